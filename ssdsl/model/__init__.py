@@ -1,0 +1,1 @@
+"""From an nn.Module to a Graph: capture, the rules of operators, the dimensions they discover."""

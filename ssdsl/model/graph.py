@@ -1,0 +1,125 @@
+"""The graph of a model: operators, the values between them, and the named dimensions of each operator.
+
+A tensor's axis is a sequence of *factors* (DESIGN section 3): the fused axis `[qkv · heads · head_dim]` of GPT-2 has three.
+An operator's `dims` are the factors of its iteration space; its operands name, axis by axis, which of them they carry.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Stage(StrEnum):
+    """What an operator depends on, which decides when and where it runs."""
+
+    CONSTANT = "constant"  # on no input and no weight: computed once
+    DATA = "data"  # on inputs only: computed once per step, wherever it is needed
+    COMPUTE = "compute"  # on weights: placed by the plan
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """One dimension of an operator.
+
+    `fixed` is the reason why it cannot be split, or empty. `combined` marks a dimension whose split runs another kernel
+    (a vocabulary-parallel cross entropy), which combines the parts itself. `cls` is the same number for all the
+    dimensions, of any operator, that the analysis found to be the same. A dimension that no output carries is summed
+    over (unless combined): split, it leaves partial sums.
+    """
+
+    name: str
+    size: int
+    cls: int
+    fixed: str = ""
+    combined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor that an operator reads or writes, and which of the operator's `dims` each of its axes is made of.
+
+    An axis of size one is the empty sequence. `once` marks an addend (a bias): when the operator is split along a
+    summed dimension, only the first part may add it.
+    """
+
+    value: str
+    axes: tuple[tuple[int, ...], ...]
+    once: bool = False
+
+    def carries(self, dim: int) -> bool:
+        return any(dim in axis for axis in self.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A tensor argument in `Operator.args`: the name of a value."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One call of the captured graph.
+
+    `name` is unique in the graph; `kind` is what selections and the rule table call it ("linear"); `path` is the module
+    path ("transformer.h.0.attn.c_attn", a later call of the same module "trunk#2.fc", empty for the root) and `source`
+    the place in the model's code ("modeling_gpt2.py:123"). `flops` counts the multiply-adds of the forward twice.
+    """
+
+    name: str
+    kind: str
+    path: str
+    source: str
+    stage: Stage
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    dims: tuple[Dim, ...]
+    flops: int = 0
+
+    def summed(self, dim: int) -> bool:
+        """Whether splitting along this dimension leaves partial sums in the outputs."""
+        return not self.dims[dim].combined and not any(o.carries(dim) for o in self.outputs)
+
+
+class Origin(StrEnum):
+    INPUT = "input"
+    WEIGHT = "weight"
+    BUFFER = "buffer"
+    CONSTANT = "constant"  # a tensor stored in the captured program
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor of the graph. For weights and buffers `name` is the module's own name ("transformer.h.0.ln_1.weight").
+
+    `factors` gives, axis by axis, the classes (`Dim.cls`) of its factors and `sizes` their sizes.
+    """
+
+    name: str
+    origin: Origin
+    shape: tuple[int, ...]
+    dtype: str
+    differentiable: bool
+    factors: tuple[tuple[int, ...], ...]
+    sizes: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A captured model with its loss: operators in an order in which they can run.
+
+    `dim_names` gives the name of every dimension class. `updates` maps a buffer to the value it takes after the step.
+    """
+
+    name: str
+    operators: tuple[Operator, ...]
+    values: dict[str, Value]
+    loss: str
+    dim_names: dict[int, str]
+    updates: dict[str, str]
+
+    def of(self, origin: Origin) -> tuple[Value, ...]:
+        return tuple(v for v in self.values.values() if v.origin is origin)

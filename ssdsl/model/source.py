@@ -1,0 +1,23 @@
+"""What the user brings: a module with its loss, example batches and the names of their axes."""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Model:
+    """A module whose forward, called with a batch as keyword arguments, returns its loss (or an object with `.loss`).
+
+    `batches` are example batches, all of the same shapes; training walks over them in a circle. `axes` names the axes of
+    each input: `{"input_ids": ("batch", "seq")}`. The module may live on the meta device: then it compiles but does not run.
+    """
+
+    name: str
+    module: torch.nn.Module
+    batches: tuple[dict[str, torch.Tensor], ...]
+    axes: dict[str, tuple[str, ...]]
+
+    @property
+    def is_meta(self) -> bool:
+        return any(p.device.type == "meta" for p in self.module.parameters())

@@ -1,0 +1,115 @@
+"""The plan: what the statements of a script said about the operators of a graph."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ssdsl.model.graph import Graph
+from ssdsl.text.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Devices in row-major order of the axes. Meshes of one plan take consecutive ranks from `first`, in the order of the text."""
+
+    name: str
+    axes: tuple[tuple[str, int], ...]
+    first: int
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """What a `split` adds to an operator: its dimension number `dim` is cut into `count` parts, named `name`.
+
+    `sizes` gives the parts' sizes where the user gave them and they are unequal, else it is None.
+    """
+
+    name: str
+    count: int
+    dim: int
+    span: Span
+    sizes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where an operator runs: a mesh, with some of its axes fixed to a coordinate (`gpus[pp = 1]`)."""
+
+    mesh: str
+    fixed: tuple[tuple[str, int], ...]
+    span: Span
+
+
+class Phase(StrEnum):
+    FORWARD = "fwd"
+    BACKWARD = "bwd"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSet:
+    """The tasks that an `order` names: operators, the indices it fixes, and a phase (None: both)."""
+
+    operators: frozenset[str]
+    fixed: tuple[tuple[str, int], ...]
+    phase: Phase | None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    before: TaskSet
+    after: TaskSet
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Recompute:
+    """Operators whose activations are dropped and computed again in backward, one checkpoint per unit.
+
+    A unit is the set of operators that one match of a path, or one element of a list, selected.
+    """
+
+    units: tuple[frozenset[str], ...]
+    span: Span
+
+
+class State(StrEnum):
+    WEIGHTS = "weights"
+    GRADS = "grads"
+    OPTIMIZER = "optimizer"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """`split OPS.weights by row into dp`: the state of these weights is cut along its first axis over mesh axes."""
+
+    state: State
+    weights: frozenset[str]
+    axes: tuple[str, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All facts of a script about a graph. Dictionaries are keyed by operator name and ordered as the graph.
+
+    `indices[op]` are in the order in which they cut (for one dimension: outermost first). Only operators of stage COMPUTE
+    have a placement; constants and data operators run wherever their consumers are. `params` are the values in force.
+    """
+
+    graph: Graph
+    meshes: tuple[Mesh, ...]
+    params: dict[str, int]
+    indices: dict[str, tuple[Index, ...]]
+    placements: dict[str, Placement]
+    orders: tuple[Order, ...]
+    recomputes: tuple[Recompute, ...]
+    shards: tuple[Shard, ...]
+
+    @property
+    def devices(self) -> int:
+        """How many devices the plan needs."""
+        last = self.meshes[-1]
+        size = 1
+        for _, n in last.axes:
+            size *= n
+        return last.first + size

@@ -1,0 +1,52 @@
+"""What a diagnostic is: a fact about the user's text or model, where it shows, and the change to make.
+
+A diagnostic is a frozen dataclass whose fields are the values it speaks of and whose class variables are the texts,
+as `str.format` templates over those fields. Rendering is in `render.py`. The docstring is what `ssdsl explain` prints.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from ssdsl.text.source import Span
+
+REGISTRY: dict[str, type["Diagnostic"]] = {}
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One mistake or warning; subclasses set the texts and add fields."""
+
+    code: ClassVar[str]
+    severity: ClassVar[str] = "error"
+    title: ClassVar[str]
+    label: ClassVar[str] = ""
+    note: ClassVar[str] = ""
+    help: ClassVar[str] = ""
+
+    span: Span | None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        known = REGISTRY.setdefault(cls.code, cls)
+        assert known.__qualname__ == cls.__qualname__, f"{cls.code} is taken by {known.__qualname__}"
+
+    def text(self, template: str) -> str:
+        """One of the class's templates with the fields filled in; empty lines that a field left empty are dropped."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return "\n".join(line.rstrip() for line in template.format(**values).split("\n")).strip()
+
+    def others(self) -> tuple[tuple[Span, str], ...]:
+        """Further places to show, each with its label."""
+        return ()
+
+
+class PlanError(Exception):
+    """The user's plan, model or command is wrong: one or more diagnostics, independent mistakes together."""
+
+    def __init__(self, *diagnostics: Diagnostic) -> None:
+        super().__init__("; ".join(f"{d.code}: {d.text(d.title)}" for d in diagnostics))
+        self.diagnostics = diagnostics
+
+
+class InternalError(Exception):
+    """The compiler is wrong: report it with the plan and the model."""

@@ -1,0 +1,45 @@
+"""Diagnostics as text: the title, the place with the line under it, notes and the change to make."""
+
+from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.source import Span
+
+WIDTH = 120
+
+
+def render(diagnostic: Diagnostic) -> str:
+    """The whole diagnostic as plain text, without a trailing line end."""
+    d = diagnostic
+    parts = [f"{d.severity}[{d.code}]: {d.text(d.title)}"]
+    if d.span is not None:
+        parts.append(_place(d.span, d.text(d.label)))
+    parts += [_place(span, label) for span, label in d.others()]
+    if note := d.text(d.note):
+        margin = " " * _margin(d)
+        parts += [f"{margin}= note: " + note.replace("\n", f"\n{margin}        ")]
+    if help_ := d.text(d.help):
+        parts.append("help: " + help_.replace("\n", "\n      "))
+    return "\n".join(parts)
+
+
+def _margin(d: Diagnostic) -> int:
+    return 1 if d.span is None else len(str(d.span.source.line_column(d.span.start)[0])) + 1
+
+
+def _place(span: Span, label: str) -> str:
+    line, column = span.source.line_column(span.start)
+    text = span.source.line(line)
+    gutter = " " * len(str(line))
+    length = max(1, min(span.end - span.start, len(text) - column + 1))
+    shift = max(0, column + length - WIDTH) if column > WIDTH // 2 else 0
+    shown = text[shift : shift + WIDTH].replace("\t", " ")
+    length = max(1, min(length, len(shown) - (column - 1 - shift)))
+    marks = " " * (column - 1 - shift) + "^" * length
+    return "\n".join(
+        [
+            f"{gutter}--> {span}",
+            f"{gutter} |",
+            f"{line} | {shown}".rstrip(),
+            f"{gutter} | {marks}{'  ' + label if label else ''}",
+            f"{gutter} |",
+        ]
+    )
