@@ -1,0 +1,65 @@
+"""A call as captured, before its dimensions are known."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ssdsl.model.graph import Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What is known of a value: its shape and dtype, and whether a gradient can flow through it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    differentiable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One captured operator call; tensors in `args` and `kwargs` are `Ref`s, `outputs` are the names of its results."""
+
+    name: str
+    kind: str
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    path: str
+    source: str
+    outputs: tuple[str, ...]
+    differentiable: bool = True
+
+    def refs(self) -> tuple[str, ...]:
+        """The names of all tensors it reads, in the order of its arguments."""
+        return tuple(_refs((self.args, tuple(self.kwargs.values()))))
+
+    def argument(self, name: str) -> Any:
+        """An argument by the name that the operator's schema gives it, or its default."""
+        for position, parameter in enumerate(schema_arguments(self.target)):
+            if parameter.name == name:
+                if position < len(self.args):
+                    return self.args[position]
+                return self.kwargs.get(name, parameter.default_value)
+        return self.kwargs.get(name)
+
+    def slots(self) -> tuple[Any, ...]:
+        """One entry per tensor parameter of the schema: a Ref, None, or a tuple of them for a list."""
+        return tuple(self.argument(p.name) for p in schema_arguments(self.target) if "Tensor" in str(p.type))
+
+
+def schema_arguments(target: Any) -> list[Any]:
+    """The parameters of an ATen overload."""
+    assert isinstance(target, torch._ops.OpOverload), target
+    return list(target._schema.arguments)
+
+
+def _refs(item: Any) -> Iterator[str]:
+    match item:
+        case Ref(value):
+            yield value
+        case tuple() | list():
+            for part in item:
+                yield from _refs(part)

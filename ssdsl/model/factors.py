@@ -1,0 +1,92 @@
+"""Factors: the pieces that tensor axes are made of, in a union-find that refines (DESIGN section 3).
+
+An axis is a sequence of factors, outermost first. Uniting two sequences of the same total size cuts both at their common
+boundaries: `[768]` and `[3, 256]` become the same `[3, 256]`, everywhere.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+
+class Factors:
+    """A growing set of factors, known by number."""
+
+    def __init__(self) -> None:
+        self._size: list[int] = []
+        self._same_as: list[int] = []
+        self._parts: list[tuple[int, ...]] = []
+
+    def new(self, size: int) -> int:
+        """A factor that nothing is known of but its size."""
+        self._size.append(size)
+        self._same_as.append(len(self._same_as))
+        self._parts.append(())
+        return len(self._size) - 1
+
+    def size(self, factor: int) -> int:
+        return self._size[factor]
+
+    def root(self, factor: int) -> int:
+        """The representative of all factors that are the same as this one."""
+        while self._same_as[factor] != factor:
+            self._same_as[factor] = self._same_as[self._same_as[factor]]
+            factor = self._same_as[factor]
+        return factor
+
+    def leaves(self, factors: Iterable[int]) -> list[int]:
+        """The sequence, fully refined; factors of size one vanish."""
+        found: list[int] = []
+        for factor in factors:
+            factor = self.root(factor)
+            if self._parts[factor]:
+                found += self.leaves(self._parts[factor])
+            elif self._size[factor] != 1:
+                found.append(factor)
+        return found
+
+    def unite(self, a: Sequence[int], b: Sequence[int]) -> bool:
+        """Makes two sequences the same, refining both; False, with nothing changed, where they have no common refinement."""
+        left, right = self.leaves(a), self.leaves(b)
+        cuts = sorted(set(self._cuts(left)) | set(self._cuts(right)))
+        if self._cuts(left)[-1] != self._cuts(right)[-1] or any(y % x for x, y in zip(cuts, cuts[1:], strict=False)):
+            return False
+        self._refine(left, cuts)
+        self._refine(right, cuts)
+        for x, y in zip(self.leaves(left), self.leaves(right), strict=True):
+            x, y = self.root(x), self.root(y)
+            if x != y and not self._parts[x] and not self._parts[y]:
+                self._same_as[max(x, y)] = min(x, y)
+        return True
+
+    def segments(self, a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+        """Two sequences of the same total size, cut into the shortest runs whose sizes agree."""
+        left, right = self.leaves(a), self.leaves(b)
+        common = sorted(set(self._cuts(left)) & set(self._cuts(right)), reverse=True)
+        return list(zip(self._runs(left, common), self._runs(right, common), strict=True))
+
+    def _cuts(self, sequence: Sequence[int]) -> list[int]:
+        """Sizes of all suffixes of a refined sequence, from 1 to the whole."""
+        sizes = [1]
+        for factor in reversed(sequence):
+            sizes.append(sizes[-1] * self._size[factor])
+        return sizes
+
+    def _runs(self, sequence: Sequence[int], common: list[int]) -> list[list[int]]:
+        runs: list[list[int]] = []
+        rest = math.prod(self._size[f] for f in sequence)
+        for factor in sequence:
+            if rest in common:
+                runs.append([])
+            runs[-1].append(factor)
+            rest //= self._size[factor]
+        return runs
+
+    def _refine(self, sequence: Sequence[int], cuts: list[int]) -> None:
+        low = 1
+        for factor in reversed(sequence):
+            high = low * self._size[factor]
+            inner = [c for c in cuts if low <= c <= high]
+            if len(inner) > 2 and not self._parts[self.root(factor)]:
+                pieces = [self.new(y // x) for x, y in zip(inner, inner[1:], strict=False)]
+                self._parts[self.root(factor)] = tuple(reversed(pieces))
+            low = high

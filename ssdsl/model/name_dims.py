@@ -1,0 +1,84 @@
+"""Names for dimension classes: inputs name theirs, roles name others, the operator that introduces it names the rest."""
+
+from collections.abc import Iterator
+
+from ssdsl.model.analyse import Analysis, Reading
+from ssdsl.model.call import Call
+from ssdsl.model.capture import Capture
+from ssdsl.model.graph import Origin
+from ssdsl.model.rules import ELEMENTWISE
+from ssdsl.model.source import Model
+
+ROLES = ("vocab", "hidden", "head_dim", "heads")  # letters of the rule table, the strongest first
+PROJECTIONS = ("linear", "addmm", "matmul", "mm", "einsum")
+
+
+def name_dims(model: Model, capture: Capture, found: Analysis) -> dict[int, str]:
+    """The name of every class of dimensions, by class. Several classes may share one name (one per layer, say)."""
+    names: dict[int, str] = {}
+    for leaves, name in _candidates(model, capture, found):
+        for depth, leaf in enumerate(leaves):
+            names.setdefault(leaf, name if depth == 0 else f"{name}_inner{depth}")
+    return names
+
+
+def _candidates(model: Model, capture: Capture, found: Analysis) -> Iterator[tuple[list[int], str]]:
+    """Leaves and a name for them, in falling priority."""
+    for name, axes in model.axes.items():
+        for factors, axis in zip(found.axes.get(name, ()), axes, strict=False):
+            yield found.factors.leaves(factors), axis
+    for role in ROLES:
+        for reading in found.readings:
+            if (slot := reading.slots.get(role)) and not (role == "heads" and "softmax" in reading.call.kind):
+                yield found.factors.leaves(slot.factors), role
+    for reading in found.readings:
+        if "softmax" in reading.call.kind and "heads" in reading.slots:
+            yield found.factors.leaves(reading.slots["heads"].factors), "heads"
+    for reading in found.readings:
+        if slot := reading.slots.get("value_dim"):
+            yield found.factors.leaves(slot.factors), "head_dim"
+    for leaf in _between_projections(capture, found):
+        yield [leaf], "ffn"
+    for name in (n for n, o in capture.origins.items() if o is Origin.WEIGHT):
+        for at, factors in enumerate(found.axes[name]):
+            yield found.factors.leaves(factors), f"{name}.{at}"
+    for call in capture.calls:
+        for output in (o for o in call.outputs if o in found.axes):
+            for factors in found.axes[output]:
+                yield found.factors.leaves(factors), f"{introducer(call)}.out"
+
+
+def introducer(call: Call) -> str:
+    return call.path or call.name
+
+
+def _between_projections(capture: Capture, found: Analysis) -> Iterator[int]:
+    """Dimensions that go out of one projection, through elementwise operators, into the contraction of another."""
+    out: set[int] = set()
+    contracted: set[int] = set()
+    elsewhere: set[int] = set()
+    order: dict[int, None] = {}
+    for reading in found.readings:
+        carried = _leaves(reading, reading.outputs, found)
+        given = _leaves(reading, reading.inputs, found)
+        if reading.call.kind in PROJECTIONS and _reads_weight(reading.call, capture):
+            contracted |= given - carried
+            out |= carried & _leaves(reading, reading.inputs[1:], found)
+            order.update(dict.fromkeys(sorted(given - carried)))
+        elif reading.call.kind not in ELEMENTWISE and reading.call.kind != "reshape":
+            elsewhere |= given | carried
+    return (leaf for leaf in order if leaf in out and leaf in contracted and leaf not in elsewhere)
+
+
+def _reads_weight(call: Call, capture: Capture) -> bool:
+    return any(capture.origins.get(r) is Origin.WEIGHT for r in call.refs())
+
+
+def _leaves(reading: Reading, operands: list[tuple[str, list[list[str]], bool]], found: Analysis) -> set[int]:
+    return {
+        leaf
+        for _, axes, _ in operands
+        for axis in axes
+        for slot in axis
+        for leaf in found.factors.leaves(reading.slots[slot].factors)
+    }

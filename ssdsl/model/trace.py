@@ -1,0 +1,162 @@
+"""From a model to its Graph: capture, normalise, analyse, name; the whole front end in reading order."""
+
+import math
+from dataclasses import replace
+
+from ssdsl.model.analyse import Analysis, Reading, analyse, stages
+from ssdsl.model.call import Call
+from ssdsl.model.capture import Capture, capture_calls
+from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Stage, Value
+from ssdsl.model.name_dims import name_dims
+from ssdsl.model.normalise import normalise
+from ssdsl.model.rules import CONTRACTIONS
+from ssdsl.model.source import Model
+from ssdsl.model.trace_errors import NotALoss
+from ssdsl.text.diagnostic import PlanError
+
+FLOATS = ("float", "bfloat", "complex")
+STOPS_GRADIENT = frozenset("detach argmax argmin ones_like zeros_like one_hot".split())
+
+
+def capture(model: Model) -> Graph:
+    """The graph of a model with every dimension discovered and named.
+
+    Raises PlanError: the module cannot be captured, returns no loss, has an operator without a rule or a random one.
+    """
+    calls = normalise(capture_calls(model))
+    constant, data = stages(calls)
+    found = analyse(calls, constant)
+    graph = _Builder(model, calls, found, constant, data).graph()
+    if not graph.values[graph.loss].differentiable:
+        raise PlanError(NotALoss(None, model.name, "a number that depends on no weight"))
+    return graph
+
+
+class _Builder:
+    """Turns bound readings into operators, in the order of capture."""
+
+    def __init__(self, model: Model, calls: Capture, found: Analysis, constant: set[str], data: set[str]) -> None:
+        self.model, self.calls, self.found = model, calls, found
+        self.constant, self.data = constant, data
+        self.names = name_dims(model, calls, found)
+        self.differentiable = {name: t.differentiable for name, t in calls.tensors.items()}
+
+    def graph(self) -> Graph:
+        readings = {r.call.name: r for r in self.found.readings}
+        operators = tuple(
+            self._constant(call) if call.name in self.constant else self._operator(readings[call.name])
+            for call in self.calls.calls
+        )
+        values = {name: self._value(name) for name in self._named_values()}
+        return Graph(self.model.name, operators, values, self.calls.loss, self.names, self.calls.updates)
+
+    def _named_values(self) -> list[str]:
+        outputs = [o for c in self.calls.calls for o in c.outputs if o in self.found.axes]
+        return [*self.calls.origins, *outputs]
+
+    def _value(self, name: str) -> Value:
+        tensor = self.calls.tensors[name]
+        leaves = [self.found.factors.leaves(axis) for axis in self.found.axes[name]]
+        return Value(
+            name,
+            self.calls.origins.get(name, Origin.OPERATOR),
+            tensor.shape,
+            tensor.dtype,
+            self.differentiable[name],
+            tuple(map(tuple, leaves)),
+            tuple(tuple(self.found.factors.size(f) for f in axis) for axis in leaves),
+        )
+
+    def _constant(self, call: Call) -> Operator:
+        """A constant is computed whole, wherever it is needed: its dimensions are its outputs' axes."""
+        dims: list[Dim] = []
+        outputs = []
+        for name in (o for o in call.outputs if o in self.found.axes):
+            axes = []
+            for axis in self.found.axes[name]:
+                leaves = self.found.factors.leaves(axis)
+                axes.append(tuple(range(len(dims), len(dims) + len(leaves))))
+                dims += [self._dim(f, "it is part of a constant", False) for f in leaves]
+            outputs.append(Operand(name, tuple(axes)))
+        return self._assemble(call, Stage.CONSTANT, (), tuple(outputs), dims)
+
+    def _operator(self, reading: Reading) -> Operator:
+        dims: list[Dim] = []
+        numbers: dict[tuple[str, int, int], int] = {}
+
+        def operand(item: tuple[str, list[list[str]], bool]) -> Operand:
+            value, axes, once = item
+            seen: dict[tuple[str, int], int] = {}
+            return Operand(value, tuple(tuple(self._numbers(reading, a, seen, numbers, dims)) for a in axes), once)
+
+        outputs = tuple(map(operand, reading.outputs))  # first, so that their dimensions come first
+        inputs = tuple(map(operand, reading.inputs))
+        self._propagate(reading.call)
+        stage = Stage.DATA if reading.call.name in self.data else Stage.COMPUTE
+        return self._assemble(reading.call, stage, inputs, outputs, dims)
+
+    def _numbers(
+        self,
+        reading: Reading,
+        axis: list[str],
+        seen: dict[tuple[str, int], int],
+        numbers: dict[tuple[str, int, int], int],
+        dims: list[Dim],
+    ) -> list[int]:
+        """The dimension numbers of one axis; the n-th occurrence of a factor under a letter is one dimension."""
+        result = []
+        for slot in (reading.slots[name] for name in axis):
+            for leaf in self.found.factors.leaves(slot.factors):
+                count = seen[slot.letter.name, leaf] = seen.get((slot.letter.name, leaf), -1) + 1
+                key = (slot.letter.name, leaf, count)
+                if key not in numbers:
+                    numbers[key] = len(dims)
+                    reason = f"`{reading.call.kind}` needs all of it at once" if slot.letter.fixed else ""
+                    dims.append(self._dim(leaf, reason, slot.letter.combined))
+                result.append(numbers[key])
+        return result
+
+    def _dim(self, leaf: int, fixed: str, combined: bool) -> Dim:
+        return Dim(self.names[leaf], self.found.factors.size(leaf), leaf, fixed, combined)
+
+    def _propagate(self, call: Call) -> None:
+        flows = call.differentiable and call.kind not in STOPS_GRADIENT
+        flows = flows and any(self.differentiable[r] for r in call.refs())
+        for output in (o for o in call.outputs if o in self.calls.tensors):
+            self.differentiable[output] = flows and self.calls.tensors[output].dtype.startswith(FLOATS)
+
+    def _assemble(
+        self, call: Call, stage: Stage, inputs: tuple[Operand, ...], outputs: tuple[Operand, ...], dims: list[Dim]
+    ) -> Operator:
+        return Operator(
+            call.name,
+            call.kind,
+            call.path,
+            call.source,
+            stage,
+            (call.target, *call.args),
+            tuple(call.kwargs.items()),
+            inputs,
+            outputs,
+            tuple(_distinct(dims)),
+            self._flops(call, dims, outputs),
+        )
+
+    def _flops(self, call: Call, dims: list[Dim], outputs: tuple[Operand, ...]) -> int:
+        if call.kind in CONTRACTIONS:
+            products = 2 if call.kind == "scaled_dot_product_attention" else 1
+            return 2 * products * math.prod(d.size for d in dims)
+        return sum(math.prod(self.calls.tensors[o.value].shape) for o in outputs)
+
+
+def _distinct(dims: list[Dim]) -> list[Dim]:
+    """A name that occurs twice in one operator is numbered: `seq.0`, `seq.1`, output axes first."""
+    names = [d.name for d in dims]
+    counts: dict[str, int] = {}
+    result = []
+    for dim in dims:
+        if names.count(dim.name) > 1:
+            counts[dim.name] = counts.get(dim.name, -1) + 1
+            dim = replace(dim, name=f"{dim.name}.{counts[dim.name]}")
+        result.append(dim)
+    return result
