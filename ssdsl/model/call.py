@@ -34,7 +34,7 @@ class Call:
 
     def refs(self) -> tuple[str, ...]:
         """The names of all tensors it reads, in the order of its arguments."""
-        return tuple(_refs((self.args, tuple(self.kwargs.values()))))
+        return tuple(refs_in((self.args, tuple(self.kwargs.values()))))
 
     def argument(self, name: str) -> Any:
         """An argument by the name that the operator's schema gives it, or its default."""
@@ -56,10 +56,10 @@ def schema_arguments(target: Any) -> list[Any]:
     return list(target._schema.arguments)
 
 
-def _refs(item: Any) -> Iterator[str]:
+def refs_in(item: Any) -> Iterator[str]:
     match item:
         case Ref(value):
             yield value
         case tuple() | list():
             for part in item:
-                yield from _refs(part)
+                yield from refs_in(part)

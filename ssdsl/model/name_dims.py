@@ -27,10 +27,12 @@ def _candidates(model: Model, capture: Capture, found: Analysis) -> Iterator[tup
     for name, axes in model.axes.items():
         for factors, axis in zip(found.axes.get(name, ()), axes, strict=False):
             yield found.factors.leaves(factors), axis
+    computed = {o for reading in found.readings for o in reading.call.outputs} | set(model.axes)
     for role in ROLES:
         for reading in found.readings:
             if (slot := reading.slots.get(role)) and not (role == "heads" and "softmax" in reading.call.kind):
-                yield found.factors.leaves(slot.factors), role
+                table = role == "vocab" and reading.call.kind == "embedding" and reading.call.refs()[1] not in computed
+                yield found.factors.leaves(slot.factors), "positions" if table else role
     for reading in found.readings:
         if "softmax" in reading.call.kind and "heads" in reading.slots:
             yield found.factors.leaves(reading.slots["heads"].factors), "heads"

@@ -1,0 +1,50 @@
+# make run    train Swin on four local processes with examples/megatron.ssp
+# make test   the tests          make lint    ruff, mypy, import-linter
+# make bench  the tables of compile time and step time
+#
+# Each makes .venv when it is missing or older than pyproject.toml. PYTHON=python3.12 chooses the interpreter.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# The CPU build where there is one: installed before the project, whose range would pull the newest with its CUDA packages.
+TORCH  := torch==2.13.0
+
+.PHONY: run test lint bench format clean
+
+run: $(VENV)/.run
+	$(BIN)/ssdsl run examples/megatron.ssp --model swin
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.run
+	$(BIN)/python -m bench
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+
+$(VENV)/.python: Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "ssdsl needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[models]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[models,dev]'
+	@touch $@

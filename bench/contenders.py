@@ -1,0 +1,51 @@
+"""Who is compared with whom: one row for each contender of the step benchmark."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Maker(StrEnum):
+    """Who wrote the program that trains."""
+
+    OURS = "ours"
+    HAND = "hand"
+    LIBRARY = "torch"
+
+
+LIMITS = {Maker.HAND: 1.05, Maker.LIBRARY: 1.00}  # our step may take so many times as long as theirs
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan file of the repository and its parameters: what ours is compiled from."""
+
+    path: str
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A program that trains the small GPT: a module of `bench.peers`, or a plan to compile."""
+
+    name: str
+    strategy: str
+    maker: Maker
+    program: str | Plan
+    processes: int = 2
+
+
+SINGLE = Contender("single process", "", Maker.LIBRARY, "single", processes=1)
+
+CONTENDERS = (
+    Contender("data_parallel.ssp", "data parallel x2", Maker.OURS, Plan("examples/data_parallel.ssp", ("D=2",))),
+    Contender("flat all_reduce", "data parallel x2", Maker.HAND, "hand_dp"),
+    Contender("DDP", "data parallel x2", Maker.LIBRARY, "ddp"),
+    Contender("tensor_parallel.ssp", "tensor parallel x2", Maker.OURS, Plan("examples/tensor_parallel.ssp", ("T=2",))),
+    Contender("Megatron style", "tensor parallel x2", Maker.HAND, "hand_tp"),
+    Contender("parallelize_module", "tensor parallel x2", Maker.LIBRARY, "dtensor_tp"),
+    Contender("pipeline.ssp", "pipeline x2, 1F1B", Maker.OURS, Plan("examples/pipeline.ssp", ("S=2", "M=4"))),
+    Contender("isend and irecv", "pipeline x2, 1F1B", Maker.HAND, "hand_1f1b"),
+    Contender("Schedule1F1B", "pipeline x2, 1F1B", Maker.LIBRARY, "pipelining_1f1b"),
+    Contender("zero.ssp", "ZeRO-3 x2", Maker.OURS, Plan("examples/zero.ssp", ("D=2", "Z=3"))),
+    Contender("FSDP2 fully_shard", "ZeRO-3 x2", Maker.LIBRARY, "fsdp2"),
+)

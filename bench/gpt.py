@@ -1,0 +1,17 @@
+"""The small GPT that every contender trains: the zoo's own, so that ours and the peers start from the same numbers."""
+
+from torch import Tensor
+from transformers import GPT2LMHeadModel
+
+from ssdsl.model.load import load
+from ssdsl.model.zoo.gpt import SIZES
+
+SIZE = SIZES["small"]  # hidden 256, 4 layers, 4 heads, seq 128, batch 8, vocabulary 1000; tied embeddings, no dropout
+
+Batch = dict[str, Tensor]
+
+
+def build_small() -> tuple[GPT2LMHeadModel, tuple[Batch, ...]]:
+    """The model and its batches, the same in every process."""
+    model = load("gpt:small")
+    return model.module, model.batches

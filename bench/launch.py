@@ -1,0 +1,80 @@
+"""Runs one contender: compiles it if it is a plan, starts torchrun, reads what each rank wrote."""
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.contenders import Contender, Plan
+
+ROOT = Path(__file__).resolve().parent.parent
+SSDSL = (sys.executable, "-m", "ssdsl")
+MODEL = "gpt:small"
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+LIMIT_S = 300
+
+
+class Failed(Exception):
+    """A contender did not compile or did not run; the message is the last line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One launch: the median step of the slowest rank, and the loss of every step."""
+
+    step_ms: float
+    losses: tuple[float, ...]
+
+
+def compile_plan(plan: Plan, folder: Path) -> None:
+    """Write the program of a plan into `folder`."""
+    settings = [word for setting in plan.settings for word in ("--set", setting)]
+    call([*SSDSL, "compile", plan.path, "--model", MODEL, *settings, "-o", str(folder)])
+
+
+def launch(contender: Contender, folder: Path, steps: int, warmup: int) -> Run:
+    """Train for `warmup` steps and then `steps` timed ones; `folder` holds a compiled program and the results."""
+    out = folder / "out"
+    if isinstance(contender.program, Plan):
+        options = ("--device", "cpu", "--optimizer", "adamw", "--lr", "1e-3")
+        program = [str(folder / "program" / "main.py"), *options]
+    else:
+        program = ["-m", f"bench.peers.{contender.program}"]
+    processes = f"--nproc-per-node={contender.processes}"
+    call([*TORCHRUN, processes, *program, "--steps", str(warmup + steps), "--out", str(out)])
+    return read_run([json.loads((out / f"rank{r}.json").read_text()) for r in range(contender.processes)], warmup)
+
+
+def read_run(ranks: list[dict[str, list[float]]], warmup: int) -> Run:
+    slowest = [max(step) for step in zip(*(rank["step_s"] for rank in ranks), strict=True)]
+    losses = next(rank["losses"] for rank in ranks if rank.get("losses"))
+    return Run(statistics.median(slowest[warmup:]) * 1e3, tuple(losses))
+
+
+def call(command: list[str]) -> None:
+    """Run a command in the repository, one thread a process; on a time-out end it and its children."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, start_new_session=True, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        talk, _ = process.communicate(timeout=LIMIT_S)
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise Failed(f"not done after {LIMIT_S} s") from None
+        raise
+    if process.returncode != 0:
+        raise Failed(reason(talk))
+
+
+def reason(talk: str) -> str:
+    """The first line that names an error, else the last one."""
+    lines = [line.strip() for line in talk.splitlines() if line.strip()] or ["no word"]
+    return next((line for line in lines if "rror:" in line or line.startswith("error[")), lines[-1])

@@ -1,0 +1,26 @@
+"""Data parallel by PyTorch's DistributedDataParallel, with its two options that help here."""
+
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+from transformers import GPT2LMHeadModel
+
+from bench.gpt import Batch
+from bench.peers.setup import Step, adamw, part_of, train
+
+
+def build(model: GPT2LMHeadModel, rank: int, ranks: int) -> Step:
+    replica = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
+    optimizer = adamw(replica.parameters())
+
+    def step(batch: Batch) -> Tensor:
+        loss = replica(**part_of(batch, rank, ranks)).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss / ranks
+
+    return step
+
+
+if __name__ == "__main__":
+    train(build)

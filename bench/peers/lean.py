@@ -1,0 +1,83 @@
+"""GPT-2 written down as plain functions of plain tensors: what the hand-written peers are made of.
+
+The operators are those of the untouched model (the same attention, the same unfused GELU), so that a ratio to a
+hand-written program measures how the program is parallel, and not another choice of kernels.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import GPT2LMHeadModel
+from transformers.activations import NewGELUActivation
+
+from bench.gpt import SIZE
+from bench.peers.setup import IGNORED
+
+LAST = SIZE.layers - 1
+Weights = dict[str, Tensor]
+gelu = NewGELUActivation()
+
+
+def initial_weights(model: GPT2LMHeadModel) -> Weights:
+    """Copies of the model's weights, without the `transformer.` before their names and the head's second name."""
+    state = model.state_dict()
+    return {name.removeprefix("transformer."): w.clone() for name, w in state.items() if name != "lm_head.weight"}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The layers `first` to `last`, with the embedding before layer 0 and the head after the last one."""
+
+    first: int
+    last: int
+    weights: Weights
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """From token ids or the stage before's output to logits or the input of the next stage."""
+        if self.first == 0:
+            x = F.embedding(x, self.weights["wte.weight"]) + self.weights["wpe.weight"]
+        for layer in range(self.first, self.last + 1):
+            x = attention(x, self.weights, f"h.{layer}.", SIZE.heads)
+            x = feed_forward(x, self.weights, f"h.{layer}.")
+        if self.last == LAST:
+            x = F.linear(norm(x, self.weights, "ln_f"), self.weights["wte.weight"])
+        return x
+
+    def loss(self, logits: Tensor, shifted_labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, 1), shifted_labels, ignore_index=IGNORED)
+
+    def parameters(self) -> list[Tensor]:
+        return list(self.weights.values())
+
+
+def build_stage(model: GPT2LMHeadModel, first: int, last: int) -> Stage:
+    layers = tuple(f"h.{layer}." for layer in range(first, last + 1))
+    ends = ("wte.", "wpe.") * (first == 0) + ("ln_f.", "wte.") * (last == LAST)
+    weights = {name: w for name, w in initial_weights(model).items() if name.startswith(layers + ends)}
+    return Stage(first, last, {name: w.requires_grad_() for name, w in weights.items()})
+
+
+def attention(x: Tensor, w: Weights, layer: str, heads: int) -> Tensor:
+    qkv = linear(norm(x, w, layer + "ln_1"), w, layer + "attn.c_attn")
+    return x + linear(attend(qkv, heads), w, layer + "attn.c_proj")
+
+
+def feed_forward(x: Tensor, w: Weights, layer: str) -> Tensor:
+    wide = gelu(linear(norm(x, w, layer + "ln_2"), w, layer + "mlp.c_fc"))
+    return x + linear(wide, w, layer + "mlp.c_proj")
+
+
+def attend(qkv: Tensor, heads: int) -> Tensor:
+    """Causal attention over the fused projection, `[batch, seq, qkv · heads · head_dim]`."""
+    q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+
+
+def norm(x: Tensor, w: Weights, name: str) -> Tensor:
+    return F.layer_norm(x, (SIZE.hidden,), w[name + ".weight"], w[name + ".bias"])
+
+
+def linear(x: Tensor, w: Weights, name: str) -> Tensor:
+    return torch.addmm(w[name + ".bias"], x.flatten(0, -2), w[name + ".weight"]).unflatten(0, x.shape[:-1])

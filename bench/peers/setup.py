@@ -1,0 +1,72 @@
+"""What all peers share: the process group, the optimizer, the timed loop and the file it writes.
+
+A peer builds a `Step`: it trains on one batch and returns this rank's share of the loss; the shares of all ranks add up
+to the loss of the single process. Each rank writes `OUT/rank{r}.json` with the keys of a compiled program: the seconds
+of each step, and the losses. The losses are added up after the last step, outside the timing.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from transformers import GPT2LMHeadModel
+
+from bench.gpt import Batch, build_small
+
+Step = Callable[[Batch], Tensor]
+IGNORED = -100  # the label that cross_entropy skips
+
+
+def train(build: Callable[[GPT2LMHeadModel, int, int], Step]) -> None:
+    """Run the peer's `build(model, rank, ranks)` and its step as often as the command line says."""
+    args = read_arguments()
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+
+    model, batches = build_small()
+    step_s, losses = time_steps(build(model, rank, ranks), batches, args.steps)
+    dist.all_reduce(losses)
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    result = {"step_s": step_s, "losses": losses.tolist()}
+    (args.out / f"rank{rank}.json").write_text(json.dumps(result))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--out", type=Path, required=True)
+    return parser.parse_args()
+
+
+def time_steps(step: Step, batches: tuple[Batch, ...], steps: int) -> tuple[list[float], Tensor]:
+    """The seconds of each step, from the end of the one before, and this rank's shares of the losses."""
+    step_s, losses = [], []
+    dist.barrier()
+    for number in range(steps):
+        start = time.perf_counter()
+        losses.append(step(batches[number % len(batches)]).detach())
+        step_s.append(time.perf_counter() - start)
+    return step_s, torch.stack(losses)
+
+
+def adamw(parameters: Iterable[Tensor] | list[dict[str, list[Tensor]]]) -> torch.optim.AdamW:
+    return torch.optim.AdamW(parameters, lr=1e-3, fused=True)
+
+
+def part_of(batch: Batch, part: int, parts: int) -> Batch:
+    """One of the equal parts of a batch, a run of consecutive samples."""
+    return {name: tensor.chunk(parts)[part] for name, tensor in batch.items()}
+
+
+def shift(labels: Tensor) -> Tensor:
+    """The token that each position has to predict, flat; the last position of each sample has none."""
+    return torch.nn.functional.pad(labels, (0, 1), value=IGNORED)[:, 1:].reshape(-1)

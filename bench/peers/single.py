@@ -1,0 +1,24 @@
+"""One process, the untouched model: the losses that all others must reach."""
+
+from torch import Tensor
+from transformers import GPT2LMHeadModel
+
+from bench.gpt import Batch
+from bench.peers.setup import Step, adamw, train
+
+
+def build(model: GPT2LMHeadModel, rank: int, ranks: int) -> Step:
+    optimizer = adamw(model.parameters())
+
+    def step(batch: Batch) -> Tensor:
+        loss = model(**batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+if __name__ == "__main__":
+    train(build)

@@ -1,0 +1,5 @@
+"""`python -m ssdsl`."""
+
+from ssdsl.cli.main import main
+
+main()

@@ -1,0 +1,49 @@
+"""The commands. Typer makes one of each typed function, with shell completion and suggestions for misspelt names."""
+
+from typing import Annotated
+
+import typer
+
+import ssdsl
+from ssdsl.cli.catalogue import models, plans
+from ssdsl.cli.check import check
+from ssdsl.cli.compile import compile_
+from ssdsl.cli.explain import explain
+from ssdsl.cli.fmt import fmt
+from ssdsl.cli.help import PlanCommand
+from ssdsl.cli.run import run
+from ssdsl.cli.show import show
+from ssdsl.cli.verify import verify
+
+app = typer.Typer(
+    name="ssdsl",
+    help="A language for parallel training plans: split, assign, order.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"ssdsl {ssdsl.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None: ...
+
+
+app.command("run", cls=PlanCommand)(run)
+app.command("verify", cls=PlanCommand)(verify)
+app.command("check", cls=PlanCommand)(check)
+app.command("show", cls=PlanCommand)(show)
+app.command("compile", cls=PlanCommand)(compile_)
+app.command("models")(models)
+app.command("plans")(plans)
+app.command("explain")(explain)
+app.command("fmt")(fmt)

@@ -1,0 +1,27 @@
+"""`ssdsl compile`: write the program that torchrun can start where ssdsl is not installed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ssdsl.cli import options
+from ssdsl.cli.options import settings
+from ssdsl.cli.pipeline import compiled, load, working
+from ssdsl.cli.terminal import results
+
+Folder = Annotated[
+    str, typer.Option("--out", "-o", metavar="DIR", help="The folder to write; one of that name is replaced.")
+]
+
+
+def compile_(plan: options.Plan, model: options.Model, out: Folder, set_: options.Set, seed: options.Seed = 0) -> None:
+    """Write a plan's program into a folder: readable Python that runs with torchrun and torch alone."""
+    loaded = load(plan, model, seed)
+    program = compiled(loaded, settings(set_))
+    from ssdsl.codegen.write import write_program
+
+    with working("writing"):
+        write_program(program.schedule, loaded.model, Path(out), program.source)
+    devices = program.plan.devices
+    results.print(f"torchrun --nproc-per-node={devices} {Path(out) / 'main.py'}", markup=False, soft_wrap=True)

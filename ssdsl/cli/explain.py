@@ -1,0 +1,39 @@
+"""`ssdsl explain E0203`: what a diagnostic means."""
+
+import importlib
+import inspect
+import pkgutil
+from typing import Annotated
+
+import typer
+
+import ssdsl
+from ssdsl.cli.terminal import results
+from ssdsl.lang.suggest import suggest
+from ssdsl.text.diagnostic import REGISTRY
+
+Code = Annotated[str, typer.Argument(metavar="CODE", help="As in error[E0203].", show_default="all of them")]
+
+
+def explain(code: Code = "") -> None:
+    """Explain a diagnostic by its code, or list them all."""
+    known = all_diagnostics()
+    if not code:
+        for name in known:
+            summary = (inspect.getdoc(REGISTRY[name]) or "").partition("\n")[0]
+            results.print(f"[bold]{name}[/bold] {summary}")
+        return
+    name = code.upper().removeprefix("ERROR[").removesuffix("]")
+    if name not in known:
+        raise typer.BadParameter(f"there is no diagnostic `{code}` {suggest(name, known)}", param_hint="CODE")
+    found = REGISTRY[name]
+    results.print(f"{name}: {found.title}", style="bold", markup=False)
+    results.print(f"\n{inspect.getdoc(found)}", markup=False)
+
+
+def all_diagnostics() -> list[str]:
+    """The codes of every diagnostic there is; they are in the modules whose names end in `errors`, and below those."""
+    for module in pkgutil.walk_packages(ssdsl.__path__, "ssdsl."):
+        if "errors" in module.name.rpartition("ssdsl.")[2]:
+            importlib.import_module(module.name)
+    return sorted(REGISTRY)

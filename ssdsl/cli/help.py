@@ -1,0 +1,42 @@
+"""Help of the commands that take a plan: with a plan on the command line, its params are listed too."""
+
+from typing import Any
+
+from typer.core import TyperCommand
+
+from ssdsl.show.view import Column, Kind, View, table
+from ssdsl.text.diagnostic import PlanError
+
+ARGUMENTS = "ssdsl.arguments"
+
+
+class PlanCommand(TyperCommand):
+    """A command whose help knows the plan that was typed beside `--help`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[ARGUMENTS] = tuple(args)
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        for word in ctx.meta.get(ARGUMENTS, ()):
+            if not word.startswith("-") and (view := _params(word)) is not None:
+                from ssdsl.cli.terminal import results
+
+                results.print(table(view, results.width))
+                return
+
+
+def _params(plan: str) -> View | None:
+    """The params of a plan, or nothing if this word names none."""
+    from ssdsl.cli.names import plan_path
+    from ssdsl.lang.parse import parse
+    from ssdsl.lang.read import read_source
+    from ssdsl.plan.declarations import params
+
+    try:
+        found = params(parse(read_source(plan_path(plan))))
+    except PlanError:
+        return None
+    columns = (Column("--set", style="bold cyan"), Column("default", Kind.COUNT), Column("what it is", fold=True))
+    return View(f"params of {plan}", columns, tuple((f"{p.name}=N", p.default, p.help) for p in found))

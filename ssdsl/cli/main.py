@@ -1,0 +1,30 @@
+"""The entry point: runs a command and turns how it ends into an exit status.
+
+0 fine; 1 the plan (or model) is wrong, or does not compute what a single device does; 2 wrong usage; 3 our bug; 130
+Ctrl-C.
+"""
+
+import os
+import sys
+
+from ssdsl.cli.app import app
+from ssdsl.cli.bug import report_bug
+from ssdsl.cli.terminal import show_diagnostics
+from ssdsl.text.diagnostic import PlanError
+
+WRONG, BUG, PIPE = 1, 3, 141
+
+
+def main() -> None:
+    """Run the command of `sys.argv`; does not return."""
+    try:
+        app(prog_name="ssdsl")
+    except PlanError as error:
+        show_diagnostics(error.diagnostics)
+        sys.exit(WRONG)
+    except BrokenPipeError:  # the reader of our output has closed it, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(PIPE)
+    except Exception as error:
+        report_bug(error)
+        sys.exit(BUG)

@@ -1,0 +1,71 @@
+"""Arguments and options that several commands share."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from ssdsl.cli.names import complete_model, complete_plan
+
+
+class Device(StrEnum):
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Optimizer(StrEnum):
+    SGD = "sgd"
+    ADAMW = "adamw"
+
+
+def settings(values: list[str]) -> dict[str, int]:
+    """`--set T=4` as numbers by name; the later of two wins."""
+    found = {}
+    for value in values:
+        name, equal, number = (part.strip() for part in value.partition("="))
+        if not (equal and name.isidentifier() and number.removeprefix("-").isdecimal()):
+            raise typer.BadParameter(f"`{value}` is not NAME=NUMBER, as in --set T=4", param_hint="'--set'")
+        found[name] = int(number)
+    return found
+
+
+Plan = Annotated[
+    str,
+    typer.Argument(
+        metavar="PLAN", help="A plan's file, or the name of one of `ssdsl plans`.", autocompletion=complete_plan
+    ),
+]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME[:SIZE]",
+        help="One of `ssdsl models`, as gpt, gpt:small or gpt:350m,layers=8; or path/to/file.py:function.",
+        autocompletion=complete_model,
+    ),
+]
+Set = Annotated[
+    list[str],
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="NAME=N",
+        help="Set a param of the plan. Repeatable.",
+        default_factory=list,
+        show_default=False,
+    ),
+]
+Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Draws the weights and the batches.")]
+Steps = Annotated[int, typer.Option(min=1, help="Training steps.")]
+OnDevice = Annotated[Device, typer.Option("--device", help="cpu (gloo) or cuda (NCCL).")]
+WithOptimizer = Annotated[Optimizer, typer.Option("--optimizer", help="As torch.optim has them.")]
+LearningRate = Annotated[float, typer.Option("--lr", min=0, help="The optimizer's learning rate.")]
+Processes = Annotated[
+    int | None, typer.Option(min=1, help="Most processes to start.", show_default="16, or twice the processors")
+]
+Out = Annotated[
+    str | None,
+    typer.Option("--out", "-o", metavar="DIR", help="Keep the program, its results and logs in this folder."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]

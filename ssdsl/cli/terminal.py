@@ -1,0 +1,54 @@
+"""Results on stdout, talk on stderr; colours on a terminal, unless NO_COLOR is set."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.render import render
+
+PIPED_WIDTH = 120
+
+
+def _console(stderr: bool) -> Console:
+    terminal = (sys.stderr if stderr else sys.stdout).isatty() or "COLUMNS" in os.environ
+    return Console(stderr=stderr, highlight=False, width=None if terminal else PIPED_WIDTH)
+
+
+results = _console(stderr=False)
+talk = _console(stderr=True)
+
+STYLES = (
+    (re.compile(r"^(error\[\w+\])(: .*)$"), ("bold red", "bold")),
+    (re.compile(r"^(warning\[\w+\])(: .*)$"), ("bold yellow", "bold")),
+    (re.compile(r"^(\s*-->)( .*)$"), ("blue", "")),
+    (re.compile(r"^(\s*\| *)(\^+.*)$"), ("blue", "bold red")),
+    (re.compile(r"^(\s*\d* \|)(.*)$"), ("blue", "")),
+    (re.compile(r"^(\s*= note:)(.*)$"), ("bold cyan", "")),
+    (re.compile(r"^(help:)(.*)$"), ("bold green", "")),
+)
+
+
+def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
+    """Every diagnostic on stderr, an empty line between two."""
+    for number, diagnostic in enumerate(diagnostics):
+        text = Text("\n" if number else "").append(Text("\n").join(map(_styled, render(diagnostic).split("\n"))))
+        talk.print(text, soft_wrap=True)
+
+
+def _styled(line: str) -> Text:
+    for pattern, styles in STYLES:
+        if found := pattern.match(line):
+            return Text.assemble(*zip(found.groups(), styles, strict=True))
+    return Text(line)
+
+
+def print_json(value: Any) -> None:
+    """JSON on stdout, indented for people, never coloured."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")

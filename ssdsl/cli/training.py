@@ -1,0 +1,55 @@
+"""Compile a plan, launch its program and return what it measured: the common part of `run` and `verify`."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ssdsl.cli.pipeline import Loaded
+from ssdsl.cli.terminal import talk
+
+if TYPE_CHECKING:
+    from ssdsl.compile import Compiled
+    from ssdsl.run.launch import Training
+    from ssdsl.run.result import RunResult
+
+
+def train(
+    loaded: Loaded, compiled: "Compiled", training: "Training", folder: Path, processes: int | None, dump: bool
+) -> "RunResult":
+    """Write the program into `folder`, start it and wait for its results, which are there as well."""
+    from ssdsl.codegen.write import write_program
+    from ssdsl.run.launch import launch
+
+    devices = compiled.plan.devices
+    _check(loaded, compiled, processes)
+    write_program(compiled.schedule, loaded.model, folder / "program", compiled.source)
+    out = folder / "results"
+    return launch(folder / "program", training, processes=devices, out=out, dump=dump, console=talk)
+
+
+def _check(loaded: Loaded, compiled: "Compiled", processes: int | None) -> None:
+    """Raise where there is nothing to train on, or fewer processes than devices."""
+    from ssdsl.run.errors import ModelWithoutNumbers, TooFewProcesses
+    from ssdsl.text.diagnostic import PlanError
+
+    plan = compiled.plan
+    if loaded.model.is_meta:
+        raise PlanError(ModelWithoutNumbers(None, loaded.model.name))
+    allowed = processes or max(16, 2 * (os.cpu_count() or 1))
+    if plan.devices > allowed:
+        raise PlanError(TooFewProcesses(plan.meshes[-1].span, plan.devices, allowed))
+
+
+@contextmanager
+def workplace(out: str | None) -> Iterator[Path]:
+    """The folder to keep, or one that is gone afterwards."""
+    if out is not None:
+        path = Path(out)
+        path.mkdir(parents=True, exist_ok=True)
+        yield path.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="ssdsl-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)

@@ -1,0 +1,54 @@
+"""`ssdsl verify`: the plan's losses, gradients and weights against a single device's."""
+
+from dataclasses import asdict
+
+import typer
+
+from ssdsl.cli import options
+from ssdsl.cli.options import Device, Optimizer, settings
+from ssdsl.cli.pipeline import compiled, load, working
+from ssdsl.cli.terminal import print_json, results, show_diagnostics
+from ssdsl.cli.training import train, workplace
+
+
+def verify(
+    plan: options.Plan,
+    model: options.Model,
+    set_: options.Set,
+    steps: options.Steps = 3,
+    seed: options.Seed = 0,
+    device: options.OnDevice = Device.CPU,
+    optimizer: options.WithOptimizer = Optimizer.SGD,
+    lr: options.LearningRate = 0.1,
+    processes: options.Processes = None,
+    out: options.Out = None,
+    json: options.Json = False,
+) -> None:
+    """Train as the plan says and on a single device, and compare.
+
+    Compares the loss and every gradient of each step, every weight and every buffer after the last. Exits with 1 and
+    names the first tensor that differs, if one does.
+    """
+    overrides = settings(set_)
+    loaded = load(plan, model, seed)
+    program = compiled(loaded, overrides)
+    from ssdsl.run.launch import Training
+    from ssdsl.run.verify import difference
+    from ssdsl.run.verify import verify as compare
+    from ssdsl.show.verdict import verdict_view
+    from ssdsl.show.view import table
+
+    training = Training(steps, seed, device.value, optimizer.value, lr)
+    with workplace(out) as folder:
+        result = train(loaded, program, training, folder, processes, dump=True)
+        with working("training on a single device"):
+            comparisons = compare(loaded.model, training, result)
+    if json:
+        print_json([{**asdict(c), "error": c.error, "differs": c.differs} for c in comparisons])
+    else:
+        results.print(table(verdict_view(comparisons), results.width))
+    if wrong := difference(comparisons):
+        show_diagnostics([wrong])
+        raise typer.Exit(1)
+    if not json:
+        results.print(f"equal: {len(comparisons)} tensors on {program.plan.devices} devices and on one", style="green")

@@ -1,0 +1,1 @@
+"""Devices and links, and what communication costs on them."""

@@ -1,0 +1,57 @@
+"""The text of functions: operators and conversions as lines, with names that depend on the structure alone.
+
+Layers that compute the same get the same text, and so one function.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ssdsl.codegen.expressions import expression
+from ssdsl.codegen.identifiers import Identifiers
+from ssdsl.codegen.steps import conversion_text
+from ssdsl.lower.cuts import OperatorCut
+from ssdsl.lower.schedule import Conversion, TimeIndex
+from ssdsl.model.graph import Operator
+
+RESERVED = ("w", "weights", "prefix", "device", "torch", "aten", "F")
+
+
+@dataclass(slots=True)
+class Body:
+    """Lines of Python over local names, and what they read from outside and make."""
+
+    group: Callable[[tuple[str, ...]], str]
+    cuts: Callable[[Operator], tuple[OperatorCut, ...]]
+    time: tuple[TimeIndex, ...]
+    weights: Callable[[str], str | None]
+    names: Identifiers
+    lines: list[str] = field(default_factory=list)
+    outside: dict[str, str] = field(default_factory=dict)
+    made: dict[str, str] = field(default_factory=dict)
+
+    def read(self, value: str) -> str:
+        """The local name of a value; one that was not made here comes from outside."""
+        if value in self.made:
+            return self.made[value]
+        if (weight := self.weights(value)) is not None:
+            return weight
+        if value not in self.outside:
+            self.outside[value] = self.names.name(f"in {value}", f"x{len(self.outside) or ''}")
+        return self.outside[value]
+
+    def make(self, value: str, word: str) -> str:
+        self.made[value] = self.names.unused(word)
+        return self.made[value]
+
+    def add(self, item: Operator | Conversion, reads: Sequence[str] = (), used: frozenset[str] = frozenset()) -> None:
+        """Appends the line of an operator (`reads` are its values) or of a conversion."""
+        if isinstance(item, Conversion):
+            text = conversion_text(item, self.read(item.value), self.time, self.group)
+            self.lines.append(f"{self.make(item.result, self._word(item))} = {text}")
+            return
+        text = expression(item, [self.read(r) for r in reads], self.cuts(item), group=self.group)
+        outputs = [self.make(o.value, item.kind.strip("_")) if o.value in used else "_" for o in item.outputs]
+        self.lines.append(f"{', '.join(outputs)} = {text}")
+
+    def _word(self, item: Conversion) -> str:
+        return self.made.get(item.value, "").rstrip("_0123456789") or "x"

@@ -1,0 +1,31 @@
+"""Python identifiers for the names of the graph."""
+
+import keyword
+import re
+
+
+class Identifiers:
+    """Gives every key one identifier, made from a word, different from all the others."""
+
+    def __init__(self, taken: tuple[str, ...] = ()) -> None:
+        self._of: dict[str, str] = {}
+        self._taken = set(taken) | set(keyword.kwlist)
+
+    def name(self, key: str, word: str | None = None) -> str:
+        """The identifier of a key; a new one is the word (the key itself by default), numbered if it is taken."""
+        if key not in self._of:
+            base = re.sub(r"\W+", "_", word if word is not None else key).strip("_") or "x"
+            base = f"_{base}" if base[0].isdigit() else base
+            self._of[key] = self.unused(base)
+        return self._of[key]
+
+    def unused(self, base: str) -> str:
+        name, count = base, 1
+        while name in self._taken:
+            count += 1
+            name = f"{base}_{count}"
+        self._taken.add(name)
+        return name
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._of

@@ -1,0 +1,54 @@
+"""Communication steps and conversions as Python."""
+
+from collections.abc import Callable
+
+from ssdsl.lower.layout import Cut
+from ssdsl.lower.reshard import Step, StepKind
+from ssdsl.lower.schedule import Conversion, Take, TimeIndex
+
+GroupName = Callable[[tuple[str, ...]], str]
+
+
+def step_text(step: Step, group: GroupName) -> str:
+    """One step: `all_gather(tp, dim=1)`."""
+    name = group(step.axes)
+    match step.kind:
+        case StepKind.ALL_REDUCE | StepKind.KEEP_FIRST:
+            return f"{step.kind}({name})"
+        case StepKind.ALL_GATHER:
+            assert step.source is not None
+            return f"{step.kind}({name}, {_place(step.source)})"
+        case StepKind.REDUCE_SCATTER | StepKind.SLICE:
+            assert step.target is not None
+            return f"{step.kind}({name}, {_place(step.target)})"
+        case StepKind.ALL_TO_ALL:
+            assert step.source is not None and step.target is not None
+            source, target = step.source, step.target
+            return f"{step.kind}({name}, {(source.dim, source.outer)}, {(target.dim, target.outer)})"
+
+
+def _place(cut: Cut) -> str:
+    return f"dim={cut.dim}" + (f", outer={cut.outer}" if cut.outer != 1 else "")
+
+
+def conversion_text(conversion: Conversion, value: str, time: tuple[TimeIndex, ...], group: GroupName) -> str:
+    """The right-hand side that makes a value the result of a conversion."""
+    result = value
+    if conversion.forward or conversion.backward:
+        sides = [
+            f"{side}=[{', '.join(step_text(s, group) for s in steps)}]"
+            for side, steps in (("forward", conversion.forward), ("backward", conversion.backward))
+            if steps
+        ]
+        result = f"reshard({result}, {', '.join(sides)})"
+    for taken in conversion.takes:
+        result = _take_text(taken, result, time)
+    return result
+
+
+def _take_text(taken: Take, value: str, time: tuple[TimeIndex, ...]) -> str:
+    sizes = next(t.sizes for t in time if t.name == taken.index)
+    cut = taken.cut
+    if sizes is not None:
+        return f"take_sizes({value}, {cut.dim}, {sizes}, {taken.index})"
+    return f"take({value}, {cut.dim}, {cut.outer}, {cut.count}, {taken.index})"

@@ -1,0 +1,75 @@
+"""Units of weights: what is reduced together, and whose state is cut together."""
+
+from dataclasses import dataclass
+
+from ssdsl.codegen.segments import layer_of, layer_paths
+from ssdsl.lower.schedule import Home, Role, Schedule
+from ssdsl.model.graph import Origin
+
+BUCKET_BYTES = 25 << 20  # as PyTorch's DistributedDataParallel
+ITEMSIZE = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class WeightUnit:
+    """Homes on one submesh with equal treatment. `over`: the axes over which `cut` (a kind of state) is cut."""
+
+    homes: tuple[Home, ...]
+    partial: tuple[str, ...]
+    cut: str
+    over: tuple[str, ...]
+    tied: bool
+
+
+def units_of(schedule: Schedule, role: Role) -> tuple[WeightUnit, ...]:
+    """The units of a role's weights, in the order in which backward completes their gradients (last layers first)."""
+    layers = layer_paths(schedule.graph)
+    counts: dict[str, int] = {}
+    for home in schedule.homes:
+        counts[home.weight] = counts.get(home.weight, 0) + 1
+    groups: dict[tuple[object, ...], list[Home]] = {}
+    for home in reversed([h for h in schedule.homes if in_role(h, role) and _learns(schedule, h)]):
+        cut, over = _cut(home)
+        tied = counts[home.weight] > 1
+        where = home.weight if tied else (layer_of(home.weight, layers) or _parent(home.weight)) if cut == "weights" else ""
+        dtype = schedule.graph.values[home.weight].dtype
+        groups.setdefault((home.submesh, home.partial, cut, over, tied, where, dtype), []).append(home)
+    units = []
+    for (_, partial, cut, over, tied, _, _), homes in groups.items():
+        for part in _buckets(schedule, homes):
+            units.append(WeightUnit(part, partial, cut, over, tied))  # type: ignore[arg-type]
+    return tuple(units)
+
+
+def in_role(home: Home, role: Role) -> bool:
+    held = dict(home.submesh.fixed)
+    return home.submesh.mesh.name == role.mesh and all(held.get(a, c) == c for a, c in role.fixed)
+
+
+def _learns(schedule: Schedule, home: Home) -> bool:
+    value = schedule.graph.values[home.weight]
+    return value.origin is Origin.WEIGHT and value.differentiable
+
+
+def _cut(home: Home) -> tuple[str, tuple[str, ...]]:
+    for kind, over in (("weights", home.weights_over), ("grads", home.grads_over), ("optimizer", home.optimizer_over)):
+        if over:
+            return kind, over
+    return "", ()
+
+
+def _parent(weight: str) -> str:
+    return weight.rpartition(".")[0]
+
+
+def _buckets(schedule: Schedule, homes: list[Home]) -> list[tuple[Home, ...]]:
+    buckets: list[list[Home]] = [[]]
+    size = 0
+    for home in homes:
+        if size > BUCKET_BYTES:
+            buckets.append([])
+            size = 0
+        buckets[-1].append(home)
+        local = home.shape.local(home.layout.digits()).numel
+        size += local * ITEMSIZE.get(schedule.graph.values[home.weight].dtype, 4)
+    return [tuple(b) for b in buckets]

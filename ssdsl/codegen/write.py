@@ -1,0 +1,76 @@
+"""Writes a program's folder: beside its place first, then renamed, so that no half-written folder is ever seen."""
+
+import json
+import shutil
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+
+from ssdsl.codegen.program import program_table
+from ssdsl.codegen.role import RoleWriter
+from ssdsl.lower.schedule import Schedule
+from ssdsl.model.source import Model
+from ssdsl.text.source import Source
+
+MAIN = '''"""Trains {model} as {plan} says; start it with
+
+    torchrun --nproc-per-node={devices} {folder}/main.py
+"""
+
+from runtime.main import main
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def write_program(schedule: Schedule, model: Model, folder: Path, source: Source) -> None:
+    """The folder of a program: the roles' files, their table, the runtime, the plan, the weights and the batches.
+
+    A model on the meta device has no weights: its program can be read, not run. An existing folder is replaced if it holds
+    a program, or is empty; raises FileExistsError otherwise.
+    """
+    if folder.exists() and any(folder.iterdir()) and not (folder / "program.json").exists():
+        raise FileExistsError(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        _fill(beside, schedule, model, folder, source)
+        beside.chmod(0o755)
+        if folder.exists():
+            shutil.rmtree(folder)
+        beside.rename(folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _fill(beside: Path, schedule: Schedule, model: Model, folder: Path, source: Source) -> None:
+    for name, text in program_files(schedule).items():
+        (beside / name).write_text(text)
+    devices = schedule.plan.devices
+    main = MAIN.format(model=schedule.graph.name, plan=Path(source.name).name, devices=devices, folder=folder.name)
+    (beside / "main.py").write_text(main)
+    (beside / "plan.ssp").write_text(source.text)
+    runtime = beside / "runtime"
+    runtime.mkdir()
+    for item in files("ssdsl.runtime").iterdir():
+        if item.name.endswith(".py"):
+            (runtime / item.name).write_text(item.read_text())
+    if not model.is_meta:
+        torch.save({k: v.detach().clone() for k, v in model.module.state_dict().items()}, beside / "weights.pt")
+        torch.save(list(model.batches), beside / "inputs.pt")
+
+
+def program_files(schedule: Schedule) -> dict[str, str]:
+    """The generated files by name: one per role and the table."""
+    texts: dict[str, str] = {}
+    groups: dict[tuple[str, tuple[str, ...]], None] = {}
+    for role in schedule.roles:
+        if role.tasks:
+            writer = RoleWriter(schedule, role)
+            texts[f"role_{role.name}.py"] = writer.text()
+            groups.update(dict.fromkeys((role.mesh, axes) for axes in writer.groups))
+    table = program_table(schedule, list(groups))
+    return {**texts, "program.json": json.dumps(table, indent=1) + "\n"}

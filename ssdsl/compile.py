@@ -1,0 +1,38 @@
+"""The compiler from end to end: a plan's file and a model's graph become a plan and its schedule."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ssdsl.cluster.cluster import LAPTOP, Cluster
+from ssdsl.lang.parse import parse
+from ssdsl.lang.read import read_source
+from ssdsl.lower.lower import lower
+from ssdsl.lower.schedule import Schedule
+from ssdsl.model.graph import Graph
+from ssdsl.plan.interpret import interpret_all
+from ssdsl.plan.plan import Plan
+from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A plan with what follows from it."""
+
+    source: Source
+    plan: Plan
+    schedule: Schedule
+    warnings: tuple[Diagnostic, ...]
+
+
+def make_plan(path: Path, graph: Graph, overrides: Mapping[str, int]) -> tuple[Plan, tuple[Diagnostic, ...]]:
+    """What the file says about this model, with warnings; raises PlanError."""
+    return interpret_all(parse(read_source(path)), graph, overrides, path.parent)
+
+
+def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], cluster: Cluster = LAPTOP) -> Compiled:
+    """The plan and its schedule; raises PlanError."""
+    source = read_source(path)
+    plan, warnings = interpret_all(parse(source), graph, overrides, path.parent)
+    return Compiled(source, plan, lower(plan, cluster), warnings)

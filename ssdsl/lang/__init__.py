@@ -1,0 +1,1 @@
+"""Text to Script: reading, layout of indentation, parsing and formatting of plans."""

@@ -1,0 +1,38 @@
+"""The comments of a text, which the parser drops."""
+
+import re
+from dataclasses import dataclass
+
+from ssdsl.text.source import Source
+
+PIECE = re.compile(r'"[^"\n]*"|#[^\n]*|\n')
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment with its `#`, the number of its line and its column from zero."""
+
+    text: str
+    line: int
+    column: int
+
+
+def comments(source: Source) -> tuple[Comment, ...]:
+    """All comments, in order."""
+    found, line, start = [], 1, 0
+    for piece in PIECE.finditer(source.text):
+        if piece[0] == "\n":
+            line, start = line + 1, piece.end()
+        elif piece[0].startswith("#"):
+            found.append(Comment(piece[0].rstrip(), line, piece.start() - start))
+    return tuple(found)
+
+
+def summary(source: Source) -> str:
+    """What the comment that opens a plan says, without the file's name in front of it."""
+    lines = []
+    for text in source.text.lstrip().split("\n"):
+        if not text.startswith("#"):
+            break
+        lines.append(text.lstrip("# ").rstrip())
+    return re.sub(r"^\S+\.ssp\s*(:|--)\s*", "", " ".join(lines).strip())

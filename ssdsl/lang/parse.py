@@ -1,0 +1,34 @@
+"""Text to Script: the LALR parser over the grammar, fed with the tokens of the layout."""
+
+from functools import cache
+
+from lark import Lark, UnexpectedCharacters, UnexpectedToken
+
+from ssdsl.lang.assets import grammar_text
+from ssdsl.lang.build import build
+from ssdsl.lang.explain import explain_character, explain_token
+from ssdsl.lang.layout import PREFIX, Layout
+from ssdsl.lang.nodes import Script
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Source
+
+
+def parse(source: Source) -> Script:
+    """The syntax of a plan; raises PlanError with the first mistake in it."""
+    layout = Layout(source)
+    parser = _parser().parse_interactive()
+    try:
+        for token in layout.process(_parser().lex(PREFIX + source.text + "\n")):
+            parser.feed_token(token)
+        tree = parser.feed_eof()  # type: ignore[no-untyped-call]
+    except UnexpectedCharacters as e:
+        raise PlanError(explain_character(source, (e.pos_in_stream or 0) - len(PREFIX))) from None
+    except UnexpectedToken as e:
+        accepted = parser.accepts()  # type: ignore[no-untyped-call]
+        raise PlanError(explain_token(layout, e.token, accepted)) from None
+    return build(source, tree)
+
+
+@cache
+def _parser() -> Lark:
+    return Lark(grammar_text(), parser="lalr", lexer="basic", propagate_positions=True, maybe_placeholders=True)

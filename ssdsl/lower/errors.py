@@ -1,0 +1,103 @@
+"""What can be wrong with a plan once its operators meet: contradictions of layout, placement and order."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.source import Span
+
+
+@dataclass(frozen=True)
+class IndexMismatch(Diagnostic):
+    """An index has another count than the mesh axis of the same name.
+
+    `assign` sends the part with index `tp = 1` to the device whose axis `tp` is 1, so an index that is a mesh axis needs exactly
+    as many parts as the axis has devices. Give the index the axis's size, or another name: then its parts run one after another.
+    """
+
+    code: ClassVar[str] = "E0401"
+    title: ClassVar[str] = "index `{index}` has {count} parts, but axis `{index}` of mesh `{mesh}` has {size} devices"
+    label: ClassVar[str] = "cut into {count} here"
+    note: ClassVar[str] = "`{operator}` (module `{path}`) is assigned to this mesh"
+    help: ClassVar[str] = "write `{index} = {size}`, or give the index a name that is no axis of the mesh"
+    index: str
+    count: int
+    mesh: str
+    size: int
+    operator: str
+    path: str
+
+
+@dataclass(frozen=True)
+class CombinedInTime(Diagnostic):
+    """An operator combines its parts itself (batch statistics, a vocabulary-parallel loss), but they run one after another.
+
+    Batch normalisation takes its statistics over the whole batch. Split over devices (an index that is a mesh axis), the parts
+    reduce their statistics. Split in time into micro-batches, each part would normalise by its own statistics, which is not what
+    the single device computes.
+    """
+
+    code: ClassVar[str] = "E0402"
+    title: ClassVar[str] = "`{kind}` in module `{path}` cannot be split in time along `{dim}`"
+    label: ClassVar[str] = "index `{index}` is no axis of the mesh, so its parts run one after another"
+    note: ClassVar[str] = "`{kind}` computes statistics over all of `{dim}` at once ({source})"
+    help: ClassVar[str] = "split `{dim}` over a mesh axis instead, or leave this module out of the split"
+    kind: str
+    path: str
+    dim: str
+    index: str
+    source: str
+
+
+@dataclass(frozen=True)
+class OrderCycle(Diagnostic):
+    """The plan's `order` statements contradict each other or the data flow: some tasks wait for themselves."""
+
+    code: ClassVar[str] = "E0403"
+    title: ClassVar[str] = "the order of the plan makes tasks wait for each other in a circle"
+    label: ClassVar[str] = "one of the statements on the circle"
+    note: ClassVar[str] = "{circle}"
+    help: ClassVar[str] = "remove or turn round one of the `order` statements on the circle"
+    circle: str
+    places: tuple[Span, ...] = ()
+
+    def others(self) -> tuple[tuple[Span, str], ...]:
+        return tuple((span, "and this one") for span in self.places)
+
+
+@dataclass(frozen=True)
+class ShardConflict(Diagnostic):
+    """The state of a weight cannot be cut along this axis: the plan already lays the weight itself along it."""
+
+    code: ClassVar[str] = "E0404"
+    title: ClassVar[str] = "the {state} of `{weight}` cannot be cut into `{axis}`"
+    label: ClassVar[str] = "`{axis}` already splits the weight, or is no axis of its mesh"
+    help: ClassVar[str] = "cut the state over an axis along which the weight is replicated: {candidates}"
+    state: str
+    weight: str
+    axis: str
+    candidates: str
+
+
+@dataclass(frozen=True)
+class HomesOverlap(Diagnostic):
+    """A weight is used by operators on two sets of devices that share some but not all devices."""
+
+    code: ClassVar[str] = "E0405"
+    title: ClassVar[str] = "weight `{weight}` lives on {first} and on {second}, which share devices"
+    help: ClassVar[str] = "assign the operators that use the weight to the same devices, or to disjoint ones"
+    weight: str
+    first: str
+    second: str
+
+
+@dataclass(frozen=True)
+class TooFewDevices(Diagnostic):
+    """The plan's meshes need more devices than there are processes."""
+
+    code: ClassVar[str] = "E0406"
+    title: ClassVar[str] = "the plan needs {needed} devices, but there are {given}"
+    label: ClassVar[str] = "this mesh ends at device {needed}"
+    help: ClassVar[str] = "make an axis of the mesh smaller, or run with {needed} processes"
+    needed: int
+    given: int

@@ -1,0 +1,74 @@
+"""Plan -> Schedule, the whole middle of the compiler in reading order."""
+
+
+from ssdsl.cluster.cluster import LAPTOP, Cluster
+from ssdsl.lower.blocks import form_blocks, submeshes_of
+from ssdsl.lower.cuts import OperatorCut, operator_cuts
+from ssdsl.lower.defer import defer
+from ssdsl.lower.errors import CombinedInTime, IndexMismatch
+from ssdsl.lower.layout import PARTIAL, Submesh
+from ssdsl.lower.order import TaskGraph, roles_of
+from ssdsl.lower.schedule import Schedule
+from ssdsl.lower.spread import spread
+from ssdsl.lower.wire import Wiring
+from ssdsl.model.graph import Operator, Stage
+from ssdsl.plan.plan import Index, Plan
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+
+def lower(plan: Plan, cluster: Cluster = LAPTOP) -> Schedule:
+    """The schedule of a plan: blocks, communication, tasks in order.
+
+    Raises PlanError: an index that does not fit its mesh axis, statistics split in time, state that cannot be cut, an order that
+    is a circle.
+    """
+    plan = spread(plan)
+    submeshes = submeshes_of(plan, plan.graph)
+    cuts = _cuts(plan, submeshes)
+    runs = form_blocks(plan, submeshes, cuts)
+    wiring = Wiring(plan, runs, cuts, defer(plan, submeshes, cuts), cluster)
+    blocks = wiring.blocks()
+    transfers = tuple(wiring.transfers.values())
+    roles = TaskGraph(plan, blocks, transfers, roles_of(plan, submeshes.values())).by_role()
+    loss = next(b for b in blocks if any(o.value == plan.graph.loss for o in b.outputs))
+    places = wiring.made[plan.graph.loss].layout.value.places
+    axes = tuple(a for (a, _), p in zip(loss.submesh.axes, places, strict=True) if p is PARTIAL)
+    return Schedule(
+        plan, blocks, wiring.preparation.prepared(), transfers, wiring.homes.homes(), roles, cuts, axes
+    )
+
+
+def _cuts(plan: Plan, submeshes: dict[str, Submesh]) -> dict[str, tuple[OperatorCut, ...]]:
+    """The cuts of every placed operator, after checking that each index fits the mesh and may be cut where it is."""
+    cuts: dict[str, tuple[OperatorCut, ...]] = {}
+    wrong: dict[tuple[str, str], Diagnostic] = {}
+    for operator in plan.graph.operators:
+        if operator.stage is not Stage.COMPUTE:
+            continue
+        submesh = submeshes[operator.name]
+        axes = dict(submesh.axes)
+        indices = plan.indices.get(operator.name, ())
+        for index in indices:
+            if (problem := _problem(operator, index, submesh)) is not None:
+                wrong.setdefault((problem.code, index.name), problem)
+        cuts[operator.name] = operator_cuts(operator, indices, frozenset(axes))
+    if wrong:
+        raise PlanError(*wrong.values())
+    return cuts
+
+
+def _problem(operator: Operator, index: Index, submesh: Submesh) -> Diagnostic | None:
+    size = dict(submesh.mesh.axes).get(index.name)
+    held = index.name in dict(submesh.fixed)
+    if size is not None and not held:
+        if size != index.count:
+            return IndexMismatch(
+                index.span, index.name, index.count, submesh.mesh.name, size, operator.name, operator.path or "the model"
+            )
+        return None
+    if index.dim >= 0 and operator.dims[index.dim].combined:
+        name = operator.dims[index.dim].name
+        return CombinedInTime(index.span, operator.kind, operator.path or "the model", name, index.name, operator.source)
+    return None
+
+

@@ -1,0 +1,81 @@
+"""Transfers between submeshes: which box of a tensor each device sends to which (DESIGN section 4, the fallback of last resort).
+
+Axes that both submeshes have, with the same place in both layouts, are aligned: devices exchange only with those at the same
+coordinate. Over the other axes the boxes are intersected; of several devices that hold a box, each receiver takes its own,
+counted through.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+from ssdsl.lower.layout import Digit, Layout, Shape, Submesh
+from ssdsl.lower.schedule import Move, Piece
+
+Box = tuple[tuple[int, int], ...]
+Coordinates = tuple[int, ...]
+
+
+def plan_move(before: Layout, source: Submesh, after: Layout, target: Submesh, shape: Shape) -> Move:
+    """The pieces that bring a tensor of `shape` from one submesh and layout to another. Neither layout may be partial."""
+    assert not before.is_partial and not after.is_partial
+    aligned = _aligned(before, source, after, target)
+    senders = list(_boxes(before, source, aligned, shape))
+    pieces = []
+    for at, (coordinates, wanted) in enumerate(_boxes(after, target, aligned, shape)):
+        for giver, held, piece in _cover(wanted, senders, at):
+            pieces.append(Piece(giver, coordinates, _within(piece, held), _within(piece, wanted)))
+    return Move(aligned, tuple(pieces), shape.local(before.digits()), shape.local(after.digits()))
+
+
+def _aligned(before: Layout, source: Submesh, after: Layout, target: Submesh) -> tuple[str, ...]:
+    there = {name: (n, place) for (name, n), place in zip(target.axes, after.places, strict=True)}
+    names = []
+    for (name, n), place in zip(source.axes, before.places, strict=True):
+        if there.get(name) == (n, place) and (not isinstance(place, Digit) or _outermost(place, before, after)):
+            names.append(name)
+    return tuple(names)
+
+
+def _outermost(digit: Digit, *layouts: Layout) -> bool:
+    """Whether no other digit of the layouts lies in the same factor: only then do boxes not depend on it."""
+    return all(d == digit or d.factor != digit.factor for layout in layouts for d in layout.digits())
+
+
+def _boxes(layout: Layout, submesh: Submesh, aligned: tuple[str, ...], shape: Shape) -> Iterator[tuple[Coordinates, Box]]:
+    """Each device, by its coordinates on the axes that are not aligned, with the box it holds; aligned digits count as cut."""
+    free = [(n, p) for (a, n), p in zip(submesh.axes, layout.places, strict=True) if a not in aligned]
+    cut = tuple(p for (a, _), p in zip(submesh.axes, layout.places, strict=True) if a in aligned and isinstance(p, Digit))
+    sizes = shape.local(cut).factors
+    for coordinates in itertools.product(*(range(n) for n, _ in free)):
+        box = [(0, size) for size in sizes]
+        digits = [(p, c) for (_, p), c in zip(free, coordinates, strict=True) if isinstance(p, Digit)]
+        for digit, c in sorted(digits, key=lambda item: -item[0].stride):
+            start, length = box[digit.factor]
+            assert digit.stride * digit.count == length, "the parts of a layout that travels are boxes"
+            box[digit.factor] = (start + c * digit.stride, digit.stride)
+        yield coordinates, tuple(box)
+
+
+def _cover(wanted: Box, senders: list[tuple[Coordinates, Box]], turn: int) -> Iterator[tuple[Coordinates, Box, Box]]:
+    """Disjoint pieces that make up a box; devices with the same box take turns."""
+    holders: dict[Box, list[Coordinates]] = {}
+    for coordinates, box in senders:
+        holders.setdefault(box, []).append(coordinates)
+    for box, group in holders.items():
+        piece = _intersect(wanted, box)
+        if piece is not None:
+            yield group[turn % len(group)], box, piece
+
+
+def _intersect(a: Box, b: Box) -> Box | None:
+    pieces = []
+    for (start, length), (other, other_length) in zip(a, b, strict=True):
+        low, high = max(start, other), min(start + length, other + other_length)
+        if low >= high:
+            return None
+        pieces.append((low, high - low))
+    return tuple(pieces)
+
+
+def _within(piece: Box, box: Box) -> Box:
+    return tuple((start - base, length) for (start, length), (base, _) in zip(piece, box, strict=True))

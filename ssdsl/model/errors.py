@@ -1,0 +1,185 @@
+"""What can be wrong with `--model`: the name, its size and options, the user's file and what its function returns."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ssdsl.text.diagnostic import Diagnostic
+
+
+@dataclass(frozen=True)
+class UnknownModel(Diagnostic):
+    """`--model` names neither a model of the zoo nor a Python file.
+
+    `ssdsl models` lists the zoo. A model of your own is given as `path/to/file.py:function`, where the function returns
+    the module, example inputs and the names of their axes.
+    """
+
+    code: ClassVar[str] = "E0301"
+    title: ClassVar[str] = "there is no model `{name}`"
+    label: ClassVar[str] = "{suggestion}"
+    note: ClassVar[str] = "the zoo has {known}"
+    help: ClassVar[str] = "choose one of these, or give your own as path/to/file.py:function"
+    name: str
+    suggestion: str
+    known: str
+
+
+@dataclass(frozen=True)
+class UnknownSize(Diagnostic):
+    """The zoo model exists, but not in this size.
+
+    A size is a name, optionally followed by changes: `gpt:350m`, `gpt:350m,layers=8`, `gpt:layers=24,hidden=1024`.
+    """
+
+    code: ClassVar[str] = "E0302"
+    title: ClassVar[str] = "`{model}` has no size `{size}`"
+    label: ClassVar[str] = "{suggestion}"
+    note: ClassVar[str] = "its sizes are {known}"
+    help: ClassVar[str] = "choose one of these, or change one: {model}:{default},{example}"
+    model: str
+    size: str
+    suggestion: str
+    known: str
+    default: str
+    example: str
+
+
+@dataclass(frozen=True)
+class UnknownOption(Diagnostic):
+    """A size of a zoo model was changed by a name that it does not have, as in `gpt:small,layer=8`."""
+
+    code: ClassVar[str] = "E0303"
+    title: ClassVar[str] = "`{model}` has no option `{option}`"
+    label: ClassVar[str] = "{suggestion}"
+    help: ClassVar[str] = "its options are {known}"
+    model: str
+    option: str
+    suggestion: str
+    known: str
+
+
+@dataclass(frozen=True)
+class BadOption(Diagnostic):
+    """An option of a zoo model has a value from which no model can be built.
+
+    Options are whole numbers above zero; those of Swin that differ from stage to stage are joined by `-`:
+    `depths=2-2-18-2`.
+    """
+
+    code: ClassVar[str] = "E0304"
+    title: ClassVar[str] = "`{model}` cannot be built like this: {reason}"
+    help: ClassVar[str] = "{change}"
+    model: str
+    reason: str
+    change: str
+
+
+@dataclass(frozen=True)
+class TransformersMissing(Diagnostic):
+    """The models of the zoo are those of the `transformers` library, which ssdsl installs only when asked to."""
+
+    code: ClassVar[str] = "E0305"
+    title: ClassVar[str] = "model `{model}` needs the `transformers` library"
+    note: ClassVar[str] = "{reason}"
+    help: ClassVar[str] = "pip install 'ssdsl[models]'"
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ModelFileMissing(Diagnostic):
+    """The Python file that `--model` names is not there, or cannot be read."""
+
+    code: ClassVar[str] = "E0306"
+    title: ClassVar[str] = "cannot read `{path}`: {reason}"
+    help: ClassVar[str] = "give the path of a Python file and a function in it, as in --model path/to/file.py:function"
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class FunctionMissing(Diagnostic):
+    """The file has no function of the name that `--model path/to/file.py:function` gives, or no name was given."""
+
+    code: ClassVar[str] = "E0307"
+    title: ClassVar[str] = "{fact}"
+    label: ClassVar[str] = "{suggestion}"
+    note: ClassVar[str] = "`{path}` defines {known}"
+    help: ClassVar[str] = "name a function that returns the module, its inputs and their axes: --model {path}:{example}"
+    fact: str
+    suggestion: str
+    path: str
+    known: str
+    example: str
+
+
+@dataclass(frozen=True)
+class UserCodeFailed(Diagnostic):
+    """Python raised an exception while it ran the user's file or function.
+
+    The place shown is the last line of the user's own file that was running; the error itself may come from a library
+    that this line calls.
+    """
+
+    code: ClassVar[str] = "E0308"
+    title: ClassVar[str] = "`{path}` failed {when}"
+    label: ClassVar[str] = "{error}"
+    note: ClassVar[str] = "{detail}"
+    help: ClassVar[str] = "{change}"
+    path: str
+    when: str
+    error: str
+    detail: str
+    change: str
+
+
+@dataclass(frozen=True)
+class BadModel(Diagnostic):
+    """The user's function did not return what a model is made of.
+
+    It takes no parameters and returns three things: an `nn.Module` whose forward returns its loss; the inputs of one
+    batch, as a dictionary of tensors by the name of forward's parameter (or a tuple in their order, or a list of such
+    batches, all of one shape); and the names of the inputs' axes, `{{"x": ("batch", "seq"), "labels": ("batch",)}}`.
+    """
+
+    code: ClassVar[str] = "E0309"
+    title: ClassVar[str] = "{fact}"
+    label: ClassVar[str] = "{suggestion}"
+    help: ClassVar[str] = "{change}"
+    fact: str
+    change: str
+    suggestion: str = ""
+
+
+@dataclass(frozen=True)
+class BadInputs(Diagnostic):
+    """The inputs that the user's function returned do not fit the module's forward, or the batches are not alike.
+
+    Inputs are tensors, named as the parameters of `forward`; all batches have the same names, shapes and dtypes,
+    because the plan is compiled once for all of them.
+    """
+
+    code: ClassVar[str] = "E0310"
+    title: ClassVar[str] = "{fact}"
+    label: ClassVar[str] = "{suggestion}"
+    help: ClassVar[str] = "{change}"
+    fact: str
+    change: str
+    suggestion: str = ""
+
+
+@dataclass(frozen=True)
+class BadAxes(Diagnostic):
+    """The names of the axes do not fit the inputs: each axis of each input has one, and a name has one size.
+
+    These names are the dimensions that a plan can split by: `{{"x": ("batch", "seq")}}` makes `split model by batch`
+    possible.
+    """
+
+    code: ClassVar[str] = "E0311"
+    title: ClassVar[str] = "{fact}"
+    label: ClassVar[str] = "{suggestion}"
+    help: ClassVar[str] = "{change}"
+    fact: str
+    change: str
+    suggestion: str = ""

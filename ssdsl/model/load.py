@@ -1,0 +1,88 @@
+"""`--model`: a zoo name with an optional size, or a function in the user's own file."""
+
+from dataclasses import fields, replace
+
+from ssdsl.lang.suggest import suggest
+from ssdsl.model.errors import BadOption, UnknownModel, UnknownOption, UnknownSize
+from ssdsl.model.source import Model
+from ssdsl.model.user import load_user
+from ssdsl.model.zoo import ZOO, Family, Size
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Source, Span
+
+
+def load(spec: str, *, seed: int = 0, meta: bool | None = None) -> Model:
+    """The model of `gpt`, `gpt:small`, `gpt:350m,layers=8` or `path/to/file.py:function`, in training mode.
+
+    `seed` draws its weights and batches. `meta` builds it without numbers or insists on them; by default the sizes of
+    the papers are built without.
+    """
+    source = Source("--model", spec)
+    path, _, _ = spec.rpartition(":")
+    if spec.endswith(".py") or path.endswith(".py") or "/" in spec:
+        return load_user(source, seed, bool(meta))
+    name, _, rest = spec.partition(":")
+    if name not in ZOO:
+        raise PlanError(_unknown_model(source, name))
+    return _load_zoo(source, name, rest, seed, meta)
+
+
+def _unknown_model(source: Source, name: str) -> UnknownModel:
+    return UnknownModel(_span(source, 0, name), name, suggest(name, ZOO), ", ".join(ZOO))
+
+
+def _load_zoo(source: Source, name: str, rest: str, seed: int, meta: bool | None) -> Model:
+    family = ZOO[name]
+    size, label = _size(source, name, family, rest)
+    if meta is None:
+        meta = label not in family.laptop
+    if problem := size.problem():
+        raise PlanError(BadOption(_span(source, len(name) + 1, rest), name, problem, "change one of the two"))
+    return size.build(source.text, seed, meta)
+
+
+def _size(source: Source, name: str, family: Family, rest: str) -> tuple[Size, str]:
+    """The size that `SIZE,option=value,...` describes, and the name it starts from."""
+    label, size = family.default, family.sizes[family.default]
+    offset = len(name) + 1
+    for number, word in enumerate(rest.split(",") if rest else ()):
+        if "=" in word:
+            size = _changed(source, offset, name, size, word)
+        elif number == 0 and word in family.sizes:
+            label, size = word, family.sizes[word]
+        else:
+            raise PlanError(_unknown_size(source, offset, name, family, word))
+        offset += len(word) + 1
+    return size, label
+
+
+def _unknown_size(source: Source, offset: int, name: str, family: Family, word: str) -> UnknownSize:
+    default = family.sizes[family.default]
+    first = fields(default)[0].name
+    example = f"{first}={_text(getattr(default, first))}"
+    place, known = _span(source, offset, word), ", ".join(family.sizes)
+    return UnknownSize(place, name, word, suggest(word, family.sizes), known, family.default, example)
+
+
+def _changed(source: Source, offset: int, name: str, size: Size, word: str) -> Size:
+    """The size with one field set as `field=value` says."""
+    option, _, text = word.partition("=")
+    known = {f.name: getattr(size, f.name) for f in fields(size)}
+    if option not in known:
+        place = _span(source, offset, option)
+        raise PlanError(UnknownOption(place, name, option, suggest(option, known), ", ".join(known)))
+    many = isinstance(known[option], tuple)
+    parts = text.split("-") if many else [text]
+    if not all(part.isdecimal() and 0 < int(part) < 2**31 for part in parts):
+        place = _span(source, offset + len(option) + 1, text)
+        change = f"give it whole numbers above zero: {option}={_text(known[option])}"
+        raise PlanError(BadOption(place, name, f"{option} is `{text}`", change))
+    return replace(size, **{option: tuple(map(int, parts)) if many else int(text)})
+
+
+def _text(value: int | tuple[int, ...]) -> str:
+    return "-".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _span(source: Source, start: int, text: str) -> Span:
+    return Span(source, start, start + len(text))

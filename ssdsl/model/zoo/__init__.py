@@ -1,0 +1,57 @@
+"""The models that ssdsl knows by name: one file each, a row in `ZOO`.
+
+The rows need neither torch nor transformers, so that they can be listed without loading them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from ssdsl.model.zoo import gpt, swin
+
+if TYPE_CHECKING:
+    from ssdsl.model.source import Model
+
+
+class Size(Protocol):
+    """The numbers of a model: a frozen dataclass, whose fields are what `--model NAME:SIZE,field=value` may change."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def batch(self) -> int: ...
+
+    def problem(self) -> str:
+        """Why no model can be built from these numbers, or nothing."""
+        ...
+
+    def parameters(self) -> int:
+        """How many numbers the model learns."""
+        ...
+
+    def describe(self) -> str:
+        """The numbers that matter, for a table."""
+        ...
+
+    def build(self, name: str, seed: int, meta: bool) -> "Model":
+        """The model, on the meta device if asked; needs transformers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A model's named sizes; those in `laptop` train on a CPU in seconds, the others are built without numbers."""
+
+    about: str
+    sizes: Mapping[str, Size]
+    laptop: tuple[str, ...]
+
+    @property
+    def default(self) -> str:
+        return next(iter(self.sizes))
+
+
+ZOO: Mapping[str, Family] = {
+    "gpt": Family(gpt.ABOUT, gpt.SIZES, gpt.LAPTOP),
+    "swin": Family(swin.ABOUT, swin.SIZES, swin.LAPTOP),
+}

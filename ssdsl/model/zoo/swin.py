@@ -1,0 +1,101 @@
+"""Swin Transformer (Liu et al. 2021, arXiv 2103.14030): transformers' `SwinForImageClassification`, random weights.
+
+1.8b is the size of the SuperScaler paper's evaluation: 32 layers, hidden 512, 16 heads (both of the first stage),
+images of 1536 pixels, windows of 48.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ssdsl.model.zoo.build import BATCHES, construct
+
+if TYPE_CHECKING:
+    import torch
+
+    from ssdsl.model.source import Model
+
+ABOUT = "Swin Transformer, image classification"
+PATCH = 4
+CHANNELS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Swin:
+    """The numbers of a Swin; `depths` and `heads` are per stage, `hidden` is the first's and doubles with each."""
+
+    depths: tuple[int, ...]
+    hidden: int
+    heads: tuple[int, ...]
+    image: int
+    window: int
+    batch: int
+    labels: int
+
+    def problem(self) -> str:
+        if len(self.depths) != len(self.heads):
+            return f"depths has {len(self.depths)} stages and heads has {len(self.heads)}"
+        for stage, heads in enumerate(self.heads):
+            if (self.hidden << stage) % heads:
+                return f"hidden = {self.hidden << stage} of stage {stage} is no multiple of heads = {heads}"
+        last_patch = PATCH << (len(self.depths) - 1)
+        if self.image % last_patch:
+            return f"image = {self.image} is no multiple of {last_patch}, the pixels of the last stage's patches"
+        return ""
+
+    def parameters(self) -> int:
+        widths = [self.hidden << stage for stage in range(len(self.depths))]
+        patches = (CHANNELS * PATCH**2 + 3) * self.hidden
+        stages = zip(self.depths, widths, self.heads, strict=True)
+        blocks = sum(n * (12 * w**2 + 13 * w + self._window_biases(i) * h) for i, (n, w, h) in enumerate(stages))
+        merges = sum(8 * w**2 + 8 * w for w in widths[:-1])
+        head = 2 * widths[-1] + (widths[-1] + 1) * self.labels
+        return patches + blocks + merges + head
+
+    def _window_biases(self, stage: int) -> int:
+        """Relative positions in a window, which is never larger than the image."""
+        window = min(self.window, self.image // (PATCH << stage))
+        return (2 * window - 1) ** 2
+
+    def describe(self) -> str:
+        depths, heads = "-".join(map(str, self.depths)), "-".join(map(str, self.heads))
+        return f"{depths} layers, hidden {self.hidden}, {heads} heads, {self.image} px, window {self.window}"
+
+    def build(self, name: str, seed: int, meta: bool) -> "Model":
+        from ssdsl.model.source import Model
+
+        module = construct(name, lambda library: library.SwinForImageClassification(self._config(library)), seed, meta)
+        axes = {"pixel_values": ("batch", "channel", "height", "width"), "labels": ("batch",)}
+        return Model(name, module, tuple(self._batch(seed + i, meta) for i in range(BATCHES)), axes)
+
+    def _config(self, library: Any) -> object:
+        return library.SwinConfig(
+            image_size=self.image,
+            patch_size=PATCH,
+            num_channels=CHANNELS,
+            embed_dim=self.hidden,
+            depths=list(self.depths),
+            num_heads=list(self.heads),
+            window_size=self.window,
+            drop_path_rate=0.0,
+            num_labels=self.labels,
+            problem_type="single_label_classification",
+        )
+
+    def _batch(self, seed: int, meta: bool) -> "dict[str, torch.Tensor]":
+        """Images of noise with random labels."""
+        import torch
+
+        shape = (self.batch, CHANNELS, self.image, self.image)
+        if meta:
+            labels = torch.empty(self.batch, dtype=torch.int64, device="meta")
+            return {"pixel_values": torch.empty(shape, device="meta"), "labels": labels}
+        generator = torch.Generator().manual_seed(seed)
+        pixels = torch.randn(shape, generator=generator)
+        return {"pixel_values": pixels, "labels": torch.randint(self.labels, (self.batch,), generator=generator)}
+
+
+SIZES = {
+    "tiny": Swin((2, 2), hidden=64, heads=(4, 8), image=64, window=4, batch=8, labels=16),
+    "1.8b": Swin((2, 2, 26, 2), hidden=512, heads=(16, 32, 64, 128), image=1536, window=48, batch=256, labels=1000),
+}
+LAPTOP = ("tiny",)

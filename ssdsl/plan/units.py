@@ -1,0 +1,42 @@
+"""Repeated modules: the units that a model is balanced and recomputed by."""
+
+from ssdsl.plan.context import Context
+
+
+def repeated_units(ctx: Context, operators: frozenset[str], level: int = 1) -> list[tuple[str, list[str]]]:
+    """Units of COMPUTE operators in the order of the graph, each with its module path; "" for a run of others.
+
+    A unit is what lies beneath a path up to its numbered segment, of the first `level` ones: `transformer.h.3`. What
+    lies between such modules forms runs of its own. A unit that is interrupted includes what interrupts it.
+    """
+    units: list[tuple[str, list[str]]] = []
+    place: dict[str, int] = {}
+    for op in ctx.ordered(ctx.only_compute(operators)):
+        name = module_of(op.path, level)
+        if name in place and name:
+            at = place[name]
+            for other, names in units[at + 1 :]:
+                units[at][1].extend(names)
+                place.pop(other, None)
+            del units[at + 1 :]
+            units[at][1].append(op.name)
+        elif units and units[-1][0] == name:
+            units[-1][1].append(op.name)
+        else:
+            place[name] = len(units)
+            units.append((name, [op.name]))
+    return units
+
+
+def module_of(path: str, level: int) -> str:
+    """The path up to its numbered segment, of the first `level` ones; empty if it has none."""
+    segments, end, left = path.split("."), 0, level
+    for i, segment in enumerate(segments):
+        if segment.partition("#")[0].isdigit() and left:
+            end, left = i + 1, left - 1
+    return ".".join(segments[:end])
+
+
+def deepest_level(ctx: Context, operators: frozenset[str]) -> int:
+    """The largest number of numbered segments in a path."""
+    return max((sum(s.isdigit() for s in ctx.operators[n].path.split(".")) for n in operators), default=0)

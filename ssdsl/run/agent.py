@@ -1,0 +1,43 @@
+"""torchrun, as `launch` starts it: ends when its parent does, and writes down which ranks failed.
+
+Run as `python -m ssdsl.run.agent FAILURES.json [torchrun's arguments]`; exit status 1 when a rank failed.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+SHUTDOWN_S = "2"
+
+
+def main(arguments: list[str]) -> int:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import get_args_parser, run
+
+    parser = get_args_parser()
+    if "--shutdown-timeout" in parser.format_help():  # torch 2.13; older versions wait 30 s, which `launch` cuts short
+        arguments[1:1] = ["--shutdown-timeout", SHUTDOWN_S]
+    try:
+        run(parser.parse_args(arguments[1:]))  # type: ignore[no-untyped-call]
+    except ChildFailedError as error:
+        failures = [{"rank": rank, "exitcode": f.exitcode} for rank, f in sorted(error.failures.items())]
+        Path(arguments[0]).write_text(json.dumps(failures), "utf-8")
+        return 1
+    return 0
+
+
+def end_with_parent(parent: int) -> None:
+    """Ask Linux for a SIGTERM when the parent dies, however it dies; torchrun then ends its ranks."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    end_with_parent(int(os.environ.pop("SSDSL_PARENT")))
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,146 @@
+"""What can go wrong when a program runs, or differs from the single device: E05xx."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ssdsl.text.diagnostic import Diagnostic
+
+
+@dataclass(frozen=True)
+class ModelWithoutNumbers(Diagnostic):
+    """The model lives on the meta device, where tensors have shapes but no numbers: it compiles but does not train.
+
+    The sizes of the papers are always built like this: a GPT of 175 billion parameters fits no laptop.
+    """
+
+    code: ClassVar[str] = "E0501"
+    title: ClassVar[str] = "`{model}` has shapes but no numbers, so it cannot be trained"
+    help: ClassVar[str] = "use a laptop size, or ssdsl check, show and compile, which need no numbers"
+    model: str
+
+
+@dataclass(frozen=True)
+class RankFailed(Diagnostic):
+    """A process of the program died. The run was ended and the other processes with it.
+
+    The note is the end of that process's own error; of several, the one that failed first, because the others mostly
+    report only that a peer went away.
+    """
+
+    code: ClassVar[str] = "E0502"
+    title: ClassVar[str] = "rank {rank} {ending}"
+    note: ClassVar[str] = "{error}"
+    help: ClassVar[str] = "{change}"
+    rank: int
+    ending: str
+    error: str
+    change: str
+
+
+@dataclass(frozen=True)
+class LaunchFailed(Diagnostic):
+    """torchrun ended before a process of the program did: it could not start them, or could not reach its own port."""
+
+    code: ClassVar[str] = "E0503"
+    title: ClassVar[str] = "torchrun could not run the program (exit status {status})"
+    note: ClassVar[str] = "{error}"
+    help: ClassVar[str] = "the whole output is in {log}"
+    status: int
+    error: str
+    log: str
+
+
+@dataclass(frozen=True)
+class ResultMissing(Diagnostic):
+    """No process reported an error, but one did not write its result: the program folder was changed by hand."""
+
+    code: ClassVar[str] = "E0504"
+    title: ClassVar[str] = "rank {rank} ended without writing {file}"
+    note: ClassVar[str] = "{reason}"
+    help: ClassVar[str] = "compile the plan again with this version of ssdsl"
+    rank: int
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class TooFewDevices(Diagnostic):
+    """`--device cuda` runs one process per GPU, and the plan's meshes have more devices than this machine has GPUs."""
+
+    code: ClassVar[str] = "E0505"
+    title: ClassVar[str] = "the plan needs {needed} GPUs, and this machine has {found}"
+    help: ClassVar[str] = "make the meshes smaller, or use --device cpu, where processes share the processors"
+    needed: int
+    found: int
+
+
+@dataclass(frozen=True)
+class TooFewProcesses(Diagnostic):
+    """A run starts one process per device of the plan's meshes, and this plan has more than the run may start.
+
+    The limit keeps a plan for a thousand GPUs from starting a thousand processes on a laptop; `--processes` sets
+    another.
+    """
+
+    code: ClassVar[str] = "E0506"
+    title: ClassVar[str] = "the plan's meshes have {needed} devices, but a run may start {allowed} processes"
+    label: ClassVar[str] = "{needed} devices with the meshes before it"
+    help: ClassVar[str] = "make the meshes smaller with --set, or allow more with --processes {needed}"
+    needed: int
+    allowed: int
+
+
+@dataclass(frozen=True)
+class PiecesDisagree(Diagnostic):
+    """Two ranks hold the same part of a tensor, with different numbers in it.
+
+    Copies of a weight start equal and get the same gradient, so they stay equal; when they drift apart, a gradient was
+    not reduced over all the copies.
+    """
+
+    code: ClassVar[str] = "E0510"
+    title: ClassVar[str] = "ranks {first} and {second} disagree on {what} `{name}`"
+    label: ClassVar[str] = ""
+    note: ClassVar[str] = "at {index}: {first_value:.9g} on rank {first}, {second_value:.9g} on rank {second}"
+    help: ClassVar[str] = "this is a bug of ssdsl: report it with the plan and the model"
+    what: str
+    name: str
+    first: int
+    second: int
+    index: str
+    first_value: float
+    second_value: float
+
+
+@dataclass(frozen=True)
+class PiecesIncomplete(Diagnostic):
+    """The pieces that the ranks hold of a tensor do not cover it, or do not fit into it."""
+
+    code: ClassVar[str] = "E0511"
+    title: ClassVar[str] = "the ranks do not hold all of {what} `{name}`"
+    note: ClassVar[str] = "{reason}"
+    help: ClassVar[str] = "this is a bug of ssdsl: report it with the plan and the model"
+    what: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RunDiffers(Diagnostic):
+    """The plan's numbers are not those of the single device: a plan may change where and when, never what is computed.
+
+    The first tensor that differs in the order of training is named (losses, then gradients of step 0, and so on),
+    because later ones mostly follow from it.
+    """
+
+    code: ClassVar[str] = "E0512"
+    title: ClassVar[str] = "{what} `{name}` differs from the single device's"
+    note: ClassVar[str] = "{where}: {got:.9g} instead of {expected:.9g}; the error may be {allowed:.3g}\n{summary}"
+    help: ClassVar[str] = "this is a bug of ssdsl: report it with the plan and the model"
+    what: str
+    name: str
+    where: str
+    got: float
+    expected: float
+    allowed: float
+    summary: str

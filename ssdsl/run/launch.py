@@ -1,0 +1,116 @@
+"""Start a program folder through torchrun, show its progress, read its results; leave no process behind."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from rich.console import Console
+
+from ssdsl.run.errors import TooFewDevices
+from ssdsl.run.failure import failure
+from ssdsl.run.processes import MARK, sigterm_raises, stop
+from ssdsl.run.progress import Progress
+from ssdsl.run.result import RunResult, read_result
+from ssdsl.text.diagnostic import PlanError
+
+POLL_S = 0.1
+END_S = 4.0  # how long torchrun may take to end the run after a rank has written its error
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What to train with: the arguments of every generated program."""
+
+    steps: int = 10
+    seed: int = 0
+    device: str = "cpu"
+    optimizer: str = "adamw"
+    lr: float = 1e-3
+
+    def arguments(self) -> list[str]:
+        numbers = ["--steps", str(self.steps), "--seed", str(self.seed), "--lr", repr(self.lr)]
+        return [*numbers, "--device", self.device, "--optimizer", self.optimizer]
+
+
+def launch(
+    folder: Path,
+    training: Training,
+    *,
+    processes: int,
+    out: Path,
+    dump: bool = False,
+    console: Console | None = None,
+) -> RunResult:
+    """Train `folder`/main.py on that many processes; `out` receives their results.
+
+    `dump` makes every rank save its gradients and weights. Raises PlanError with the error of the rank that failed
+    first.
+    """
+    if training.device == "cuda":
+        _need_gpus(processes)
+    _clear(out)
+    mark = uuid4().hex
+    command = _command(folder, training, processes, out, dump)
+    with sigterm_raises(), (out / "torchrun.log").open("wb") as log:
+        agent = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(mark), start_new_session=True
+        )
+        try:
+            with Progress(out / "progress.jsonl", training.steps, console) as progress:
+                _watch(agent, out, progress)
+        finally:
+            stop(agent, mark)
+    if agent.returncode != 0 or list(out.glob("rank*.err")):
+        raise PlanError(failure(out, agent.returncode))
+    return read_result(out, training.steps, processes)
+
+
+def _watch(agent: "subprocess.Popen[bytes]", out: Path, progress: Progress) -> None:
+    """Return when torchrun has ended, or a while after a rank wrote down its error."""
+    failed_at: float | None = None
+    while agent.poll() is None:
+        progress.update()
+        if failed_at is None and list(out.glob("rank*.err")):
+            failed_at = time.monotonic()
+        if failed_at is not None and time.monotonic() - failed_at > END_S:
+            return
+        time.sleep(POLL_S)
+    progress.update()
+
+
+def _command(folder: Path, training: Training, processes: int, out: Path, dump: bool) -> list[str]:
+    agent = [sys.executable, "-m", "ssdsl.run.agent", str(out / "failures.json")]
+    where = ["--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(processes)]
+    logs = ["--log-dir", str(out / "logs"), "--redirects", "3"]
+    program = [str(folder / "main.py"), *training.arguments(), "--out", str(out)]
+    return [*agent, *where, *logs, *program, *(["--dump"] if dump else [])]
+
+
+def _environment(mark: str) -> dict[str, str]:
+    """One thread per process, gloo on the loopback interface (a host's name may not resolve). The user's own win."""
+    defaults = {"OMP_NUM_THREADS": "1"}
+    if "lo" in {name for _, name in socket.if_nameindex()}:
+        defaults["GLOO_SOCKET_IFNAME"] = "lo"
+    return {**defaults, **os.environ, "SSDSL_PARENT": str(os.getpid()), MARK: mark}
+
+
+def _clear(out: Path) -> None:
+    """Make the folder, without the results of an earlier run."""
+    out.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(out / "logs", ignore_errors=True)
+    for pattern in ("rank*.json", "rank*.err", "rank*.pt", "progress.jsonl", "failures.json"):
+        for path in out.glob(pattern):
+            path.unlink()
+
+
+def _need_gpus(processes: int) -> None:
+    import torch
+
+    if torch.cuda.device_count() < processes:
+        raise PlanError(TooFewDevices(None, processes, torch.cuda.device_count()))

@@ -1,0 +1,54 @@
+"""Ending a run with all that it started, so that none leaves an orphan."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import Popen, TimeoutExpired
+
+GRACE_S = 2.0
+MARK = "SSDSL_RUN"  # the environment variable that marks every process of a run
+
+
+def stop(agent: "Popen[bytes]", mark: str) -> None:
+    """End torchrun, which ends its ranks; kill whatever is left of them after a moment."""
+    agent.terminate()
+    with contextlib.suppress(TimeoutExpired):
+        agent.wait(GRACE_S)
+    agent.kill()
+    agent.wait()
+    for pid in _marked(mark):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """Within it a SIGTERM ends this process as an exception, so that what must be cleaned up is."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    try:
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:  # not in the main thread: then the caller's handlers stay
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _marked(mark: str) -> list[int]:
+    """The processes that inherited the mark, on Linux; torchrun gives each rank a session of its own."""
+    wanted = f"{MARK}={mark}".encode()
+    return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if wanted in _environment(path)]
+
+
+def _environment(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().split(b"\0")
+    except OSError:  # it ended, or is another user's
+        return []

@@ -1,0 +1,41 @@
+"""The progress bar of a run, fed by the file to which the rank that holds the loss appends a line per step."""
+
+import json
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+
+class Progress:
+    """Shows the steps done and the last loss on a terminal, and nothing elsewhere."""
+
+    def __init__(self, path: Path, steps: int, console: Console | None) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        hidden = console is None or not console.is_terminal
+        self.bar = Bar(*columns, console=console, transient=True, disable=hidden)
+        self.task = self.bar.add_task("starting", total=steps)
+        self.path = path
+        self.read = 0
+
+    def __enter__(self) -> "Progress":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.bar.stop()
+
+    def update(self) -> None:
+        """Take in the lines written since the last call; a line without its end is left for the next."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self.read)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self.read += len(whole)
+        for line in whole.splitlines():
+            step = json.loads(line)
+            self.bar.update(self.task, completed=step["step"] + 1, description=f"training, loss {step['loss']:.4f}")

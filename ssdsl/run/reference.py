@@ -1,0 +1,59 @@
+"""The single device: the untouched module, trained on the same batches with torch's own optimizer."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ssdsl.model.source import Model
+from ssdsl.run.launch import Training
+
+Tensors = dict[str, torch.Tensor]
+OPTIMIZERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What training gave: the loss and every gradient of each step, the weights and buffers after the last."""
+
+    losses: tuple[float, ...]
+    grads: tuple[Tensors, ...]
+    weights: Tensors
+    buffers: Tensors
+
+
+def reference(model: Model, training: Training, follow: Sequence[Tensors] | None = None) -> Trained:
+    """Train a copy of the module for the given steps; weights without a gradient have none in `grads`.
+
+    With `follow`, the gradients of another run, each step is taken with that run's gradients after its own are
+    recorded.
+    """
+    module = copy.deepcopy(model.module).train()
+    torch.manual_seed(training.seed)
+    optimizer = OPTIMIZERS[training.optimizer](module.parameters(), lr=training.lr)
+    losses, grads = [], []
+    for step in range(training.steps):
+        optimizer.zero_grad()
+        loss = _loss(module(**model.batches[step % len(model.batches)]))
+        loss.backward()  # type: ignore[no-untyped-call]
+        losses.append(float(loss.detach()))
+        grads.append({n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None})
+        if follow is not None:
+            _take(module, follow[step])
+        optimizer.step()
+    weights = {n: p.detach() for n, p in module.named_parameters()}
+    return Trained(tuple(losses), tuple(grads), weights, dict(module.named_buffers()))
+
+
+def _take(module: torch.nn.Module, grads: Tensors) -> None:
+    for name, weight in module.named_parameters():
+        if weight.grad is not None and name in grads:
+            weight.grad.copy_(grads[name])
+
+
+def _loss(result: Any) -> torch.Tensor:
+    loss = result if isinstance(result, torch.Tensor) else result.loss
+    assert isinstance(loss, torch.Tensor)
+    return loss

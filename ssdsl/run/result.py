@@ -1,0 +1,71 @@
+"""What a run leaves behind: the numbers that each rank measured, read from the files it wrote."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ssdsl.run.errors import ResultMissing
+from ssdsl.text.diagnostic import PlanError
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Calls of one collective on one rank and the bytes they took, over all steps."""
+
+    calls: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankResult:
+    """One rank's measurements; `losses` is empty where the loss is not computed."""
+
+    rank: int
+    role: str
+    losses: tuple[float, ...]
+    step_s: tuple[float, ...]
+    peak_bytes: int
+    comm: dict[str, Traffic]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """A finished run; `out` is the folder with the files of every rank."""
+
+    steps: int
+    ranks: tuple[RankResult, ...]
+    out: Path
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        return next((r.losses for r in self.ranks if r.losses), ())
+
+    @property
+    def step_s(self) -> tuple[float, ...]:
+        """The time of each step on the slowest rank."""
+        return tuple(max(times) for times in zip(*(r.step_s for r in self.ranks), strict=True))
+
+    @property
+    def median_step_s(self) -> float:
+        """The median without the first step, in which memory is allocated and connections are made."""
+        return median(self.step_s[1:] or self.step_s or (0.0,))
+
+
+def read_result(out: Path, steps: int, processes: int) -> RunResult:
+    """The results of all ranks; raises PlanError where one is missing or not as the contract says."""
+    return RunResult(steps, tuple(_read_rank(out / f"rank{rank}.json", rank) for rank in range(processes)), out)
+
+
+def _read_rank(path: Path, rank: int) -> RankResult:
+    try:
+        return _rank_result(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PlanError(ResultMissing(None, rank, path.name, f"{type(error).__name__}: {error}")) from error
+
+
+def _rank_result(values: dict[str, Any]) -> RankResult:
+    comm = {name: Traffic(int(t["calls"]), int(t["bytes"])) for name, t in values["comm"].items()}
+    losses, step_s = tuple(map(float, values["losses"])), tuple(map(float, values["step_s"]))
+    return RankResult(values["rank"], values["role"], losses, step_s, int(values["peak_bytes"]), comm)

@@ -1,0 +1,29 @@
+"""What a generated program imports: torch and the standard library only, nothing of the compiler."""
+
+from .collectives import all_gather, all_reduce, all_to_all, keep_first, narrow, reduce_scatter, reshard
+from .engine import Block, Input, Join, Output
+from .kernels import batch_norm_parts, cross_entropy_parts, embedding_part, first, first_time
+from .mesh import group
+from .moves import take, take_sizes
+
+__all__ = [
+    "Block",
+    "Input",
+    "Join",
+    "Output",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "batch_norm_parts",
+    "cross_entropy_parts",
+    "embedding_part",
+    "first",
+    "first_time",
+    "group",
+    "keep_first",
+    "narrow",
+    "reduce_scatter",
+    "reshard",
+    "take",
+    "take_sizes",
+]

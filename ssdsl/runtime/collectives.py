@@ -1,0 +1,139 @@
+"""Collectives as steps, and `reshard`: some steps on a tensor, others on its gradient.
+
+Every step counts itself: calls and payload bytes by kind, as seen by one rank. The payload is the whole tensor: what an
+all_reduce sums, what an all_gather returns, what a reduce_scatter is given, what an all_to_all exchanges.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .mesh import Group
+from .moves import cut_out, put_back, take
+
+Step = Callable[[torch.Tensor], torch.Tensor]
+
+# torch 2.13 renames these two; either name works on either version.
+_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+COUNTS: dict[str, dict[str, int]] = {}
+
+
+def count(kind: str, tensor: torch.Tensor) -> None:
+    """Adds one call with this payload to the books."""
+    entry = COUNTS.setdefault(kind, {"calls": 0, "bytes": 0})
+    entry["calls"] += 1
+    entry["bytes"] += tensor.numel() * tensor.element_size()
+
+
+@dataclass(frozen=True, slots=True)
+class all_reduce:
+    """Sums over the group."""
+
+    group: Group
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.clone(memory_format=torch.contiguous_format)
+        count("all_reduce", x)
+        dist.all_reduce(x, group=self.group.process_group)
+        return x
+
+
+@dataclass(frozen=True, slots=True)
+class all_gather:
+    """Joins the parts of the group along axis `dim`, each of whose `outer` blocks is made of one block per rank."""
+
+    group: Group
+    dim: int
+    outer: int = 1
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous()
+        parts = x.new_empty(self.group.size * x.numel())
+        count("all_gather", parts)
+        _gather(parts, x.view(-1), group=self.group.process_group)
+        return put_back(parts.view(self.group.size, *x.shape), self.dim, self.outer)
+
+
+@dataclass(frozen=True, slots=True)
+class reduce_scatter:
+    """Sums over the group and keeps this rank's part of axis `dim`."""
+
+    group: Group
+    dim: int
+    outer: int = 1
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        parts = cut_out(x, self.dim, self.outer, self.group.size)
+        mine = torch.empty_like(parts[0])
+        count("reduce_scatter", parts)
+        _scatter(mine.view(-1), parts.view(-1), group=self.group.process_group)
+        return mine
+
+
+@dataclass(frozen=True, slots=True)
+class all_to_all:
+    """From parts along one axis to parts along another; each is (dim, outer)."""
+
+    group: Group
+    source: tuple[int, int]
+    target: tuple[int, int]
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        parts = cut_out(x, *self.target, self.group.size)
+        received = torch.empty_like(parts)
+        count("all_to_all", parts)
+        dist.all_to_all_single(received.view(-1), parts.view(-1), group=self.group.process_group)
+        return put_back(received, *self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class narrow:
+    """Keeps this rank's part of a tensor that every rank has; nothing travels."""
+
+    group: Group
+    dim: int
+    outer: int = 1
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return take(x, self.dim, self.outer, self.group.size, self.group.index).contiguous()
+
+
+@dataclass(frozen=True, slots=True)
+class keep_first:
+    """The first rank keeps the value, the others have zeros, so that the sum over the group is the value."""
+
+    group: Group
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x if self.group.index == 0 else torch.zeros_like(x)
+
+
+class _Reshard(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, forward: Sequence[Step], backward: Sequence[Step]) -> torch.Tensor:
+        ctx.steps = backward
+        y = x
+        for step in forward:
+            y = step(y)
+        return y.view_as(y) if y is x else y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        gradient = gradients[0]
+        for step in ctx.steps:
+            gradient = step(gradient)
+        return gradient, None, None
+
+
+def reshard(x: torch.Tensor, forward: Sequence[Step] = (), backward: Sequence[Step] = ()) -> torch.Tensor:
+    """Another layout of the same tensor: the `forward` steps; its gradient takes the `backward` steps."""
+    if x.requires_grad and torch.is_grad_enabled():
+        return _Reshard.apply(x, forward, backward)  # type: ignore[no-any-return, no-untyped-call]
+    for step in forward:
+        x = step(x)
+    return x

@@ -1,0 +1,136 @@
+"""Operators of which one part runs: those whose split needs more than a slice of their inputs."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from .collectives import count
+from .mesh import Group
+
+
+def embedding_part(ids: torch.Tensor, table: torch.Tensor, start: int) -> torch.Tensor:
+    """Rows of a table of which this part holds those from `start`; zeros for the others: the parts add up."""
+    local = ids - start
+    outside = (local < 0) | (local >= table.shape[0])
+    return F.embedding(local.masked_fill(outside, 0), table).masked_fill(outside.unsqueeze(-1), 0.0)
+
+
+class _First(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, is_first: bool) -> torch.Tensor:
+        return x.view_as(x) if is_first else torch.zeros_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradients[0], None
+
+
+def first(x: torch.Tensor, *groups: Group) -> torch.Tensor:
+    """An addend of a sum over the groups: only the first rank adds it, but every rank gets its whole gradient."""
+    return _First.apply(x, all(g.index == 0 for g in groups))  # type: ignore[no-any-return, no-untyped-call]
+
+
+def first_time(x: torch.Tensor, *at: int) -> torch.Tensor:
+    """An addend of a sum over parts that run one after another: only the first part adds it."""
+    return torch.zeros_like(x) if any(at) else x
+
+
+class _CrossEntropyParts(torch.autograd.Function):
+    """Megatron's vocabulary-parallel cross entropy (Shoeybi et al. 2019, section 3), summed over the labels."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: torch.Tensor, labels: torch.Tensor, start: int, ignored: int, group: Group
+    ) -> torch.Tensor:
+        highest = logits.amax(1)
+        _sum(highest, group, dist.ReduceOp.MAX)
+        shifted = logits - highest.unsqueeze(1)
+        local = labels - start
+        outside = (local < 0) | (local >= logits.shape[1])
+        local = local.masked_fill(outside, 0)
+        target = shifted.gather(1, local.unsqueeze(1)).squeeze(1).masked_fill(outside, 0.0)
+        exponents = shifted.exp_()
+        both = torch.stack([exponents.sum(1), target])
+        _sum(both, group, dist.ReduceOp.SUM)
+        total, target = both
+        valid = labels != ignored
+        ctx.save_for_backward(exponents.div_(total.unsqueeze(1)), local, outside, valid)
+        return ((total.log() - target) * valid).sum()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        softmax, local, outside, valid = ctx.saved_tensors
+        scale = gradients[0] * valid
+        result = softmax * scale.unsqueeze(1)
+        result.scatter_add_(1, local.unsqueeze(1), (-scale).masked_fill(outside, 0.0).unsqueeze(1).to(result.dtype))
+        return result, None, None, None, None
+
+
+def cross_entropy_parts(
+    logits: torch.Tensor, labels: torch.Tensor, start: int, group: Group, ignore_index: int = -100
+) -> torch.Tensor:
+    """The summed cross entropy of [n, vocabulary / parts] logits whose first class is `start`; the same on every rank."""
+    return _CrossEntropyParts.apply(logits, labels, start, ignore_index, group)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _sum(x: torch.Tensor, group: Group, operation: Any) -> torch.Tensor:
+    count("all_reduce", x)
+    dist.all_reduce(x, op=operation, group=group.process_group)
+    return x
+
+
+class _BatchNormParts(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, mean: torch.Tensor, inverse: torch.Tensor, group: Group
+    ) -> torch.Tensor:
+        normal = (x - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.group = group
+        return normal * weight + bias
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        normal, weight, inverse = ctx.saved_tensors
+        gradient = gradients[0]
+        over = [0, *range(2, gradient.dim())]
+        sums = torch.stack([gradient.sum(over), (gradient * normal).sum(over)])
+        mine = sums.clone()
+        _sum(sums, ctx.group, dist.ReduceOp.SUM)
+        n = gradient.numel() // gradient.shape[1] * ctx.group.size
+        shape = weight.shape
+        mean, product = (s.view(shape) / n for s in sums)
+        given = (gradient - mean - normal * product) * weight * inverse
+        return given, mine[1].view(shape), mine[0].view(shape), None, None, None
+
+
+def batch_norm_parts(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    momentum: float,
+    eps: float,
+    group: Group,
+) -> torch.Tensor:
+    """Batch normalisation of a batch that is split over the group: statistics over all parts, in training."""
+    over = [0, *range(2, x.dim())]
+    n = x.numel() // x.shape[1] * group.size
+    with torch.no_grad():
+        mean = _sum(x.sum(over), group, dist.ReduceOp.SUM) / n
+        shape = [1, -1] + [1] * (x.dim() - 2)
+        variance = _sum((x - mean.view(shape)).square().sum(over), group, dist.ReduceOp.SUM) / n
+        if running_mean is not None and running_var is not None:
+            running_mean.lerp_(mean, momentum)
+            running_var.lerp_(variance * (n / max(1, n - 1)), momentum)
+    scale = x.new_ones(shape[1:]) if weight is None else weight
+    shift = x.new_zeros(shape[1:]) if bias is None else bias
+    scale, shift = scale.expand(x.shape[1]), shift.expand(x.shape[1])
+    inverse = torch.rsqrt(variance + eps)
+    result = _BatchNormParts.apply(  # type: ignore[no-untyped-call]
+        x, scale.view(shape), shift.view(shape), mean.view(shape), inverse.view(shape), group
+    )
+    return result  # type: ignore[no-any-return]

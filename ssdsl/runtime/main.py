@@ -1,0 +1,220 @@
+"""The training program: `torchrun main.py --steps 10`. Reads the table beside it and runs this rank's role."""
+
+import argparse
+import importlib
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+import traceback
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .collectives import COUNTS
+from .engine import Engine
+from .mesh import WORLD, Mesh
+from .table import Piece, Table, is_at, join_world, pieces_of, role_of, tasks_of, transfers_of, weights_of
+
+FOLDER = Path(__file__).parent.parent
+
+
+def main() -> None:
+    """Trains for some steps; every rank reports to `--out`, the one with the loss also as it goes."""
+    options = _options()
+    rank = int(os.environ["RANK"])
+    table = json.loads((FOLDER / "program.json").read_text())
+    trainer = None
+    try:
+        _start(table, options)
+        trainer = Trainer(table, rank, options)
+        trainer.train()
+        dist.barrier()
+        dist.destroy_process_group()
+    except BaseException as error:
+        _report_failure(error, rank, trainer, options.out)
+        sys.stdout.flush()
+        os._exit(1)  # the other ranks may wait for this one in a collective: leave without waiting for them
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=10, help="training steps (default 10)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of torch's generators (default 0)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--optimizer", choices=("adamw", "sgd"), default="adamw")
+    parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 0.001)")
+    parser.add_argument("--out", type=Path, default=None, help="folder for the ranks' reports")
+    parser.add_argument("--dump", action="store_true", help="save gradients of every step and the final weights to --out")
+    return parser.parse_args()
+
+
+def _start(table: Table, options: argparse.Namespace) -> None:
+    world, needed = int(os.environ["WORLD_SIZE"]), table["world_size"]
+    if world != needed:
+        raise SystemExit(f"this program is for {needed} processes, not {world}: torchrun --nproc-per-node={needed}")
+    if not (FOLDER / "weights.pt").exists():
+        raise SystemExit("this program was compiled from a model on the meta device: it has no weights and cannot run")
+    torch.manual_seed(options.seed)
+    if options.device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if options.device == "cuda" else "gloo", timeout=timedelta(minutes=10))
+
+
+class Trainer:
+    """One rank's program: its code, weights, engine and optimizer."""
+
+    def __init__(self, table: Table, rank: int, options: argparse.Namespace) -> None:
+        self.table, self.rank, self.options = table, rank, options
+        self.device = torch.device("cuda", torch.cuda.current_device()) if options.device == "cuda" else torch.device("cpu")
+        join_world(table, rank)
+        role = role_of(table, rank)
+        assert role is not None, f"rank {rank} has no role"
+        self.role = role
+        sys.path.insert(0, str(FOLDER))
+        self.code = importlib.import_module(f"role_{role['name']}")
+        state = torch.load(FOLDER / "weights.pt", mmap=True, weights_only=True)
+        self.batches = torch.load(FOLDER / "inputs.pt", weights_only=True)
+        with torch.no_grad():
+            self.weights = weights_of(table, role, rank, state, self.device)
+            given = {name: state[name].to(self.device) for name in table["constants"] if name in state}
+            self.constants = self.code.constants(given, self.device)
+        transfers = transfers_of(table, rank)
+        self.engine = Engine(self.code.BLOCKS, transfers, tasks_of(role), self.weights, self.device)
+        self.optimizer = self._optimizer()
+        self.pieces: dict[str, Piece] = {
+            p.name: p for u in role["units"] for p in pieces_of(u["weights"], role, rank)
+        } | {p.name: p for p in pieces_of(role["others"], role, rank)}
+        self.losses: list[float] = []
+        self.times: list[float] = []
+        self.dumped: list[dict[str, Any]] = []
+
+    def _optimizer(self) -> torch.optim.Optimizer | None:
+        trained = [p for unit in self.weights.units for p in unit.trained()]
+        if not trained:
+            return None
+        if self.options.optimizer == "sgd":
+            return torch.optim.SGD(trained, lr=self.options.lr)
+        return torch.optim.AdamW(trained, lr=self.options.lr, fused=True)
+
+    def train(self) -> None:
+        """All steps, then the reports."""
+        for step in range(self.options.steps):
+            start = time.perf_counter()
+            loss = self._step(step)
+            if self.device.type == "cuda":
+                torch.cuda.synchronize()
+            self.times.append(time.perf_counter() - start)
+            if loss is not None:
+                self.losses.append(loss)
+                self._progress(step, loss)
+        self._report()
+
+    def _step(self, step: int) -> float | None:
+        batch = {k: v.to(self.device) for k, v in self.batches[step % len(self.batches)].items()}
+        with torch.no_grad():
+            prepared = self.code.prepare(self.constants | batch)
+        losses = self.engine.step(prepared)
+        with torch.no_grad():
+            if self.options.dump:
+                self.dumped.append(self._gradients())
+            if self.optimizer is not None:
+                self.optimizer.step()
+            for unit in self.weights.units:
+                unit.after_step()
+            return self._loss(losses)
+
+    def _loss(self, losses: list[torch.Tensor]) -> float | None:
+        """The step's loss on the ranks that compute it: the sum of its parts in time, and over the axes that split it."""
+        place = self.table["loss"]
+        if is_at(place, self.rank) is None:
+            return None
+        loss = torch.stack(losses).sum()
+        if place["axes"]:
+            dist.all_reduce(loss, group=WORLD.groups[place["mesh"], tuple(place["axes"])].process_group)
+        return float(loss)
+
+    # -- reports ---------------------------------------------------------------------------------------------------------
+
+    def _progress(self, step: int, loss: float) -> None:
+        if self.rank != _first_rank(self.table["loss"]):
+            return
+        line = {"step": step, "loss": loss, "time_s": self.times[-1]}
+        if self.options.out is None:
+            print(f"step {step}  loss {loss:.6f}  {self.times[-1] * 1e3:.1f} ms", flush=True)
+        else:
+            with (self.options.out / "progress.jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+    def _report(self) -> None:
+        out = self.options.out
+        if out is None:
+            if self.rank == _first_rank(self.table["loss"]) and self.times:
+                print(f"median step {statistics.median(self.times) * 1e3:.1f} ms")
+            return
+        if self.options.dump:
+            torch.save({**self._state(), "grads": self.dumped}, out / f"rank{self.rank}.pt")
+        report = {
+            "rank": self.rank,
+            "role": self.role["name"],
+            "losses": self.losses,
+            "step_s": self.times,
+            "peak_bytes": self._peak(),
+            "comm": COUNTS,
+        }
+        beside = out / f".rank{self.rank}.json"
+        beside.write_text(json.dumps(report))
+        beside.rename(out / f"rank{self.rank}.json")
+
+    def _peak(self) -> int:
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+    def _gradients(self) -> dict[str, Any]:
+        found = {}
+        for unit in self.weights.units:
+            if unit.shard is not None:
+                row = _whole_row(unit, unit.shard.grad)
+                values: dict[str, torch.Tensor | None] = dict(unit._views(row))
+            else:
+                values = {n: p.grad for n, p in unit.parameters.items()}
+            for name, value in values.items():
+                piece = self.pieces[name]
+                found[name] = piece.saved(value if value is not None else torch.zeros_like(self.weights.tensors[name]))
+        return found
+
+    def _state(self) -> dict[str, Any]:
+        weights = {}
+        for unit in self.weights.units:
+            values = unit._views(_whole_row(unit, unit.shard)) if unit.shard is not None else unit.parameters
+            weights.update({n: self.pieces[n].saved(v) for n, v in values.items()})
+        return {"weights": weights, "buffers": {n: self.pieces[n].saved(v) for n, v in self.weights.buffers.items()}}
+
+
+def _whole_row(unit: Any, mine: torch.Tensor | None) -> torch.Tensor:
+    """All parts of a row that is cut over a group, for a dump; not counted as communication of the step."""
+    mine = torch.zeros_like(unit.shard) if mine is None else mine.detach()
+    parts = [torch.empty_like(mine) for _ in range(unit.over.size)]
+    dist.all_gather(parts, mine.contiguous(), group=unit.over.process_group)
+    return torch.cat(parts)
+
+
+def _first_rank(place: Table) -> int:
+    mesh: Mesh = WORLD.meshes[place["mesh"]]
+    return mesh.rank(dict.fromkeys(mesh.axes, 0) | place["fixed"])
+
+
+def _report_failure(error: BaseException, rank: int, trainer: "Trainer | None", out: Path | None) -> None:
+    doing = trainer.engine.doing if trainer is not None else None
+    where = f"rank {rank}" + (f", role {trainer.role['name']}, {doing}" if trainer is not None and doing else "")
+    text = str(error) if isinstance(error, SystemExit) else "".join(traceback.format_exception(error))
+    message = f"{where}:\n{text}"
+    print(message, file=sys.stderr, flush=True)
+    if out is not None:
+        (out / f"rank{rank}.err").write_text(message)

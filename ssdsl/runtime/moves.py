@@ -1,0 +1,37 @@
+"""Where a digit lies in a tensor: cutting it out into a leading axis, and putting it back.
+
+Axis `dim` of a tensor, viewed as (outer, count, rest), has the digit in the middle.
+"""
+
+import torch
+
+
+def cut_out(x: torch.Tensor, dim: int, outer: int, count: int) -> torch.Tensor:
+    """The digit as a new first axis: [..., outer * count * rest, ...] -> [count, ..., outer * rest, ...], contiguous."""
+    shape = x.shape
+    rest = shape[dim] // (outer * count)
+    parts = x.reshape(*shape[:dim], outer, count, rest, *shape[dim + 1 :])
+    return parts.movedim(dim + 1, 0).reshape(count, *shape[:dim], outer * rest, *shape[dim + 1 :]).contiguous()
+
+
+def put_back(parts: torch.Tensor, dim: int, outer: int) -> torch.Tensor:
+    """The inverse of `cut_out`: the first axis becomes the digit of axis `dim` again."""
+    count, *shape = parts.shape
+    rest = shape[dim] // outer
+    split = parts.reshape(count, *shape[:dim], outer, rest, *shape[dim + 1 :])
+    return split.movedim(0, dim + 1).reshape(*shape[:dim], outer * count * rest, *shape[dim + 1 :])
+
+
+def take(x: torch.Tensor, dim: int, outer: int, count: int, index: int) -> torch.Tensor:
+    """The part of `x` whose digit has the value `index`; a view where the digit is outermost."""
+    rest = x.shape[dim] // (outer * count)
+    if outer == 1:
+        return x.narrow(dim, index * rest, rest)
+    shape = x.shape
+    parts = x.reshape(*shape[:dim], outer, count, rest, *shape[dim + 1 :])
+    return parts.select(dim + 1, index).reshape(*shape[:dim], outer * rest, *shape[dim + 1 :])
+
+
+def take_sizes(x: torch.Tensor, dim: int, sizes: tuple[int, ...], index: int) -> torch.Tensor:
+    """The part number `index` of axis `dim` cut into parts of these sizes."""
+    return x.narrow(dim, sum(sizes[:index]), sizes[index])

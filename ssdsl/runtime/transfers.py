@@ -1,0 +1,154 @@
+"""Values between devices: pieces are sent and received without waiting, and awaited where they are read."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .collectives import count
+
+At = tuple[int, ...]
+Key = tuple[str, At]
+Box = tuple[tuple[int, int], ...]  # (start, length) per factor
+
+
+@dataclass(frozen=True)
+class Leg:
+    """This rank's share of one direction: boxes to send to ranks, boxes to receive from ranks (its own: a copy).
+
+    `sends_shape` and `gets_shape` are the local tensor's factors, axis by axis; a str is a size that varies with an index.
+    """
+
+    sends: tuple[tuple[int, Box], ...]
+    gets: tuple[tuple[int, Box], ...]
+    sends_shape: tuple[tuple[Any, ...], ...]
+    gets_shape: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    source_slot: str
+    target_slot: str
+    forward: Leg
+    backward: Leg | None
+    dtype: torch.dtype
+    time: tuple[str, ...] = ()
+    uneven: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+
+
+@dataclass
+class Waiting:
+    works: list[Any]
+    buffers: list[tuple[Box, torch.Tensor]]
+    shape: tuple[tuple[int, ...], ...]
+    dtype: torch.dtype
+    own: list[tuple[Box, torch.Tensor]]
+
+
+class Mover:
+    """Posts sends and receives in the order of the tasks; every rank follows one global order, so none waits in a circle."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.sending: list[tuple[Any, torch.Tensor]] = []
+        self.waiting: dict[Key, Waiting] = {}
+
+    def move(self, leg: Leg, value: torch.Tensor | None, key: Key, tag: int, at: At, transfer: Transfer) -> None:
+        rank = dist.get_rank()
+        own: list[torch.Tensor] = []
+        self.sending = [(w, t) for w, t in self.sending if not w.is_completed()]
+        for peer, box in leg.sends:
+            assert value is not None
+            piece = _boxed(value, _shape(leg.sends_shape, at, transfer), _box(box, at, transfer)).contiguous()
+            if peer == rank:
+                own.append(piece)
+            else:
+                count("send", piece)
+                self.sending.append((dist.isend(piece, peer, tag=tag), piece))
+        if leg.gets:
+            self._receive(leg, own, key, tag, at, transfer)
+
+    def _receive(
+        self, leg: Leg, own: list[torch.Tensor], key: Key, tag: int, at: At, transfer: Transfer
+    ) -> None:
+        works, buffers, kept = [], [], []
+        for peer, box in leg.gets:
+            box = _box(box, at, transfer)
+            if peer == dist.get_rank():
+                kept.append((box, own.pop(0)))
+                continue
+            buffer = torch.empty([length for _, length in box], dtype=transfer.dtype, device=self.device)
+            works.append(dist.irecv(buffer, peer, tag=tag))
+            buffers.append((box, buffer))
+        shape = _shape(leg.gets_shape, at, transfer)
+        self.waiting[key] = Waiting(works, buffers, shape, transfer.dtype, kept)
+
+    def arrive(self, key: Key, store: dict[Key, torch.Tensor], *, add: bool = False) -> None:
+        """Waits for a value that was posted, if it was, and puts it where it is looked for."""
+        waiting = self.waiting.pop(key, None)
+        if waiting is None:
+            return
+        for work in waiting.works:
+            work.wait()
+        value = _assembled(waiting, self.device)
+        store[key] = store[key] + value if add and key in store else value
+
+    def finish(self) -> None:
+        """Waits until everything that was sent has left."""
+        for work, _ in self.sending:
+            work.wait()
+        self.sending.clear()
+
+
+def _assembled(waiting: Waiting, device: torch.device) -> torch.Tensor:
+    pieces = waiting.buffers + waiting.own
+    sizes = [_product(axis) for axis in waiting.shape]
+    if len(pieces) == 1:
+        return pieces[0][1].view(sizes)
+    factors = [n for axis in waiting.shape for n in axis]
+    whole = torch.empty(factors, dtype=waiting.dtype, device=device)
+    for box, piece in pieces:
+        whole[tuple(slice(s, s + n) for s, n in box)] = piece.view([n for _, n in box])
+    return whole.view(sizes)
+
+
+def _boxed(value: torch.Tensor, shape: tuple[tuple[int, ...], ...], box: Box) -> torch.Tensor:
+    factors = [n for axis in shape for n in axis]
+    return value.reshape(factors)[tuple(slice(s, s + n) for s, n in box)]
+
+
+def _product(axis: tuple[int, ...]) -> int:
+    result = 1
+    for n in axis:
+        result *= n
+    return result
+
+
+def _shape(shape: tuple[tuple[Any, ...], ...], at: At, transfer: Transfer) -> tuple[tuple[int, ...], ...]:
+    """The factors of the local tensor at some indices in time, whose parts may be uneven."""
+    if not transfer.uneven:
+        return shape
+    position = -1
+    axes = []
+    for axis in shape:
+        sizes = []
+        for n in axis:
+            position += 1
+            sizes.append(_uneven(position, n, at, transfer))
+        axes.append(tuple(sizes))
+    return tuple(axes)
+
+
+def _box(box: Box, at: At, transfer: Transfer) -> Box:
+    return tuple(
+        (start, _uneven(position, length, at, transfer)) if position in transfer.uneven else (start, length)
+        for position, (start, length) in enumerate(box)
+    )
+
+
+def _uneven(position: int, size: int, at: At, transfer: Transfer) -> int:
+    if position not in transfer.uneven:
+        return size
+    index, sizes = transfer.uneven[position]
+    return sizes[at[transfer.time.index(index)]]

@@ -1,0 +1,1 @@
+"""Views: tables of models, dimensions, operators, plans and runs, for people and as JSON."""

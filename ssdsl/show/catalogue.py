@@ -1,0 +1,55 @@
+"""`ssdsl models` and `ssdsl plans`: what there is to choose from."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ssdsl.lang.parse import parse
+from ssdsl.lang.read import read_source
+from ssdsl.model.zoo import ZOO
+from ssdsl.plan.declarations import Declarations, declarations
+from ssdsl.show.view import Column, Kind, View
+
+MODELS = (
+    Column("model", style="bold cyan"),
+    Column("parameters", Kind.COUNT),
+    Column("batch", Kind.COUNT),
+    Column("trains on a laptop"),
+    Column("numbers", fold=True),
+)
+PLANS = (
+    Column("plan", style="bold cyan"),
+    Column("params", fold=True, style="green"),
+    Column("what it does", fold=True),
+)
+
+
+def models_view() -> View:
+    """The zoo: every family in every size, its default first."""
+    rows = tuple(
+        (f"{name}:{label}", size.parameters(), size.batch, _trains(label in family.laptop), size.describe())
+        for name, family in ZOO.items()
+        for label, size in family.sizes.items()
+    )
+    notes = (
+        *(f"{name}: {family.about}; `--model {name}` is {name}:{family.default}" for name, family in ZOO.items()),
+        "a size can be changed: gpt:350m,layers=8; a model of your own is path/to/file.py:function",
+        "sizes that do not train on a laptop are built without numbers: they check, show and compile",
+    )
+    return View("models", MODELS, rows, notes)
+
+
+def _trains(laptop: bool) -> str:
+    return "yes" if laptop else ""
+
+
+def plans_view(files: Iterable[tuple[str, Path]]) -> View:
+    """The plans that come with ssdsl; files that only define functions show those."""
+    rows = tuple((name, *_plan(declarations(parse(read_source(path))))) for name, path in files)
+    note = "a plan is run by its name or its path; functions of the standard library come by `use NAME: function`"
+    return View("plans", PLANS, rows, (note,))
+
+
+def _plan(found: Declarations) -> tuple[str, str]:
+    params = " ".join(f"{p.name}={p.default}" for p in found.params)
+    functions = f"\ndefines {', '.join(found.functions)}" if found.functions else ""
+    return params if found.is_plan else "no plan by itself", f"{found.summary}{functions}"

@@ -1,0 +1,54 @@
+"""`ssdsl show PLAN dims`: the dimensions that the analysis found, the ones a plan can split by."""
+
+from dataclasses import dataclass
+
+from ssdsl.model.graph import Graph, Operator, Stage
+from ssdsl.show.pattern import merged, starred
+from ssdsl.show.view import Column, Kind, View
+
+COLUMNS = (
+    Column("dimension", Kind.PATH, "bold cyan"),
+    Column("size", Kind.COUNT),
+    Column("times", Kind.COUNT),
+    Column("operators", Kind.COUNT),
+    Column("as in", Kind.PATH),
+    Column("not splittable in", Kind.PATH),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A dimension in one operator."""
+
+    cls: int
+    fixed: str
+    operator: Operator
+
+
+def dims_view(graph: Graph, every: bool = False) -> View:
+    """A row per name and size, or with `every` one per dimension."""
+    groups: dict[tuple[object, ...], list[_Found]] = {}
+    for operator in graph.operators:
+        if operator.stage is Stage.COMPUTE:
+            for dim in operator.dims:
+                if dim.size > 1:
+                    key = (dim.name, dim.size, dim.cls) if every else (starred(dim.name), dim.size)
+                    groups.setdefault(key, []).append(_Found(dim.cls, dim.fixed, operator))
+    rows = tuple(_row(str(key[0]), key[1], found) for key, found in groups.items())
+    return View(f"dimensions of {graph.name}", COLUMNS, tuple(sorted(rows, key=lambda row: -int(row[3] or 0))))
+
+
+def _row(name: str, size: object, found: list[_Found]) -> tuple[str | int, ...]:
+    assert isinstance(size, int)
+    operators = {f.operator.name for f in found}
+    free = [f for f in found if not f.fixed]
+    fixed = {f.operator.name: f.operator.kind for f in found if f.fixed}
+    kinds = ", ".join(dict.fromkeys(fixed.values()))
+    blocked = f"{kinds} ({'all' if len(fixed) == len(operators) else len(fixed)})" if fixed else ""
+    return name, size, len({f.cls for f in found}), len(operators), _example((free or found)[0], found), blocked
+
+
+def _example(first: _Found, found: list[_Found]) -> str:
+    """The first operator with its path, in all the layers where it occurs."""
+    like = [f.operator.path for f in found if starred(f.operator.path) == starred(first.operator.path)]
+    return f"{merged(like)} {first.operator.kind}".strip()

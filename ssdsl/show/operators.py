@@ -1,0 +1,59 @@
+"""`ssdsl show PLAN ops`: the operators, how the plan cuts them and where it puts them."""
+
+from collections.abc import Iterator
+
+from ssdsl.model.graph import Operator, Stage
+from ssdsl.plan.plan import Plan
+from ssdsl.show.pattern import merged, starred
+from ssdsl.show.view import Column, Kind, View
+
+COLUMNS = (
+    Column("operator", Kind.PATH, "bold cyan"),
+    Column("times", Kind.COUNT),
+    Column("dimensions", fold=True),
+    Column("indices", fold=True, style="green"),
+    Column("placed on"),
+)
+REGROUPING = frozenset(
+    (
+        *("reshape", "view", "transpose", "permute", "t", "split", "chunk", "unbind", "select", "contiguous", "clone"),
+        *("flatten", "unflatten", "squeeze", "unsqueeze"),
+    )
+)
+OTHERS = ((Stage.DATA, "depend on the inputs only"), (Stage.CONSTANT, "depend on nothing"))
+
+
+def operators_view(plan: Plan, every: bool = False) -> View:
+    """A row per operator; without `every`, one for what is alike in all layers, none for what regroups axes."""
+    groups: dict[tuple[str, ...], list[Operator]] = {}
+    computing = [o for o in plan.graph.operators if o.stage is Stage.COMPUTE]
+    for operator in (o for o in computing if every or o.kind not in REGROUPING):
+        path = operator.path if every else starred(operator.path)
+        key = (operator.name if every else operator.kind, path, *_columns(plan, operator))
+        groups.setdefault(key, []).append(operator)
+    rows = tuple(_row(key, found) for key, found in groups.items())
+    return View(f"operators of {plan.graph.name}", COLUMNS, rows, tuple(_notes(plan, every)))
+
+
+def _notes(plan: Plan, every: bool) -> Iterator[str]:
+    for stage, what in OTHERS:
+        if count := sum(o.stage is stage for o in plan.graph.operators):
+            yield f"{count} more {what} and run wherever they are needed"
+    regrouping = sum(o.kind in REGROUPING and o.stage is Stage.COMPUTE for o in plan.graph.operators)
+    if regrouping and not every:
+        yield f"{regrouping} more only regroup or reorder axes; --all shows them, and every layer"
+
+
+def _row(key: tuple[str, ...], found: list[Operator]) -> tuple[str | int, ...]:
+    return f"{merged(o.path for o in found)} {key[0]}".strip(), len(found), *key[2:]
+
+
+def _columns(plan: Plan, operator: Operator) -> Iterator[str]:
+    """Dimensions, indices and placement; a dimension named after its own module goes without the module's path."""
+    names = [starred(d.name.removeprefix(f"{operator.path}.")) for d in operator.dims]
+    yield " ".join(f"{name}={d.size}" for name, d in zip(names, operator.dims, strict=True) if d.size > 1)
+    indices = plan.indices.get(operator.name, ())
+    yield " ".join(f"{i.name}={i.count}:{names[i.dim] if i.dim >= 0 else 'none'}" for i in indices)
+    placement = plan.placements.get(operator.name)
+    fixed = ", ".join(f"{axis} = {at}" for axis, at in placement.fixed) if placement else ""
+    yield f"{placement.mesh}{f'[{fixed}]' if fixed else ''}" if placement else "nowhere"

@@ -1,0 +1,63 @@
+"""What `ssdsl run` ends with: loss per step, step time, communication, memory."""
+
+from ssdsl.run.result import RankResult, RunResult
+from ssdsl.show.view import Column, Kind, View, seconds
+
+SHOWN_STEPS = 12
+
+
+def run_views(result: RunResult) -> tuple[View, ...]:
+    """The tables of a finished run."""
+    return steps_view(result), communication_view(result), processes_view(result)
+
+
+def steps_view(result: RunResult, every: bool = False) -> View:
+    """Loss and time of each step; of many, the first and the last."""
+    columns = (Column("step", Kind.COUNT), Column("loss", Kind.LOSS, "bold"), Column("time", Kind.SECONDS))
+    rows = [(i, loss, time) for i, (loss, time) in enumerate(zip(result.losses, result.step_s, strict=True))]
+    half = SHOWN_STEPS // 2
+    shown: list[tuple[int | str | float, ...]] = [*rows]
+    if len(rows) > SHOWN_STEPS + 1 and not every:
+        shown = [*rows[:half], ("...", "...", "..."), *rows[-half:]]
+    note = f"median step time {seconds(result.median_step_s)}, the first step left out"
+    return View("training", columns, tuple(shown), (note,))
+
+
+def communication_view(result: RunResult) -> View:
+    """Calls and bytes of each collective in one step, of all processes together."""
+    columns = (
+        Column("communication", style="bold cyan"),
+        Column("calls per step", Kind.COUNT),
+        Column("bytes per step", Kind.BYTES),
+        Column("busiest process", Kind.BYTES),
+    )
+    names = sorted({name for rank in result.ranks for name in rank.comm})
+    rows = tuple(_communication(result, name) for name in names)
+    notes = () if rows else ("the processes did not communicate",)
+    return View("communication, all processes together", columns, rows, notes)
+
+
+def _communication(result: RunResult, name: str) -> tuple[str | int | float, ...]:
+    traffic = [rank.comm[name] for rank in result.ranks if name in rank.comm]
+    calls = sum(t.calls for t in traffic) / result.steps
+    total = sum(t.size_bytes for t in traffic) / result.steps
+    most = max(t.size_bytes for t in traffic) / result.steps
+    return name, int(calls) if calls == int(calls) else round(calls, 1), total, most
+
+
+def processes_view(result: RunResult) -> View:
+    """Each process's role, peak memory and time."""
+    columns = (
+        Column("rank", Kind.COUNT),
+        Column("role", style="bold cyan"),
+        Column("peak memory", Kind.BYTES),
+        Column("median step", Kind.SECONDS),
+        Column("sent and received per step", Kind.BYTES),
+    )
+    return View("processes", columns, tuple(_process(rank, result.steps) for rank in result.ranks))
+
+
+def _process(rank: RankResult, steps: int) -> tuple[str | int | float, ...]:
+    times = sorted(rank.step_s[1:] or rank.step_s)
+    moved = sum(t.size_bytes for t in rank.comm.values()) / steps
+    return rank.rank, rank.role, rank.peak_bytes, times[len(times) // 2] if times else 0.0, moved

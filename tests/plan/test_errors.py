@@ -1,0 +1,76 @@
+"""Every diagnostic has a plan that shows it, and its text is a golden: `tests/errors/E0203.ssp` and `.err`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+
+from ssdsl.lang.parse import parse
+from ssdsl.lang.read import LARGEST_BYTES, read_source
+from ssdsl.model.graph import Graph
+from ssdsl.plan.interpret import interpret_all
+from ssdsl.text.diagnostic import REGISTRY, Diagnostic, PlanError
+from ssdsl.text.render import render
+from ssdsl.text.source import Source
+
+FOLDER = Path(__file__).parent.parent / "errors"
+CODES = sorted(code for code, cls in REGISTRY.items() if cls.__module__.startswith(("ssdsl.lang", "ssdsl.plan")))
+FILES = {"E0101", "E0102", "E0103", "E0104"}  # of files that are no text: made below
+
+
+def diagnostics(path: Path, graph: Graph) -> tuple[Diagnostic, ...]:
+    """What is said of a plan; its first line may set parameters: `# set T=8`."""
+    text = path.read_text("utf-8")
+    first = text.split("\n")[0]
+    sets = dict(pair.split("=") for pair in first.removeprefix("# set ").split()) if first.startswith("# set ") else {}
+    try:
+        script = parse(Source(path.name, text))
+        return interpret_all(script, graph, {k: int(v) for k, v in sets.items()}, path.parent)[1]
+    except PlanError as e:
+        return e.diagnostics
+
+
+@pytest.mark.parametrize("code", [c for c in CODES if c not in FILES])
+def test_plan_shows_its_diagnostic(code: str, graph: Graph, golden: Callable[[Path, str], None]) -> None:
+    start = perf_counter()
+    found = diagnostics(FOLDER / f"{code}.ssp", graph)
+    assert perf_counter() - start < 1
+    assert code in {d.code for d in found}
+    golden(FOLDER / f"{code}.err", "\n\n".join(map(render, found)) + "\n")
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_diagnostic_is_explained(code: str) -> None:
+    cls = REGISTRY[code]
+    assert cls.__doc__ and not cls.__doc__.startswith(f"{cls.__name__}("), f"{cls.__name__} has no explanation"
+
+
+def _missing(folder: Path) -> Path:
+    (folder / "megatron.ssp").write_text("")
+    return folder / "megatorn.ssp"
+
+
+def _latin(folder: Path) -> Path:
+    (folder / "latin.ssp").write_bytes("# Gr\xf6\xdfe\nlet x = 1\n".encode("latin-1"))
+    return folder / "latin.ssp"
+
+
+def _large(folder: Path) -> Path:
+    (folder / "large.ssp").write_bytes(b"let x = 1\n" * (LARGEST_BYTES // 10 * 10))
+    return folder / "large.ssp"
+
+
+@pytest.mark.parametrize(
+    ("code", "make"), [("E0101", _missing), ("E0102", lambda folder: folder), ("E0103", _latin), ("E0104", _large)]
+)
+def test_file_shows_its_diagnostic(
+    code: str, make: Callable[[Path], Path], tmp_path: Path, golden: Callable[[Path, str], None]
+) -> None:
+    path = make(tmp_path)
+    start = perf_counter()
+    with pytest.raises(PlanError) as caught:
+        read_source(path)
+    assert perf_counter() - start < 1
+    text = "\n\n".join(map(render, caught.value.diagnostics)) + "\n"
+    golden(FOLDER / f"{code}.err", text.replace(str(tmp_path), "folder"))

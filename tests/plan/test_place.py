@@ -1,0 +1,96 @@
+"""`mesh`, `assign`, `order`, `recompute`: where, in which order, and what is computed again."""
+
+import pytest
+
+from ssdsl.plan.plan import Phase
+
+STAGES = "mesh gpus(pp = 2)\nlet stage = balance(model, 2)\nassign stage[s] to gpus[pp = s] for s in 0..2\n"
+
+
+def test_meshes_take_consecutive_ranks(plan) -> None:
+    made = plan('mesh a(dp = 2)\nmesh b(tp = 3, pp = 2)\nassign model["h.0"] to a\nassign model - model["h.0"] to b\n')
+    assert [(m.name, m.first) for m in made.meshes] == [("a", 0), ("b", 2)]
+    assert made.devices == 8
+
+
+def test_placements(plan) -> None:
+    made = plan(STAGES)
+    assert {made.placements[op.name].fixed for op in made.graph.operators if op.name in made.placements} == {
+        (("pp", 0),),
+        (("pp", 1),),
+    }
+    assert len(made.placements) == 44
+
+
+def test_the_same_assignment_twice_is_one(plan) -> None:
+    assert plan("mesh gpus(dp = 2)\nassign model to gpus\nassign model.linear to gpus\n").devices == 2
+
+
+def test_stages_may_share_devices_in_turn(plan) -> None:
+    text = "mesh gpus(pp = 2)\nlet stage = balance(model, 4)\nassign stage[s] to gpus[pp = s % 2] for s in 0..4\n"
+    assert plan(text).placements["linear_44"].fixed == (("pp", 1),)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "E0250"),
+        ("mesh gpus(dp = 2)", "E0252"),
+        ("mesh gpus(dp = 2)\nassign model to gpus[tp = 0]", "E0254"),
+        ("mesh gpus(dp = 2)\nassign model to gpus[dp = 2]", "E0255"),
+        ("mesh gpus(dp = 2)\nassign model to gpus[dp = 0-1]", "E0255"),
+        ("mesh gpus(dp = 2)\nassign model to gpus[dp = 0][dp = 0]", "E0246"),
+        ("mesh gpus(dp = 2)\nassign model to gpus[dp = 0]\nassign model.linear to gpus", "E0253"),
+        ("mesh gpus(dp = 2, dp = 2)", "E0251"),
+        ("mesh gpus(dp = 70000)", "E0251"),
+        ("mesh gpus(dp = model)", "E0210"),
+        ("mesh gpus(pp = 2)\nsplit model by batch into pp\nassign model to gpus[pp = 0]", "E0256"),
+    ],
+)
+def test_mistake(plan, text: str, code: str) -> None:
+    assert plan.mistakes(text) == [code]
+
+
+def test_order_is_one_fact(plan) -> None:
+    made = plan(
+        "split model by batch into m = 4\n" + STAGES + "order model.fwd[m = 1] -> stage[0][m = 0] -> stage[1].bwd\n"
+    )
+    first, second = made.orders
+    assert (first.before.fixed, first.before.phase) == ((("m", 1),), Phase.FORWARD)
+    assert first.after is second.before or first.after == second.before
+    assert first.before.operators == frozenset(made.placements)
+    assert second.after.phase is Phase.BACKWARD
+
+
+def test_an_index_out_of_range_names_no_task(plan) -> None:
+    text = "split model by batch into m = {}\n" + STAGES + "order model[m = m] -> model[m = m + 1] for m in 0-1..4\n"
+    assert len(plan(text.format(4)).orders) == 3
+    assert plan(text.format(1)).orders == ()
+    assert [d.code for d in plan.warnings(text.format(1))] == ["E0257"]
+
+
+def test_schedules(plan) -> None:
+    text = "use pipeline: {0}\nsplit model by batch into m = {1}\n" + STAGES + "{0}(stage, {1})\n"
+    for micro in (1, 2, 4, 8):
+        assert plan.warnings(text.format("gpipe", micro)) == ()
+        made = plan(text.format("one_f_one_b", micro))
+        fixed = {(dict(o.before.fixed).get("m", 0), dict(o.after.fixed).get("m", 0)) for o in made.orders}
+        assert all(abs(a - b) <= 2 for a, b in fixed)
+
+
+def test_recompute_units(plan) -> None:
+    def units(line: str) -> list[int]:
+        made = plan(STAGES + "split model by heads into c = 2\nsplit model by ffn into c = 2\n" + line + "\n")
+        return [len(unit) for r in made.recomputes for unit in r.units]
+
+    assert units('recompute model["h.*"]') == [10] * 4
+    assert units('recompute model["h.*.attn"] | model["h.*.mlp"]') == [3] * 8
+    assert units("recompute model") == [1, 10, 10, 10, 10, 3]
+    assert units("recompute model[c = any]") == [3] * 8
+    assert units("recompute stage") == [21, 23]
+    assert units('recompute each("h.*")') == [10] * 4
+    assert units('recompute model["h.0"]\nrecompute model["h.*"]') == [10] * 4
+
+
+def test_recompute_twice(plan) -> None:
+    assert plan.mistakes(STAGES + 'recompute model["h.0"]\nrecompute model["attn"]') == ["E0221"]

@@ -1,0 +1,186 @@
+"""Selections, expressions and functions."""
+
+from collections.abc import Callable
+from time import perf_counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ssdsl.model.graph import Graph
+from ssdsl.plan.balance import partition
+from ssdsl.plan.paths import match_paths
+
+PATHS = ("", "transformer.wte", "transformer.h.0", "transformer.h.0.attn.c_attn", "transformer.h.1.attn", "trunk.fc",
+         "trunk#1.fc", "trunk#2.fc", "deep.h.0.mlp")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("transformer", [{1, 2, 3, 4}]),
+        ("transformer.h.*", [{2, 3}, {4}]),
+        ("h.*", [{2, 3}, {4}, {8}]),
+        ("h.0", [{2, 3}, {8}]),
+        ("attn", [{3}, {4}]),
+        ("h.*.attn", [{3}, {4}]),
+        ("**.attn", [{3}, {4}]),
+        ("transformer.**.c_attn", [{3}]),
+        ("transformer.**", [{1, 2, 3, 4}]),
+        ("transformer.w*", [{1}]),
+        ("trunk", [{5}, {6}, {7}]),
+        ("trunk#2", [{7}]),
+        ("trunk#0", [{5}]),
+        ("trunk.fc", [{5}, {6}, {7}]),
+        ("**", [{0, 1, 2, 3, 4, 5, 6, 7, 8}]),
+        ("*.fc", [{5}, {6}, {7}]),
+        ("h", [{2, 3, 4}, {8}]),
+        ("att", []),
+        ("", []),
+        ("(", []),
+    ],
+)
+def test_paths(pattern: str, found: list[set[int]]) -> None:
+    units = match_paths({p: frozenset([str(i)]) for i, p in enumerate(PATHS)}, pattern)
+    assert [set(map(int, unit)) for unit in units] == found
+
+
+def test_hostile_pattern() -> None:
+    paths = {"a." * 50 + str(i): frozenset([str(i)]) for i in range(100)}
+    start = perf_counter()
+    match_paths(paths, ".".join(["**", "a"] * 4) + ".x")
+    match_paths(paths, "a*" * 10 + "x")
+    assert perf_counter() - start < 1
+
+
+@pytest.mark.parametrize(
+    ("test", "says"),
+    [
+        ("1 + 2 * 3 == 7", True),
+        ("7 // 2 == 3 and 7 % 2 == 1", True),
+        ("-2 < 1 and not (2 < 1)", True),
+        ("len(0..5) == 5 and len([]) == 0", True),
+        ("[1, 2] + [3] == [1, 2, 3]", True),
+        ("[x * x for x in 1..4] == [1, 4, 9]", True),
+        ("min(3, 2) == 2 and max([1, 5, 2]) == 5", True),
+        ("(1 if false else 2) == 2", True),
+        ("model == model.linear | (model - model.linear)", True),
+        ('model["h.0"] & model["h.1"] == model - model', True),
+        ("model.linear.fwd == model.linear", False),
+        ("0.5 + 0.5 == 1", True),
+        ("true == 1", True),
+        ('len(each("h.*")) == 4', True),
+        ('each("h.*")[0] == model["h.0"]', True),
+    ],
+)
+def test_expressions(plan, test: str, says: bool) -> None:
+    text = f"mesh gpus(dp = 1)\nassign model to gpus\nrequire {test}\n"
+    if says:
+        plan(text)
+    else:
+        assert plan.mistakes(text) == ["E0228"]
+
+
+def test_functions(plan) -> None:
+    text = (
+        "def pick(list, i):\n    for x in list:\n        if i == 0:\n            return x\n    return list[i]\n"
+        "let twice(x) = 2 * x\nrequire twice(pick([3, 4], i = 1)) == 8\nrequire pick([3], 0) == 3\n"
+        "mesh gpus(dp = 1)\nassign model to gpus\n"
+    )
+    plan(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("let x = balance(model, 0)", "E0215"),
+        ("let x = balance(model, 7)", "E0248"),
+        ("let x = balance(3, 7)", "E0210"),
+        ("let x = balance(model)", "E0229"),
+        ("let x = balance(stages = 3)", "E0229"),
+        ("let x = model[0]", "E0210"),
+        ("let x = (0..3)[0-1]", "E0211"),
+        ("let x = 1 + model", "E0210"),
+        ("let x = model + model", "E0210"),
+        ("let x = model | 1", "E0210"),
+        ("let x = 1 | 2", "E0210"),
+        ("let x = true + 1", "E0210"),
+        ("let x = 1 < model", "E0210"),
+        ("let x = [1] + 2", "E0210"),
+        ("let x = -model", "E0210"),
+        ("let x = 0.5..2", "E0210"),
+        ("let x = 3(4)", "E0210"),
+        ("let x = max([])", "E0210"),
+        ("let x = each(3)", "E0210"),
+        ("let x = each(\"nothing\")", "E0240"),
+        ("if 3:\n    let x = 1", "E0210"),
+        ("for x in 3:\n    let y = 1", "E0210"),
+        ("let model = 3", "E0202"),
+        ("for none in 0..3:\n    let y = 1", "E0202"),
+        ("let f(a, a) = 1\nlet x = f(1, 2)", "E0202"),
+        ("let x = model.nothing", "E0241"),
+        ("def f(g):\n    g(f)\nf(f)", "E0230"),
+    ],
+)  # fmt: skip
+def test_mistake(plan, text: str, code: str) -> None:
+    assert plan.mistakes(text) == [code]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for i in 0..10000, j in 0..10000, k in 0..10000:\n    let x = i\n",
+        "let x = [i for i in 0..1000000000000]\n",
+        "let x = max(0..1000000000000)\n",
+        "let a0 = [1]\n" + "".join(f"let a{i + 1} = a{i} + a{i}\n" for i in range(60)),
+        "let a0 = 7\n" + "".join(f"let a{i + 1} = a{i} * a{i}\n" for i in range(200)),
+        "let f0(x) = x\n"
+        + "".join(f"let f{i + 1}(x) = max({f'f{i}(x), ' * 9}x)\n" for i in range(8))
+        + "let y = f8(1)\n",
+        "for i in 0..1000000:\n    let x = (model | model) - model.linear\n",
+        "for i in 0..90000:\n    let x = balance(model, 2)\n",
+        'for i in 0..90000:\n    let x = model["**.attn"]\n',
+        "split model by batch into m = 8\nfor i in 0..90000:\n    order model[m = 1] -> model[m = 2] -> model[m = 3]\n",
+    ],
+    ids=lambda text: text[:40],
+)
+def test_every_plan_ends(plan, text: str) -> None:
+    start = perf_counter()
+    assert plan.mistakes(text)[0] in ("E0231", "E0213", "E0250")
+    assert perf_counter() - start < 10  # alone it takes one second; the machine may be busy
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=12), st.data())
+def test_partition_is_the_best(weights: list[int], data: st.DataObject) -> None:
+    parts = data.draw(st.integers(1, len(weights)))
+    bounds = partition(weights, parts)
+    assert [a for a, _ in bounds[1:]] == [b for _, b in bounds[:-1]]
+    assert bounds[0][0] == 0 and bounds[-1][1] == len(weights) and all(a < b for a, b in bounds)
+
+    def least(start: int, left: int) -> int:
+        if left == 1:
+            return sum(weights[start:])
+        ends = range(start + 1, len(weights) - left + 2)
+        return min(max(sum(weights[start:end]), least(end, left - 1)) for end in ends)
+
+    if len(weights) <= 8:
+        assert max(sum(weights[a:b]) for a, b in bounds) == least(0, parts)
+
+
+def test_stages_are_runs_of_the_graph(plan) -> None:
+    made = plan("mesh gpus(pp = 3)\nlet s = balance(model, 3)\nassign s[i] to gpus[pp = i] for i in 0..3\n")
+    at = [made.placements[op.name].fixed[0][1] for op in made.graph.operators if op.name in made.placements]
+    assert at == sorted(at) and set(at) == {0, 1, 2}
+
+
+def test_a_deep_model_is_quick(graph_of: Callable[[int], Graph]) -> None:
+    from ssdsl.lang.assets import assets_folder
+    from ssdsl.lang.parse import parse
+    from ssdsl.lang.read import read_source
+    from ssdsl.plan.interpret import interpret
+
+    path = assets_folder("examples") / "megatron.ssp"
+    big = graph_of(200)
+    start = perf_counter()
+    made = interpret(parse(read_source(path)), big, {"S": 8, "M": 8}, path.parent)
+    assert len(made.orders) > 8 * 8 and perf_counter() - start < 2

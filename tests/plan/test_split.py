@@ -1,0 +1,124 @@
+"""`split`: which operators get which indices."""
+
+from pathlib import Path
+
+import pytest
+
+from ssdsl.plan.plan import Plan, State
+
+MESH = "mesh gpus(dp = 2, tp = 2)\n"
+ASSIGN = "assign model to gpus\n"
+
+
+def indices(plan: Plan, path: str) -> list[tuple[str, int, str]]:
+    """Name, count and dimension of each index of the first operator with this path."""
+    op = next(op for op in plan.graph.operators if op.path == path)
+    return [(i.name, i.count, op.dims[i.dim].name) for i in plan.indices.get(op.name, ())]
+
+
+def test_first_index_is_the_outermost(plan) -> None:
+    made = plan(MESH + "split model by batch into dp, m = 4\n" + ASSIGN)
+    assert indices(made, "lm_head") == [("dp", 2, "batch"), ("m", 4, "batch")]
+
+
+def test_data_operators_are_split_and_constants_are_not(plan) -> None:
+    made = plan(MESH + "split model by batch into dp\nsplit model by seq into m = 2\n" + ASSIGN)
+    assert "shift_1" in made.indices and "mask_0" not in made.indices
+    assert "shift_1" not in made.placements
+
+
+def test_plain_name_is_the_first_of_two(plan) -> None:
+    made = plan(MESH + "split model.attention by seq into m = 2\n" + ASSIGN)
+    assert indices(made, "transformer.h.0.attn") == [("m", 2, "seq.0")]
+
+
+def test_one_part_is_no_index_but_is_remembered(plan) -> None:
+    text = "mesh gpus(tp = {})\nsplit model by heads into tp\nsplit model[tp = none] by batch into m = 2\n" + ASSIGN
+    one, two = plan(text.format(1)), plan(text.format(2))
+    assert indices(one, "transformer.h.0.attn") == []
+    assert [indices(p, "lm_head") for p in (one, two)] == [[("m", 2, "batch")]] * 2
+
+
+def test_the_same_fact_twice_is_one(plan) -> None:
+    made = plan(MESH + "split model by batch into dp\nsplit model by batch into dp = 2\n" + ASSIGN)
+    assert indices(made, "lm_head") == [("dp", 2, "batch")]
+
+
+def test_sizes(plan) -> None:
+    made = plan(MESH + "split model by batch into m = [3, 5]\n" + ASSIGN)
+    assert made.indices["linear_44"][0].sizes == (3, 5)
+    made = plan(MESH + "split model by batch into m = [4, 4]\n" + ASSIGN)
+    assert made.indices["linear_44"][0].sizes is None
+
+
+def test_a_cut_of_unequal_parts_divides_each(plan) -> None:
+    made = plan(MESH + "split model by batch into m = [2, 6], dp\n" + ASSIGN)
+    assert [i.name for i in made.indices["linear_44"]] == ["m", "dp"]
+    assert plan.mistakes(MESH + "split model by batch into m = [3, 5], dp\n" + ASSIGN) == ["E0203"]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("split model by head into tp", "E0204"),
+        ("split model by heads into tp = 5", "E0203"),
+        ("split model by batch into dp, m = 8", "E0203"),
+        ("split model by hidden into tp", "E0206"),
+        ("split model by batch into x", "E0207"),
+        ("split model by batch into dp = 4", "E0208"),
+        ("split model by batch into m = [1, 2]", "E0209"),
+        ("split model by batch into m = [8, 0]", "E0215"),
+        ("split model by batch into dp = [3, 5]", "E0216"),
+        ("split model by batch into m = model", "E0210"),
+        ("split 3 by batch into dp", "E0210"),
+        ("split model.fwd by batch into dp", "E0244"),
+        ("split model - model by batch into dp", "E0243"),
+        ("split model by heads into tp\nsplit model by ffn into tp\nsplit model.linear by batch into tp", "E0205"),
+        ("split model by batch into tp = 1", "E0208"),
+        ("split model.weights by row into dp = 2", "E0218"),
+    ],
+)
+def test_mistake(plan, line: str, code: str) -> None:
+    assert plan.mistakes(MESH + line + "\n" + ASSIGN) == [code]
+
+
+def test_independent_mistakes_are_reported_together_and_their_consequences_are_not(plan) -> None:
+    text = "mesh gpus(dp = 0)\nlet a = modle\nsplit a by batch into dp\nsplit model by bach into m = 2\n"
+    text += "order model[m = 0] -> a\nassign model to gpus\n"
+    assert plan.mistakes(text) == ["E0251", "E0201", "E0204"]
+
+
+def test_many_mistakes_end(plan) -> None:
+    assert len(plan.mistakes("let x = y\n" * 50)) == 20
+
+
+def test_state(plan) -> None:
+    made = plan(MESH + 'split model["h.0.mlp"].optimizer by row into dp, tp\n' + ASSIGN)
+    (shard,) = made.shards
+    assert shard.state is State.OPTIMIZER and shard.axes == ("dp", "tp")
+    assert shard.weights == {"transformer.h.0.mlp.c_fc.weight", "transformer.h.0.mlp.c_proj.weight"}
+
+
+def test_dim(plan) -> None:
+    made = plan(MESH + "dim width = model.gelu.ffn\nsplit model by width into tp\n" + ASSIGN)
+    assert indices(made, "transformer.h.0.mlp.c_fc") == [("tp", 2, "ffn")]
+    assert plan.mistakes("dim ffn = model.gelu.ffn") == ["E0202"]
+    assert plan.mistakes("dim width = model.gelu.fnn")[0] == "E0204"
+
+
+def test_use_of_a_file(plan, tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "mine.ssp").write_text('use "other.ssp": cut\ndef both(ops):\n    cut(ops)\nassign 3 to 4\n')
+    (tmp_path / "below" / "other.ssp").write_text("def cut(ops):\n    split ops by batch into dp\n")
+    made = plan(MESH + 'use "below/mine.ssp": both\nboth(model)\n' + ASSIGN, tmp_path)
+    assert indices(made, "lm_head") == [("dp", 2, "batch")]
+
+
+def test_use_never_leaves_the_folder(plan, tmp_path: Path) -> None:
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "secret.ssp").write_text("let x = 1\n")
+    (tmp_path / "plans" / "link.ssp").symlink_to(tmp_path / "secret.ssp")
+    for name in ("../secret.ssp", str(tmp_path / "secret.ssp"), "link.ssp", "/etc/passwd"):
+        assert plan.mistakes(f'use "{name}": x\n', tmp_path / "plans")[0] == "E0235"
+    for name in ("", "nothing.ssp", ".", "\x00", "a" * 10_000):
+        assert plan.mistakes(f'use "{name}": x\n', tmp_path / "plans")[0] == "E0234"

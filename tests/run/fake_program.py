@@ -1,0 +1,44 @@
+"""A program folder as the code generator writes it, but without torch: each rank writes what the contract asks for."""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+for name in ("--steps", "--seed", "--device", "--optimizer", "--lr", "--out"):
+    parser.add_argument(name, required=True)
+parser.add_argument("--dump", action="store_true")
+options = parser.parse_args()
+
+rank, out, steps = int(os.environ["RANK"]), Path(options.out), int(options.steps)
+behaviour = (Path(__file__).parent / "behaviour").read_text()
+(out / f"pid{rank}").write_text(str(os.getpid()))
+
+if behaviour == "raises" and rank == 1:
+    (out / f"rank{rank}.err").write_text("in task fwd of block 3\nValueError: a number went missing\n")
+    sys.exit(1)
+if behaviour == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if rank == 1:
+        (out / f"rank{rank}.err").write_text("ValueError: the others do not hear of it\n")
+        sys.exit(1)
+if behaviour == "killed" and rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+if behaviour == "exits" and rank == 1:
+    print("no such device", file=sys.stderr)
+    sys.exit(7)
+if behaviour != "good":
+    time.sleep(600)
+
+for step in range(steps):
+    if rank == 0:
+        with (out / "progress.jsonl").open("a") as file:
+            file.write(json.dumps({"step": step, "loss": 1.0 / (step + 1), "time_s": 0.01}) + "\n")
+losses = [1.0 / (step + 1) for step in range(steps)] if rank == 0 else []
+comm = {"all_reduce": {"calls": 2 * steps, "bytes": 100 * steps}}
+result = {"rank": rank, "role": f"stage {rank}", "losses": losses, "step_s": [0.01] * steps, "peak_bytes": 1 << 20}
+(out / f"rank{rank}.json").write_text(json.dumps({**result, "comm": comm}))

@@ -1,0 +1,110 @@
+"""Launching: results come back, errors are those of the rank that failed, and no process stays behind."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ssdsl.run.launch import Training, launch
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
+
+PROGRAM = Path(__file__).parent / "fake_program.py"
+
+
+def program(folder: Path, behaviour: str) -> Path:
+    folder.mkdir()
+    shutil.copy(PROGRAM, folder / "main.py")
+    (folder / "behaviour").write_text(behaviour)
+    return folder
+
+
+def failed(tmp_path: Path, behaviour: str) -> str:
+    """The diagnostic of a run that must fail within ten seconds of its start and leave nothing behind."""
+    with pytest.raises(PlanError) as caught:
+        launch(program(tmp_path / "program", behaviour), Training(), processes=2, out=tmp_path / "out")
+    assert_gone(tmp_path / "out")
+    return "\n".join(map(render, caught.value.diagnostics))
+
+
+def assert_gone(out: Path) -> None:
+    pids = [int(path.read_text()) for path in out.glob("pid*")]
+    assert pids
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_results_of_all_ranks(tmp_path: Path) -> None:
+    result = launch(program(tmp_path / "p", "good"), Training(steps=3), processes=2, out=tmp_path / "out")
+    assert result.losses == (1.0, 0.5, pytest.approx(1 / 3))
+    assert [rank.role for rank in result.ranks] == ["stage 0", "stage 1"]
+    assert result.ranks[1].comm["all_reduce"].size_bytes == 300
+    assert result.median_step_s == 0.01
+
+
+def test_an_earlier_run_leaves_no_results(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "rank0.err").write_text("old")
+    launch(program(tmp_path / "p", "good"), Training(steps=1), processes=1, out=tmp_path / "out")
+
+
+def test_the_error_of_the_rank_that_failed(tmp_path: Path) -> None:
+    text = failed(tmp_path, "raises")
+    assert "error[E0502]: rank 1 failed" in text
+    assert "ValueError: a number went missing" in text and "in task fwd of block 3" in text
+
+
+def test_ranks_that_ignore_sigterm(tmp_path: Path) -> None:
+    start = time.monotonic()
+    assert "the others do not hear of it" in failed(tmp_path, "stubborn")
+    assert time.monotonic() - start < 25
+
+
+def test_a_killed_rank(tmp_path: Path) -> None:
+    text = failed(tmp_path, "killed")
+    assert "rank 1 was killed by SIGKILL" in text and "memory" in text
+
+
+def test_a_rank_that_exits_silently(tmp_path: Path) -> None:
+    text = failed(tmp_path, "exits")
+    assert "rank 1 ended with exit status 7" in text and "no such device" in text
+
+
+def test_a_broken_program(tmp_path: Path) -> None:
+    folder = tmp_path / "p"
+    folder.mkdir()
+    (folder / "main.py").write_text("import nothing_of_this_name\n")
+    with pytest.raises(PlanError) as caught:
+        launch(folder, Training(), processes=1, out=tmp_path / "out")
+    assert "No module named 'nothing_of_this_name'" in str(render(caught.value.diagnostics[0]))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_orphans_when_the_user_ends_it(tmp_path: Path, number: signal.Signals) -> None:
+    """Ctrl-C, a polite and an impolite kill of the launching process all end the hanging ranks."""
+    folder, out = program(tmp_path / "p", "hangs"), tmp_path / "out"
+    code = (
+        "import sys; from pathlib import Path; from ssdsl.run.launch import Training, launch;"
+        f"launch(Path({str(folder)!r}), Training(), processes=2, out=Path({str(out)!r}))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        wait(lambda: len(list(out.glob("pid*"))) == 2, 60)
+        time.sleep(0.2)
+        os.kill(process.pid, number)
+        assert process.wait(15) != 0
+        wait(lambda: not [p for p in out.glob("pid*") if Path(f"/proc/{p.read_text()}").exists()], 15)
+    finally:
+        process.kill()
+    assert_gone(out)
+
+
+def wait(done, limit_s: float) -> None:  # type: ignore[no-untyped-def]
+    end = time.monotonic() + limit_s
+    while not done():
+        assert time.monotonic() < end, "timed out"
+        time.sleep(0.05)
