@@ -79,7 +79,7 @@ class RoleWriter:
             *(["from torch.utils.checkpoint import checkpoint"] if "checkpoint(" in code else []),
             "",
             "from runtime import (",
-            *(f"    {name}," for name in RUNTIME if re.search(rf"\b{name}\(", code)),
+            *(f"    {name}," for name in RUNTIME if name == "group" or re.search(rf"\b{name}\(", code)),
             ")",
             "",
             "aten = torch.ops.aten",

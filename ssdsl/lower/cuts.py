@@ -1,8 +1,9 @@
 """Which digits an operator's indices cut out of its dimensions, and from them the layouts of its tensors."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from ssdsl.lower.layout import PARTIAL, REPLICATE, Digit, Layout, Place, Shape
 from ssdsl.model.graph import Operand, Operator
@@ -13,7 +14,10 @@ LINEAR = -1  # the dimension number of an index that an operator takes over from
 
 @dataclass(frozen=True, slots=True)
 class OperatorCut:
-    """One index of an operator: dimension `dim` has a digit of this stride and count. `in_space`: it is a mesh axis."""
+    """One index of an operator: dimension `dim` has a digit of this stride and count. `in_space`: it is a mesh axis.
+
+    Of a LINEAR index, `carriers` are the operands that are partial sums along it.
+    """
 
     index: str
     dim: int
@@ -21,9 +25,15 @@ class OperatorCut:
     count: int
     in_space: bool
     sizes: tuple[int, ...] | None = None
+    carriers: frozenset[str] = frozenset()
 
 
-def operator_cuts(operator: Operator, indices: tuple[Index, ...], axes: frozenset[str]) -> tuple[OperatorCut, ...]:
+def operator_cuts(
+    operator: Operator,
+    indices: tuple[Index, ...],
+    axes: frozenset[str],
+    carriers: Mapping[tuple[str, str], frozenset[str]] = MappingProxyType({}),
+) -> tuple[OperatorCut, ...]:
     """The cuts of an operator whose mesh has these axes; indices on one dimension cut it again, the first outermost."""
     left = {d: dim.size for d, dim in enumerate(operator.dims)}
     cuts = []
@@ -31,7 +41,9 @@ def operator_cuts(operator: Operator, indices: tuple[Index, ...], axes: frozense
         if index.dim != LINEAR:
             left[index.dim] //= index.count
         stride = left.get(index.dim, 1)
-        cuts.append(OperatorCut(index.name, index.dim, stride, index.count, index.name in axes, index.sizes))
+        carrying = carriers.get((operator.name, index.name), frozenset())
+        in_space = index.name in axes
+        cuts.append(OperatorCut(index.name, index.dim, stride, index.count, in_space, index.sizes, carrying))
     return tuple(cuts)
 
 
@@ -85,7 +97,7 @@ def operand_layout(
         elif is_output:
             value[c.index] = REPLICATE if combined else PARTIAL
         elif c.dim == LINEAR:
-            value[c.index] = PARTIAL
+            value[c.index] = PARTIAL if operand.value in c.carriers else REPLICATE
         elif not (operand.once and operator.summed(c.dim)):  # an addend's gradient is whole on every part
             gradient[c.index] = PARTIAL
     return OperandLayout(

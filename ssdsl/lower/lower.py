@@ -9,7 +9,7 @@ from ssdsl.lower.errors import CombinedInTime, IndexMismatch
 from ssdsl.lower.layout import PARTIAL, Submesh
 from ssdsl.lower.order import TaskGraph, roles_of
 from ssdsl.lower.schedule import Schedule
-from ssdsl.lower.spread import spread
+from ssdsl.lower.spread import Carriers, spread
 from ssdsl.lower.wire import Wiring
 from ssdsl.model.graph import Operator, Stage
 from ssdsl.plan.plan import Index, Plan
@@ -22,9 +22,9 @@ def lower(plan: Plan, cluster: Cluster = LAPTOP) -> Schedule:
     Raises PlanError: an index that does not fit its mesh axis, statistics split in time, state that cannot be cut, an order that
     is a circle.
     """
-    plan = spread(plan)
+    plan, carriers = spread(plan)
     submeshes = submeshes_of(plan, plan.graph)
-    cuts = _cuts(plan, submeshes)
+    cuts = _cuts(plan, submeshes, carriers)
     runs = form_blocks(plan, submeshes, cuts)
     wiring = Wiring(plan, runs, cuts, defer(plan, submeshes, cuts), cluster)
     blocks = wiring.blocks()
@@ -38,7 +38,9 @@ def lower(plan: Plan, cluster: Cluster = LAPTOP) -> Schedule:
     )
 
 
-def _cuts(plan: Plan, submeshes: dict[str, Submesh]) -> dict[str, tuple[OperatorCut, ...]]:
+def _cuts(
+    plan: Plan, submeshes: dict[str, Submesh], carriers: Carriers
+) -> dict[str, tuple[OperatorCut, ...]]:
     """The cuts of every placed operator, after checking that each index fits the mesh and may be cut where it is."""
     cuts: dict[str, tuple[OperatorCut, ...]] = {}
     wrong: dict[tuple[str, str], Diagnostic] = {}
@@ -51,7 +53,7 @@ def _cuts(plan: Plan, submeshes: dict[str, Submesh]) -> dict[str, tuple[Operator
         for index in indices:
             if (problem := _problem(operator, index, submesh)) is not None:
                 wrong.setdefault((problem.code, index.name), problem)
-        cuts[operator.name] = operator_cuts(operator, indices, frozenset(axes))
+        cuts[operator.name] = operator_cuts(operator, indices, frozenset(axes), carriers)
     if wrong:
         raise PlanError(*wrong.values())
     return cuts

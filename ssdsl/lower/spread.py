@@ -24,8 +24,12 @@ LINEAR_IN: dict[str, tuple[int, ...] | None] = {
 }
 
 
-def spread(plan: Plan) -> Plan:
+Carriers = dict[tuple[str, str], frozenset[str]]  # (operator, index) -> the operands that are partial sums along it
+
+
+def spread(plan: Plan) -> tuple[Plan, Carriers]:
     """The plan in which scalar linear operators carry the indices along which their inputs are partial sums."""
+    carriers: Carriers = {}
     partial: dict[str, dict[str, Index]] = {}  # value -> indices along which it is a partial sum
     indices = dict(plan.indices)
     for operator in plan.graph.operators:
@@ -34,10 +38,13 @@ def spread(plan: Plan) -> Plan:
         own = indices.get(operator.name, ())
         if taken := _taken(operator, own, partial, plan.graph):
             own = indices[operator.name] = (*own, *taken)
+            for index in taken:
+                carrying = (o.value for o in operator.inputs if index.name in partial.get(o.value, {}))
+                carriers[operator.name, index.name] = frozenset(carrying)
         sums = {i.name: i for i in own if i.dim == LINEAR or operator.summed(i.dim)}
         for output in operator.outputs:
             partial[output.value] = sums
-    return replace(plan, indices=indices)
+    return replace(plan, indices=indices), carriers
 
 
 def _taken(

@@ -37,7 +37,7 @@ def _load_zoo(source: Source, name: str, rest: str, seed: int, meta: bool | None
     if meta is None:
         meta = label not in family.laptop
     if problem := size.problem():
-        raise PlanError(BadOption(_span(source, len(name) + 1, rest), name, problem, "change one of the two"))
+        raise PlanError(BadOption(_span(source, len(name) + 1, rest), name, problem, "change one of these numbers"))
     return size.build(source.text, seed, meta)
 
 

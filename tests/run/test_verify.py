@@ -63,7 +63,12 @@ def test_equal_runs(model: Model, training: Training, tmp_path: Path) -> None:
     dump(reference(model, training), tmp_path)
     found = verify(model, training, read_result(tmp_path, 3, 1))
     assert difference(found) is None
-    assert [row[:2] for row in verdict_view(found).rows] == [("losses", 3), ("gradients", 15), ("weights", 5), ("buffers", 3)]
+    assert [row[:2] for row in verdict_view(found).rows] == [
+        ("losses", 3),
+        ("gradients", 15),
+        ("weights", 5),
+        ("buffers", 3),
+    ]
 
 
 def test_the_module_is_left_alone(model: Model) -> None:
@@ -80,7 +85,9 @@ def test_a_tied_weight_may_go_by_its_other_name(model: Model, tmp_path: Path) ->
 @pytest.mark.parametrize("training", [SGD, ADAMW], ids=["sgd", "adamw"])
 def test_other_order_of_sums_passes(model: Model, training: Training) -> None:
     """The same run in fp64, rounded: as far from the reference as any order of sums."""
-    exact = Model(model.name, copy.deepcopy(model.module).double(), tuple({"x": b["x"].double()} for b in model.batches), {})
+    exact = Model(
+        model.name, copy.deepcopy(model.module).double(), tuple({"x": b["x"].double()} for b in model.batches), {}
+    )
     plan = rounded(reference(exact, training))
     single = reference(model, training, plan.grads if training is ADAMW else None)
     assert difference(compare(plan, single, training.lr)) is None
@@ -138,7 +145,7 @@ def test_a_missing_gradient(model: Model, tmp_path: Path) -> None:
     plan = reference(model, SGD)
     del plan.grads[0]["norm.bias"]
     dump(plan, tmp_path)
-    with pytest.raises(PlanError, match="do not hold all of step 0's gradient `norm.bias`"):
+    with pytest.raises(PlanError, match="do not hold all of step 0's gradient"):
         verify(model, SGD, read_result(tmp_path, 3, 1))
 
 

@@ -1,0 +1,180 @@
+"""Loading a model: the zoo in its sizes, the user's own files, and a diagnostic for everything wrong with them."""
+
+import os
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+import torch
+
+from ssdsl.model.load import load
+from ssdsl.model.zoo import ZOO
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
+
+ERRORS = Path(__file__).parent.parent / "errors"
+SIZES = [f"{name}:{size}" for name, family in ZOO.items() for size in family.sizes]
+GOOD = """\
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(4, 4)
+
+        def forward(self, x, scale=None):
+            return self.fc(x).mean()
+
+    def model():
+        return Net(), {"x": torch.randn(2, 4)}, {"x": ("batch", "feature")}
+"""
+
+
+@pytest.mark.parametrize("spec", SIZES)
+def test_zoo_has_the_parameters_that_its_table_claims(spec: str) -> None:
+    name, size = spec.split(":")
+    model = load(spec)
+    assert sum(p.numel() for p in model.module.parameters()) == ZOO[name].sizes[size].parameters()
+    assert model.is_meta == (size not in ZOO[name].laptop)
+    assert len(model.batches) == 4
+    for batch in model.batches:
+        assert {n: t.dim() for n, t in batch.items()} == {n: len(axes) for n, axes in model.axes.items()}
+        assert all(t.is_meta == model.is_meta for t in batch.values())
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_zoo_trains_in_seconds_without_dropout(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    start, model = perf_counter(), load(name)
+    first, second = (model.module(**model.batches[0]).loss for _ in range(2))
+    first.backward()
+    assert model.module.training and torch.equal(first, second)
+    assert perf_counter() - start < 20
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_seed_draws_weights_and_batches() -> None:
+    state = torch.random.get_rng_state()
+    a, b, c = load("gpt", seed=1), load("gpt", seed=1), load("gpt", seed=2)
+    weight = "transformer.h.0.mlp.c_fc.weight"
+    assert torch.equal(a.module.get_parameter(weight), b.module.get_parameter(weight))
+    assert not torch.equal(a.module.get_parameter(weight), c.module.get_parameter(weight))
+    assert torch.equal(a.batches[1]["input_ids"], b.batches[1]["input_ids"])
+    assert not torch.equal(a.batches[0]["input_ids"], a.batches[1]["input_ids"])
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_size_can_be_changed() -> None:
+    model = load("gpt:350m,layers=2,batch=4")
+    assert model.is_meta and model.name == "gpt:350m,layers=2,batch=4"
+    assert model.batches[0]["input_ids"].shape == (4, 2048)
+    assert not any(".h.2." in name for name, _ in model.module.named_parameters())
+    assert load("swin:depths=1-1-1,heads=2-4-8").module.config.num_heads == [2, 4, 8]  # type: ignore[union-attr]
+    assert load("gpt:tiny", meta=True).is_meta and not load("gpt:350m,layers=1,hidden=64,vocab=8", meta=False).is_meta
+
+
+def user(folder: Path, text: str, function: str = "model") -> str:
+    (folder / "mine.py").write_text(textwrap.dedent(text))
+    return f"{os.path.relpath(folder / 'mine.py')}:{function}"
+
+
+def test_a_model_of_ones_own(tmp_path: Path) -> None:
+    model = load(user(tmp_path, GOOD))
+    assert model.axes == {"x": ("batch", "feature")} and model.module.training
+    assert model.batches[0]["x"].shape == (2, 4)
+
+
+def test_inputs_may_be_a_tuple_or_several_batches(tmp_path: Path) -> None:
+    assert list(load(user(tmp_path, GOOD.replace('{"x": torch.randn(2, 4)}', "(torch.randn(2, 4),)"))).batches[0]) == [
+        "x"
+    ]
+    several = GOOD.replace('{"x": torch.randn(2, 4)}', '[{"x": torch.randn(2, 4)} for _ in range(3)]')
+    assert len(load(user(tmp_path, several)).batches) == 3
+
+
+def test_it_may_import_files_beside_it_and_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "beside_mine.py").write_text("width = 4\n")
+    load(user(tmp_path, "from beside_mine import width\nprint('width', width)\n" + textwrap.dedent(GOOD)))
+    assert capsys.readouterr() == ("", "width 4\n")
+
+
+def changed(old: str, new: str) -> Callable[[Path], str]:
+    assert old in GOOD
+    return lambda folder: user(folder, GOOD.replace(old, new))
+
+
+RETURN = 'return Net(), {"x": torch.randn(2, 4)}, {"x": ("batch", "feature")}'
+WRONG: dict[str, dict[str, Callable[[Path], str]]] = {
+    "E0301": {"misspelt": lambda _: "gtp", "unknown": lambda _: "llama:7b"},
+    "E0302": {"misspelt": lambda _: "gpt:smal", "unknown": lambda _: "swin:9000b,window=2"},
+    "E0303": {"misspelt": lambda _: "gpt:small,layer=2"},
+    "E0304": {
+        "no number": lambda _: "gpt:layers=many",
+        "zero": lambda _: "gpt:layers=0",
+        "heads": lambda _: "gpt:hidden=100,heads=3",
+        "stages": lambda _: "swin:depths=2-2-2",
+        "image": lambda _: "swin:image=63",
+    },
+    "E0306": {"missing": lambda _: "none.py:model", "a folder": lambda _: "../folder/:model"},
+    "E0307": {
+        "misspelt": lambda folder: user(folder, GOOD, "modle"),
+        "none given": lambda folder: user(folder, GOOD).removesuffix(":model"),
+        "none defined": lambda folder: user(folder, "x = 3\n"),
+    },
+    "E0308": {
+        "raises": changed("return Net(),", "return Nett(),"),
+        "inside torch": changed("torch.nn.Linear(4, 4)", "torch.nn.Linear(4, -4)"),
+        "syntax": changed("def model():", "def model()"),
+        "import": changed("import torch\n", "import torch, no_such_module\n"),
+        "exits": lambda folder: user(folder, "import sys\nsys.exit('cannot go on')\n"),
+    },
+    "E0309": {
+        "two things": changed(RETURN, "return Net(), {}"),
+        "nothing": changed(RETURN, "pass"),
+        "a class": changed("return Net()", "return Net"),
+        "arguments": changed("def model():", "def model(width):"),
+    },
+    "E0310": {
+        "misspelt": changed('{"x": torch', '{"scal": torch'),
+        "no tensor": changed('"x": torch.randn(2, 4)', '"x": [1, 2]'),
+        "a list": changed('{"x": torch.randn(2, 4)}', "[]"),
+        "no inputs": changed('{"x": torch.randn(2, 4)}', "{}"),
+        "too many": changed('{"x": torch.randn(2, 4)}', "(1, 2, 3)"),
+        "unlike": changed('{"x": torch.randn(2, 4)}', '[{"x": torch.randn(n, 4)} for n in (2, 3)]'),
+    },
+    "E0311": {
+        "rank": changed('("batch", "feature")', '("batch",)'),
+        "no input": changed('{"x": ("batch", "feature")}', '{"x": ("batch", "feature"), "y": ("batch",)}'),
+        "none": changed('{"x": ("batch", "feature")}', "{}"),
+        "a string": changed('("batch", "feature")', '"batch"'),
+        "one size": changed('("batch", "feature")', '("batch", "batch")'),
+        "no dictionary": changed('{"x": ("batch", "feature")}', '("batch", "feature")'),
+    },
+}
+
+
+@pytest.mark.parametrize("code", WRONG)
+def test_what_is_wrong_is_said(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[Path, str], None]
+) -> None:
+    texts = []
+    for case, make in WRONG[code].items():
+        folder = tmp_path / str(len(texts)) / "folder"
+        folder.mkdir(parents=True)
+        monkeypatch.chdir(folder)
+        with pytest.raises(PlanError) as caught:
+            load(make(folder))
+        assert code in {d.code for d in caught.value.diagnostics}
+        texts += [f"# {case}", *map(render, caught.value.diagnostics), ""]
+    golden(ERRORS / f"{code}.err", "\n".join(texts))
+
+
+def test_without_transformers(monkeypatch: pytest.MonkeyPatch, golden: Callable[[Path, str], None]) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(PlanError) as caught:
+        load("gpt")
+    (found,) = caught.value.diagnostics
+    assert found.text(found.help) == "pip install 'ssdsl[models]'"
+    golden(ERRORS / f"{found.code}.err", render(found) + "\n")
