@@ -9,6 +9,7 @@ from ssdsl.cli import options
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import results
+from ssdsl.cli.training import write
 
 Folder = Annotated[
     str, typer.Option("--out", "-o", metavar="DIR", help="The folder to write; one of that name is replaced.")
@@ -19,9 +20,7 @@ def compile_(plan: options.Plan, model: options.Model, out: Folder, set_: option
     """Write a plan's program into a folder: readable Python that runs with torchrun and torch alone."""
     loaded = load(plan, model, seed)
     program = compiled(loaded, settings(set_))
-    from ssdsl.codegen.write import write_program
-
     with working("writing"):
-        write_program(program.schedule, loaded.model, Path(out), program.source)
+        write(loaded, program, Path(out))
     devices = program.plan.devices
     results.print(f"torchrun --nproc-per-node={devices} {Path(out) / 'main.py'}", markup=False, soft_wrap=True)

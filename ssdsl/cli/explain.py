@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-import pkgutil
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,8 +32,10 @@ def explain(code: Code = "") -> None:
 
 
 def all_diagnostics() -> list[str]:
-    """The codes of every diagnostic there is; they are in the modules whose names end in `errors`, and below those."""
-    for module in pkgutil.walk_packages(ssdsl.__path__, "ssdsl."):
-        if "errors" in module.name.rpartition("ssdsl.")[2]:
-            importlib.import_module(module.name)
+    """The codes of every diagnostic there is: they are in the modules whose path speaks of errors, which load no torch."""
+    package = Path(ssdsl.__path__[0])
+    for path in sorted(package.rglob("*errors*")):
+        for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
+            if file.suffix == ".py":
+                importlib.import_module(".".join(["ssdsl", *file.relative_to(package).with_suffix("").parts]))
     return sorted(REGISTRY)

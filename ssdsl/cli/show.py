@@ -1,24 +1,31 @@
 """`ssdsl show`: views of a model under a plan."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import load, planned
+from ssdsl.cli.pipeline import Loaded, compiled, load, planned
 from ssdsl.cli.terminal import print_json, results
+
+if TYPE_CHECKING:
+    from ssdsl.show.view import View as Table
 
 
 class What(StrEnum):
     DIMS = "dims"
     OPS = "ops"
+    TASKS = "tasks"
+    COMM = "comm"
 
 
-View = Annotated[
-    What, typer.Argument(help="dims: what a plan can split by. ops: how it cuts and places each operator.")
-]
+HELP = (
+    "dims: what a plan can split by. ops: how it cuts and places each operator. tasks: what each role runs, in order. "
+    "comm: the communication that follows."
+)
+View = Annotated[What, typer.Argument(help=HELP)]
 Every = Annotated[bool, typer.Option("--all", help="A row for each, where repeated layers are shown as one.")]
 
 
@@ -32,17 +39,28 @@ def show(
 ) -> None:
     """Show what a plan makes of a model."""
     overrides = settings(set_)
-    loaded = load(plan, model)
+    views = _views(load(plan, model), overrides, view, every)
+    from ssdsl.show.view import as_json, table
+
+    if json:
+        print_json(as_json(views[0]) if len(views) == 1 else {v.title.split()[0]: as_json(v) for v in views})
+        return
+    for shown in views:
+        results.print(table(shown, results.width))
+
+
+def _views(loaded: Loaded, overrides: dict[str, int], view: What, every: bool) -> "tuple[Table, ...]":
+    from ssdsl.show.communication import communication_view
     from ssdsl.show.dims import dims_view
     from ssdsl.show.operators import operators_view
-    from ssdsl.show.view import as_json, table
+    from ssdsl.show.tasks import tasks_views
 
     match view:
         case What.DIMS:
-            shown = dims_view(loaded.graph, every)
+            return (dims_view(loaded.graph, every),)
         case What.OPS:
-            shown = operators_view(planned(loaded, overrides), every)
-    if json:
-        print_json(as_json(shown))
-    else:
-        results.print(table(shown, results.width))
+            return (operators_view(planned(loaded, overrides), every),)
+        case What.TASKS:
+            return tasks_views(compiled(loaded, overrides).schedule, every)
+        case What.COMM:
+            return (communication_view(compiled(loaded, overrides).schedule, every),)

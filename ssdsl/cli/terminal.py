@@ -18,7 +18,10 @@ PIPED_WIDTH = 120
 
 def _console(stderr: bool) -> Console:
     terminal = (sys.stderr if stderr else sys.stdout).isatty() or "COLUMNS" in os.environ
-    return Console(stderr=stderr, highlight=False, width=None if terminal else PIPED_WIDTH)
+    plain = bool(os.environ.get("NO_COLOR"))
+    return Console(
+        stderr=stderr, highlight=False, width=None if terminal else PIPED_WIDTH, color_system=None if plain else "auto"
+    )
 
 
 results = _console(stderr=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ssdsl.cli.pipeline import Loaded
 from ssdsl.cli.terminal import talk
+from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
     from ssdsl.compile import Compiled
@@ -20,20 +21,31 @@ def train(
     loaded: Loaded, compiled: "Compiled", training: "Training", folder: Path, processes: int | None, dump: bool
 ) -> "RunResult":
     """Write the program into `folder`, start it and wait for its results, which are there as well."""
-    from ssdsl.codegen.write import write_program
     from ssdsl.run.launch import launch
 
     devices = compiled.plan.devices
     _check(loaded, compiled, processes)
-    write_program(compiled.schedule, loaded.model, folder / "program", compiled.source)
+    write(loaded, compiled, folder / "program")
     out = folder / "results"
     return launch(folder / "program", training, processes=devices, out=out, dump=dump, console=talk)
+
+
+def write(loaded: Loaded, compiled: "Compiled", folder: Path) -> None:
+    """Write the program; raises PlanError where the folder is another's or cannot be written."""
+    from ssdsl.codegen.write import write_program
+    from ssdsl.run.errors import FolderInUse, FolderUnwritable
+
+    try:
+        write_program(compiled.schedule, loaded.model, folder, compiled.source)
+    except FileExistsError as error:
+        raise PlanError(FolderInUse(None, str(folder))) from error
+    except OSError as error:
+        raise PlanError(FolderUnwritable(None, str(folder), (error.strerror or str(error)).lower())) from error
 
 
 def _check(loaded: Loaded, compiled: "Compiled", processes: int | None) -> None:
     """Raise where there is nothing to train on, or fewer processes than devices."""
     from ssdsl.run.errors import ModelWithoutNumbers, TooFewProcesses
-    from ssdsl.text.diagnostic import PlanError
 
     plan = compiled.plan
     if loaded.model.is_meta:
@@ -47,9 +59,7 @@ def _check(loaded: Loaded, compiled: "Compiled", processes: int | None) -> None:
 def workplace(out: str | None) -> Iterator[Path]:
     """The folder to keep, or one that is gone afterwards."""
     if out is not None:
-        path = Path(out)
-        path.mkdir(parents=True, exist_ok=True)
-        yield path.resolve()
+        yield Path(out).resolve()
         return
     with tempfile.TemporaryDirectory(prefix="ssdsl-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)

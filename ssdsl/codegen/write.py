@@ -59,7 +59,8 @@ def _fill(beside: Path, schedule: Schedule, model: Model, folder: Path, source: 
         if item.name.endswith(".py"):
             (runtime / item.name).write_text(item.read_text())
     if not model.is_meta:
-        torch.save({k: v.detach().clone() for k, v in model.module.state_dict().items()}, beside / "weights.pt")
+        state = schedule.graph.constants | model.module.state_dict()
+        torch.save({name: tensor.detach().clone() for name, tensor in state.items()}, beside / "weights.pt")
         torch.save(list(model.batches), beside / "inputs.pt")
 
 

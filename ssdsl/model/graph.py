@@ -4,7 +4,7 @@ A tensor's axis is a sequence of *factors* (DESIGN section 3): the fused axis `[
 An operator's `dims` are the factors of its iteration space; its operands name, axis by axis, which of them they carry.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -112,6 +112,7 @@ class Graph:
     """A captured model with its loss: operators in an order in which they can run.
 
     `dim_names` gives the name of every dimension class. `updates` maps a buffer to the value it takes after the step.
+    `constants` are the tensors stored in the captured program (of torch.Tensor; nothing here looks inside).
     """
 
     name: str
@@ -120,6 +121,7 @@ class Graph:
     loss: str
     dim_names: dict[int, str]
     updates: dict[str, str]
+    constants: dict[str, Any] = field(default_factory=dict)
 
     def of(self, origin: Origin) -> tuple[Value, ...]:
         return tuple(v for v in self.values.values() if v.origin is origin)

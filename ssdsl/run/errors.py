@@ -91,6 +91,27 @@ class TooFewProcesses(Diagnostic):
 
 
 @dataclass(frozen=True)
+class FolderInUse(Diagnostic):
+    """The folder to write a program into holds something else; only an empty one or an earlier program is replaced."""
+
+    code: ClassVar[str] = "E0507"
+    title: ClassVar[str] = "`{folder}` is no program of ssdsl, and is not empty"
+    help: ClassVar[str] = "give another folder, or empty this one"
+    folder: str
+
+
+@dataclass(frozen=True)
+class FolderUnwritable(Diagnostic):
+    """The folder to write into cannot be made or written."""
+
+    code: ClassVar[str] = "E0508"
+    title: ClassVar[str] = "cannot write `{folder}`: {reason}"
+    help: ClassVar[str] = "give a folder that you may write to"
+    folder: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class PiecesDisagree(Diagnostic):
     """Two ranks hold the same part of a tensor, with different numbers in it.
 

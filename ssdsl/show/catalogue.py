@@ -21,6 +21,11 @@ PLANS = (
     Column("params", fold=True, style="green"),
     Column("what it does", fold=True),
 )
+LIBRARY = (
+    Column("file", style="bold cyan"),
+    Column("functions", fold=True, style="green"),
+    Column("what it does", fold=True),
+)
 
 
 def models_view() -> View:
@@ -43,13 +48,19 @@ def _trains(laptop: bool) -> str:
 
 
 def plans_view(files: Iterable[tuple[str, Path]]) -> View:
-    """The plans that come with ssdsl; files that only define functions show those."""
-    rows = tuple((name, *_plan(declarations(parse(read_source(path))))) for name, path in files)
-    note = "a plan is run by its name or its path; functions of the standard library come by `use NAME: function`"
+    """The plans that come with ssdsl, by the name under which they run."""
+    found = [(name, _read(path)) for name, path in files]
+    rows = tuple((n, " ".join(f"{p.name}={p.default}" for p in d.params), d.summary) for n, d in found if d.is_plan)
+    note = "ssdsl run NAME; a param is set by --set T=4"
     return View("plans", PLANS, rows, (note,))
 
 
-def _plan(found: Declarations) -> tuple[str, str]:
-    params = " ".join(f"{p.name}={p.default}" for p in found.params)
-    functions = f"\ndefines {', '.join(found.functions)}" if found.functions else ""
-    return params if found.is_plan else "no plan by itself", f"{found.summary}{functions}"
+def library_view(files: Iterable[Path]) -> View:
+    """The functions of the standard library, by the file that a plan uses them from."""
+    found = [(path.stem, _read(path)) for path in files]
+    rows = tuple((name, "\n".join(d.functions), d.summary) for name, d in found if d.functions)
+    return View("standard library", LIBRARY, rows, ("in a plan: use FILE: function",))
+
+
+def _read(path: Path) -> Declarations:
+    return declarations(parse(read_source(path)))

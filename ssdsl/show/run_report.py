@@ -24,25 +24,24 @@ def steps_view(result: RunResult, every: bool = False) -> View:
 
 
 def communication_view(result: RunResult) -> View:
-    """Calls and bytes of each collective in one step, of all processes together."""
+    """Calls and bytes of each collective in one step."""
     columns = (
         Column("communication", style="bold cyan"),
-        Column("calls per step", Kind.COUNT),
-        Column("bytes per step", Kind.BYTES),
-        Column("busiest process", Kind.BYTES),
+        Column("calls", Kind.COUNT),
+        Column("bytes", Kind.BYTES),
+        Column("bytes of all processes", Kind.BYTES),
     )
     names = sorted({name for rank in result.ranks for name in rank.comm})
     rows = tuple(_communication(result, name) for name in names)
     notes = () if rows else ("the processes did not communicate",)
-    return View("communication, all processes together", columns, rows, notes)
+    return View("communication per step, calls and bytes of the busiest process", columns, rows, notes)
 
 
 def _communication(result: RunResult, name: str) -> tuple[str | int | float, ...]:
     traffic = [rank.comm[name] for rank in result.ranks if name in rank.comm]
-    calls = sum(t.calls for t in traffic) / result.steps
-    total = sum(t.size_bytes for t in traffic) / result.steps
-    most = max(t.size_bytes for t in traffic) / result.steps
-    return name, int(calls) if calls == int(calls) else round(calls, 1), total, most
+    calls = max(t.calls for t in traffic) / result.steps
+    sizes = [t.size_bytes / result.steps for t in traffic]
+    return name, int(calls) if calls == int(calls) else round(calls, 1), max(sizes), sum(sizes)
 
 
 def processes_view(result: RunResult) -> View:
@@ -52,7 +51,7 @@ def processes_view(result: RunResult) -> View:
         Column("role", style="bold cyan"),
         Column("peak memory", Kind.BYTES),
         Column("median step", Kind.SECONDS),
-        Column("sent and received per step", Kind.BYTES),
+        Column("communication per step", Kind.BYTES),
     )
     return View("processes", columns, tuple(_process(rank, result.steps) for rank in result.ranks))
 

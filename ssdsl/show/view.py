@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+NARROWEST_PATH = 16
 Value = str | int | float | None
 
 
@@ -53,7 +54,7 @@ def table(view: View, width: int = 120) -> RenderableType:
     for column in view.columns:
         justify: Any = "left" if column.kind in (Kind.TEXT, Kind.PATH) else "right"
         wraps = column.fold or column.kind is Kind.PATH
-        least = max(map(len, column.name.split())) if wraps else len(column.name)
+        least = NARROWEST_PATH if column.kind is Kind.PATH else 0 if column.fold else len(column.name)
         result.add_column(
             column.name, justify=justify, style=column.style, overflow="fold", no_wrap=not wraps, min_width=least
         )

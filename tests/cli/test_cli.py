@@ -1,0 +1,208 @@
+"""The command line: exit statuses, streams, suggestions, help, and what each command prints."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ssdsl.cli.main import main
+
+ROOT = Path(__file__).parent.parent.parent
+MODEL = """\
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+
+    def forward(self, x):
+        return (self.two(torch.relu(self.one(x))) ** 2).mean()
+
+def net():
+    return Net(), {"x": torch.randn(4, 8)}, {"x": ("batch", "feature")}
+"""
+
+
+def ssdsl(*words: str, folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user would, with no terminal."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    command = [sys.executable, "-m", "ssdsl", *words]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    """Run the command in this process, where torch is loaded already."""
+
+    def run(*words: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["ssdsl", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Done(int(ended.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    (tmp_path / "net.py").write_text(MODEL)
+    return f"{tmp_path / 'net.py'}:net"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["models"], ["plans"], ["explain", "E0301"]])
+def test_no_torch_is_loaded(words: list[str]) -> None:
+    code = (
+        "import sys\nimport ssdsl\nfrom ssdsl.cli.main import main\n"
+        f"sys.argv = ['ssdsl', *{words!r}]\n"
+        "try:\n    main()\nexcept SystemExit as e:\n    assert not e.code\n"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
+
+
+def test_help_of_a_plan_lists_its_params() -> None:
+    for words in (["run", "examples/megatron.ssp", "--help"], ["check", "-h", "megatron"]):
+        text = ssdsl(*words).stdout
+        assert "T=N" in text and "tensor-parallel width" in text and "--set" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["chek"], "Did you mean 'check'?"),
+        (["run", "--modle", "gpt"], "--model"),
+        (["run", "megatron"], "Missing option '--model'"),
+        (["run", "megatron", "--model", "gpt", "--set", "T"], "not NAME=NUMBER"),
+        (["run", "megatron", "--model", "gpt", "--set", "T=many"], "not NAME=NUMBER"),
+        (["run", "megatron", "--model", "gpt", "--steps", "0"], "should be greater than or equal to 1"),
+        (["show", "megatron", "opps", "--model", "gpt"], "'opps' is not one of"),
+        (["explain", "E9999"], "no diagnostic"),
+    ],
+)
+def test_wrong_usage_is_2_and_on_stderr(words: list[str], said: str) -> None:
+    done = ssdsl(*words, COLUMNS="200")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["check", "megatorn", "--model", "gpt"], "did you mean `megatron`?"),
+        (["check", "megatron", "--model", "gtp"], "did you mean `gpt`?"),
+        (["run", "megatron", "--model", "nowhere.py:net"], "cannot read `nowhere.py`"),
+        (["fmt", "nowhere.ssp"], "there is no plan `nowhere.ssp`"),
+    ],
+)
+def test_a_wrong_plan_or_model_is_1_and_on_stderr(words: list[str], said: str) -> None:
+    done = ssdsl(*words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr and "Traceback" not in done.stderr and "\x1b" not in done.stderr
+
+
+def test_a_mistake_in_the_plan_shows_before_the_model_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "bad.ssp").write_text("splt model by batch into dp\n")
+    done = ssdsl("check", "bad.ssp", "--model", "nowhere.py:net", folder=tmp_path)
+    assert done.returncode == 1 and "bad.ssp:1:1" in done.stderr and "nowhere" not in done.stderr
+
+
+def test_colour_only_where_it_is_wanted(tmp_path: Path) -> None:
+    assert "\x1b[" in ssdsl("check", "nowhere", "--model", "gpt", FORCE_COLOR="1").stderr
+    assert "\x1b[" not in ssdsl("check", "nowhere", "--model", "gpt", FORCE_COLOR="1", NO_COLOR="1").stderr.replace(
+        "\x1b[1m", ""
+    )
+
+
+def test_a_bug_of_ours_is_3_and_keeps_the_traceback(tmp_path: Path) -> None:
+    code = "import sys; import ssdsl.cli.main as m\ndef broken(**_): raise ValueError('oops')\nm.app = broken; m.main()"
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
+    (saved,) = tmp_path.glob("ssdsl-bug-*.txt")
+    assert done.returncode == 3 and "Traceback" not in done.stderr
+    assert (
+        saved.name in done.stderr.replace("\n", "") and "oops" in saved.read_text() and "Traceback" in saved.read_text()
+    )
+
+
+def test_models_and_plans_as_json() -> None:
+    models = json.loads(ssdsl("models", "--json").stdout)
+    assert {"gpt:tiny", "gpt:175b", "swin:1.8b"} <= {m["model"] for m in models}
+    listed = json.loads(ssdsl("plans", "--json").stdout)
+    assert "megatron" in {p["plan"] for p in listed["plans"]}
+    assert "pipeline" in {f["file"] for f in listed["library"]}
+
+
+def test_every_listed_model_and_code_is_explained() -> None:
+    text = ssdsl("explain").stdout
+    assert "E0101" in text and "E0301" in text and "E0501" in text
+    assert "path/to/file.py:function" in ssdsl("explain", "error[e0301]").stdout
+
+
+def test_fmt_rewrites_and_checks(tmp_path: Path) -> None:
+    plan = tmp_path / "p.ssp"
+    plan.write_text("let  x=1  # one\n")
+    assert ssdsl("fmt", "--check", str(plan)).returncode == 1 and plan.read_text() == "let  x=1  # one\n"
+    assert ssdsl("fmt", str(plan)).returncode == 0 and plan.read_text() == "let x = 1  # one\n"
+    assert ssdsl("fmt", "--check", str(plan)).returncode == 0
+    assert list(tmp_path.iterdir()) == [plan]
+
+
+@pytest.mark.parametrize("view", ["dims", "ops", "tasks", "comm"])
+def test_show(here: Callable[..., Done], view: str, model: str) -> None:
+    done = here("show", "data_parallel", view, "--model", model)
+    assert done.returncode == 0, done.stderr
+    assert all(len(line) <= 120 for line in done.stdout.splitlines())
+    assert json.loads(here("show", "data_parallel", view, "--model", model, "--json").stdout)
+
+
+def test_check(here: Callable[..., Done], model: str) -> None:
+    done = here("check", "data_parallel", "--model", model, "--set", "D=4", "--json")
+    assert json.loads(done.stdout)["devices"] == 4
+
+
+def test_a_plan_with_more_devices_than_processes(here: Callable[..., Done], model: str) -> None:
+    done = here("run", "data_parallel", "--model", model, "--processes", "1")
+    assert done.returncode == 1 and "E0506" in done.stderr
+
+
+def test_a_model_without_numbers_does_not_run(here: Callable[..., Done]) -> None:
+    done = here("run", "data_parallel", "--model", "gpt:350m,layers=1,hidden=64,vocab=64,batch=2,seq=8")
+    assert done.returncode == 1 and "E0501" in done.stderr
+
+
+def test_run_reports(here: Callable[..., Done], model: str, tmp_path: Path) -> None:
+    done = here("run", "data_parallel", "--model", model, "--steps", "2", "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert "median step time" in done.stdout and "all_reduce" in done.stdout and "peak memory" in done.stdout
+    assert (tmp_path / "out" / "program" / "main.py").exists()
+    assert (tmp_path / "out" / "results" / "rank1.json").exists()
+
+
+@pytest.mark.parametrize("optimizer", [["--optimizer", "sgd"], ["--optimizer", "adamw", "--lr", "1e-3"]])
+def test_verify(here: Callable[..., Done], model: str, optimizer: list[str]) -> None:
+    done = here("verify", "data_parallel", "--model", model, *optimizer)
+    assert done.returncode == 0, done.stderr
+    assert "equal:" in done.stdout
+
+
+def test_compile_replaces_only_programs(here: Callable[..., Done], model: str, tmp_path: Path) -> None:
+    words = ["compile", "data_parallel", "--model", model, "--out"]
+    assert "torchrun --nproc-per-node=2" in here(*words, str(tmp_path / "p")).stdout
+    assert here(*words, str(tmp_path / "p")).returncode == 0
+    done = here(*words, str(tmp_path))
+    assert done.returncode == 1 and "E0507" in done.stderr and (tmp_path / "net.py").exists()
