@@ -32,7 +32,7 @@ def explain(code: Code = "") -> None:
 
 
 def all_diagnostics() -> list[str]:
-    """The codes of every diagnostic there is: they are in the modules whose path speaks of errors, which load no torch."""
+    """The codes of every diagnostic: they are in the modules whose path speaks of errors, which load no torch."""
     package = Path(ssdsl.__path__[0])
     for path in sorted(package.rglob("*errors*")):
         for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:

@@ -25,6 +25,7 @@ class Body:
     time: tuple[TimeIndex, ...]
     weights: Callable[[str], str | None]
     names: Identifiers
+    updates: dict[str, str] = field(default_factory=dict)  # value -> the buffer that takes it
     lines: list[str] = field(default_factory=list)
     outside: dict[str, str] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)
@@ -50,8 +51,11 @@ class Body:
             self.lines.append(f"{self.make(item.result, self._word(item))} = {text}")
             return
         text = expression(item, [self.read(r) for r in reads], self.cuts(item), group=self.group)
-        outputs = [self.make(o.value, item.kind.strip("_")) if o.value in used else "_" for o in item.outputs]
+        kept = used | self.updates.keys()
+        outputs = [self.make(o.value, item.kind.strip("_")) if o.value in kept else "_" for o in item.outputs]
         self.lines.append(f"{', '.join(outputs)} = {text}")
+        for value in (o.value for o in item.outputs if o.value in self.updates):
+            self.lines.append(f"{self.read(self.updates[value])}.copy_({self.made[value]})")
 
     def _word(self, item: Conversion) -> str:
         return self.made.get(item.value, "").rstrip("_0123456789") or "x"

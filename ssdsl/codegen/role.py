@@ -17,7 +17,7 @@ from ssdsl.model.graph import Operator, Origin, Stage
 
 WIDTH = 120
 RUNTIME = (
-    "Block Input Join Output all_gather all_reduce all_to_all batch_norm_parts cross_entropy_parts embedding_part first "
+    "Block Input Join Output all_gather all_reduce all_to_all batch_norm_parts checkpoint cross_entropy_parts embedding_part first "
     "first_time group keep_first narrow reduce_scatter reshard take take_sizes"
 ).split()
 
@@ -76,7 +76,6 @@ class RoleWriter:
             "",
             "import torch",
             "import torch.nn.functional as F",
-            *(["from torch.utils.checkpoint import checkpoint"] if "checkpoint(" in code else []),
             "",
             "from runtime import (",
             *(f"    {name}," for name in RUNTIME if name == "group" or re.search(rf"\b{name}\(", code)),
@@ -204,7 +203,7 @@ class RoleWriter:
         targets = [outer.make(v, "y") for v in values]
         call = f"{function.name}({', '.join(arguments)})"
         if segment.unit is not None and block.has_backward:
-            call = f"checkpoint({', '.join([function.name, *arguments])}, use_reentrant=False, preserve_rng_state=False)"
+            call = f"checkpoint({', '.join([function.name, *arguments])})"
         outer.lines.append(f"{', '.join(targets)} = {call}" if targets else call)
 
     def _body(self, block: Block, layer: str, names: Identifiers) -> Body:
@@ -218,7 +217,8 @@ class RoleWriter:
                 return f'w["{value[len(layer) + 1 :]}"]'
             return f'w["{value}"]' if not layer else None
 
-        return Body(self._group, lambda o: self.schedule.cuts[o.name], block.time, weight, names)
+        updates = {value: buffer for buffer, value in graph.updates.items()}
+        return Body(self._group, lambda o: self.schedule.cuts[o.name], block.time, weight, names, updates)
 
     def _readers(self, block: Block, parts: list[Segment]) -> dict[str, set[int]]:
         """For every value, the segments that read it."""

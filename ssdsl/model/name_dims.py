@@ -63,7 +63,7 @@ def _between_projections(capture: Capture, found: Analysis) -> Iterator[int]:
     for reading in found.readings:
         carried = _leaves(reading, reading.outputs, found)
         given = _leaves(reading, reading.inputs, found)
-        if reading.call.kind in PROJECTIONS and _reads_weight(reading.call, capture):
+        if reading.call.kind in PROJECTIONS and _projects(reading.call, capture):
             contracted |= given - carried
             out |= carried & _leaves(reading, reading.inputs[1:], found)
             order.update(dict.fromkeys(sorted(given - carried)))
@@ -72,8 +72,9 @@ def _between_projections(capture: Capture, found: Analysis) -> Iterator[int]:
     return (leaf for leaf in order if leaf in out and leaf in contracted and leaf not in elsewhere)
 
 
-def _reads_weight(call: Call, capture: Capture) -> bool:
-    return any(capture.origins.get(r) is Origin.WEIGHT for r in call.refs())
+def _projects(call: Call, capture: Capture) -> bool:
+    """Whether the call applies weights to one activation."""
+    return sum(capture.origins.get(r) is not Origin.WEIGHT for r in call.refs()) == 1
 
 
 def _leaves(reading: Reading, operands: list[tuple[str, list[list[str]], bool]], found: Analysis) -> set[int]:

@@ -79,8 +79,6 @@ def _compare(plan: Trained, single: Trained, lr: float) -> Iterator[Comparison]:
     for name, weight in single.weights.items():
         yield tensors("weight", name, plan.weights[name], weight, WEIGHT * _largest(weight) + moved[name])
     for name, buffer in single.buffers.items():
-        if name not in plan.buffers:  # a constant that no rank keeps as state: `verify` has made sure of that
-            continue
         yield tensors("buffer", name, plan.buffers[name], buffer, BUFFER * _largest(buffer))
 
 

@@ -5,6 +5,7 @@ from .engine import Block, Input, Join, Output
 from .kernels import batch_norm_parts, cross_entropy_parts, embedding_part, first, first_time
 from .mesh import group
 from .moves import take, take_sizes
+from .recompute import checkpoint
 
 __all__ = [
     "Block",
@@ -15,6 +16,7 @@ __all__ = [
     "all_reduce",
     "all_to_all",
     "batch_norm_parts",
+    "checkpoint",
     "cross_entropy_parts",
     "embedding_part",
     "first",

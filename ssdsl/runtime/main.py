@@ -19,7 +19,7 @@ import torch.distributed as dist
 from .collectives import COUNTS
 from .engine import Engine
 from .mesh import WORLD, Mesh
-from .table import Piece, Table, is_at, join_world, pieces_of, role_of, tasks_of, transfers_of, weights_of
+from .table import Piece, Table, is_at, join_world, pieces_of, role_of, tasks_of, tie_groups, transfers_of, weights_of
 
 FOLDER = Path(__file__).parent.parent
 
@@ -32,8 +32,13 @@ def main() -> None:
     trainer = None
     try:
         _start(table, options)
-        trainer = Trainer(table, rank, options)
-        trainer.train()
+        join_world(table, rank)
+        role = role_of(table, rank)
+        if role is None:  # the plan gives this rank nothing to do; it still joins what all ranks join
+            tie_groups(table, rank)
+        else:
+            trainer = Trainer(table, role, rank, options)
+            trainer.train()
         dist.barrier()
         dist.destroy_process_group()
     except BaseException as error:
@@ -69,13 +74,9 @@ def _start(table: Table, options: argparse.Namespace) -> None:
 class Trainer:
     """One rank's program: its code, weights, engine and optimizer."""
 
-    def __init__(self, table: Table, rank: int, options: argparse.Namespace) -> None:
-        self.table, self.rank, self.options = table, rank, options
+    def __init__(self, table: Table, role: Table, rank: int, options: argparse.Namespace) -> None:
+        self.table, self.role, self.rank, self.options = table, role, rank, options
         self.device = torch.device("cuda", torch.cuda.current_device()) if options.device == "cuda" else torch.device("cpu")
-        join_world(table, rank)
-        role = role_of(table, rank)
-        assert role is not None, f"rank {rank} has no role"
-        self.role = role
         sys.path.insert(0, str(FOLDER))
         self.code = importlib.import_module(f"role_{role['name']}")
         state = torch.load(FOLDER / "weights.pt", mmap=True, weights_only=True)

@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from .collectives import _gather, _scatter, count
 from .mesh import Group
+from .recompute import is_recomputing
 
 
 @dataclass
@@ -213,6 +214,8 @@ class View:
 
     def __getitem__(self, name: str) -> torch.Tensor:
         name = f"{self.prefix}.{name}" if self.prefix else name
+        if name in self.weights.buffers:
+            return self.weights.buffers[name].clone() if is_recomputing() else self.weights.buffers[name]
         unit = self.weights.unit_of[name]
         if unit.cut != "weights":
             return self.weights.tensors[name]
@@ -240,9 +243,7 @@ class Weights:
         self.units = units
         self.buffers = buffers
         self.unit_of = {s.name: u for u in units for s in u.slots}
-        self.unit_of |= dict.fromkeys(buffers, _NO_UNIT)
-        self.tensors: dict[str, torch.Tensor] = {n: p for u in units for n, p in u.parameters.items()}
-        self.tensors |= buffers
+        self.tensors = {n: p for u in units for n, p in u.parameters.items()}
         self.live: dict[int, tuple[Unit, torch.Tensor]] = {}
 
     def under(self, prefix: str = "") -> View:
@@ -270,9 +271,3 @@ def _unpack(kept: object) -> torch.Tensor:
     unit, size, stride, offset = kept
     return unit.gathered_again().as_strided(size, stride, offset)  # type: ignore[no-any-return]
 
-
-class _Whole:
-    cut = ""
-
-
-_NO_UNIT: Any = _Whole()

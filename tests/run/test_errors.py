@@ -1,0 +1,39 @@
+"""The texts of the diagnostics of running: a golden for each, made from values as they occur."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ssdsl.run import errors
+from ssdsl.text.diagnostic import REGISTRY, Diagnostic
+from ssdsl.text.render import render
+from ssdsl.text.source import Source, Span
+
+ERRORS = Path(__file__).parent.parent / "errors"
+SUMMARY = "3 of 211 tensors differ"
+MESH = Source("p.ssp", "mesh gpus(dp = 64, tp = 8)\n")
+SHOWN: tuple[Diagnostic, ...] = (
+    errors.ModelWithoutNumbers(None, "gpt:175b"),
+    errors.RankFailed(None, 1, "was killed by SIGKILL", "it said nothing", "the machine may have run out of memory"),
+    errors.LaunchFailed(None, 1, "the port is taken", "out/torchrun.log"),
+    errors.ResultMissing(None, 0, "rank0.json", "FileNotFoundError: rank0.json"),
+    errors.TooFewDevices(None, 4, 1),
+    errors.TooFewProcesses(Span(MESH, 0, 26), 512, 16),
+    errors.FolderInUse(None, "src"),
+    errors.FolderUnwritable(None, "/proc/p", "no such file or directory"),
+    errors.PiecesDisagree(None, "weight", "fc.weight", 0, 3, "[2, 3]", 1.0, 1.001),
+    errors.PiecesIncomplete(None, "weight", "fc.weight", "no rank holds element [0, 0] of [4, 2]"),
+    errors.RunDiffers(None, "gradient", "step 0 fc.bias", "largest error 0.1 at [2]", 0.2, 0.1, 1e-5, SUMMARY),
+)
+
+
+@pytest.mark.parametrize("shown", SHOWN, ids=lambda d: str(d.code))
+def test_its_text(shown: Diagnostic, golden: Callable[[Path, str], None]) -> None:
+    golden(ERRORS / f"{shown.code}.err", render(shown) + "\n")
+
+
+def test_each_is_shown_and_explained() -> None:
+    own = {code for code, cls in REGISTRY.items() if cls.__module__ == errors.__name__}
+    assert own == {d.code for d in SHOWN}
+    assert all(REGISTRY[code].__doc__ for code in own)
