@@ -105,16 +105,13 @@ def _learns(value: Value) -> bool:
 
 def _transfer(schedule: Schedule, transfer: Transfer) -> dict[str, Any]:
     producer, consumer = schedule.blocks[transfer.producer], schedule.blocks[transfer.consumer]
-    sent = next(o for o in producer.outputs if o.value == transfer.value and (o.sent or o.name == transfer.value))
-    for output in producer.outputs:
-        if output.value == transfer.value and output.sent:
-            sent = output
+    names = {o.sent: o.name for o in producer.outputs if o.value == transfer.value}
     backward = transfer.backward if consumer.has_backward and producer.has_backward else None
     return {
         "number": transfer.number,
         "value": transfer.value,
-        "source_slot": sent.name,
-        "target_slot": input_slot(schedule, consumer, transfer.value, producer.number),
+        "source_slot": names.get(True, names.get(False, "")),
+        "target_slot": input_slot(schedule, consumer, transfer.value, producer.number) if transfer.value else "",
         "source": _place(transfer.source),
         "target": _place(transfer.target),
         "forward": _move(transfer.forward),

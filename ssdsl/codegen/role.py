@@ -1,5 +1,6 @@
 """The file of one role: its constants, what it prepares per step, and its blocks as functions of readable Python."""
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -44,8 +45,7 @@ class RoleWriter:
 
     def text(self) -> str:
         self.layers = layer_paths(self.schedule.graph)
-        for word in self._reserved():
-            self.names.unused(word)
+        self._reserve()
         numbers = dict.fromkeys(t.block for t in self.role.tasks if t.transfer is None)
         blocks = [self.schedule.blocks[n] for n in sorted(numbers)]
         here = {b.submesh for b in blocks}
@@ -57,11 +57,15 @@ class RoleWriter:
         parts.append(self._table(blocks))
         return "\n\n\n".join([self._head("\n".join(parts)), *parts]) + "\n"
 
-    def _reserved(self) -> list[str]:
+    def _reserve(self) -> None:
         """Axes name groups and indices in time name arguments: nothing else may be called so."""
         axes = [a for m in self.schedule.plan.meshes if m.name == self.role.mesh for a, _ in m.axes]
-        times = [t.name for b in self.schedule.blocks for t in b.time]
-        return list(dict.fromkeys([t for t in times if t not in axes] + [f"n_{t}" for t in times]))
+        for size in range(1, len(axes) + 1):
+            for chosen in itertools.combinations(axes, size):
+                self.names.name("group " + "_".join(chosen), "_".join(chosen))
+        times = dict.fromkeys(t.name for b in self.schedule.blocks for t in b.time)
+        for word in (w for t in times for w in (t, f"n_{t}") if w not in axes):
+            self.names.unused(word)
 
     # -- the head --------------------------------------------------------------------------------------------------------
 
@@ -87,13 +91,10 @@ class RoleWriter:
         return "\n".join(lines)
 
     def _group(self, axes: tuple[str, ...]) -> str:
-        if axes not in self.groups:
-            order = [a for m in self.schedule.plan.meshes if m.name == self.role.mesh for a, _ in m.axes if a in axes]
-            self.groups[axes] = self.names.name("group " + "_".join(order), "_".join(order))
-            name = self.groups.pop(axes)
-            self.groups[tuple(order)] = name
-            return name
-        return self.groups[axes]
+        """The name of the group along some axes, in the order of the mesh."""
+        mesh = next(m for m in self.schedule.plan.meshes if m.name == self.role.mesh)
+        ordered = tuple(a for a, _ in mesh.axes if a in axes)
+        return self.groups.setdefault(ordered, self.names.name("group " + "_".join(ordered)))
 
     # -- constants and data ----------------------------------------------------------------------------------------------
 

@@ -50,5 +50,5 @@ def _take_text(taken: Take, value: str, time: tuple[TimeIndex, ...]) -> str:
     sizes = next(t.sizes for t in time if t.name == taken.index)
     cut = taken.cut
     if sizes is not None:
-        return f"take_sizes({value}, {cut.dim}, {sizes}, {taken.index})"
+        return f"take_sizes({value}, {cut.dim}, {cut.outer}, {sizes}, {taken.index})"
     return f"take({value}, {cut.dim}, {cut.outer}, {cut.count}, {taken.index})"

@@ -8,6 +8,7 @@ and count 2, m the digit of stride 2 and count 4. Digits make every nesting of s
 import math
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from ssdsl.plan.plan import Mesh
 
@@ -135,6 +136,7 @@ class Cut:
     count: int
 
 
+@lru_cache(maxsize=65536)
 def cut(shape: Shape, digit: Digit, fixed: tuple[Digit, ...]) -> Cut:
     """The place of `digit` in the part of a tensor of `shape` that carries one value of each of the `fixed` digits."""
     dim = shape.axis_of(digit.factor)

@@ -4,6 +4,7 @@
 from ssdsl.cluster.cluster import LAPTOP, Cluster
 from ssdsl.lower.blocks import form_blocks, submeshes_of
 from ssdsl.lower.cuts import OperatorCut, operator_cuts
+from ssdsl.lower.deadlock import check_deadlock
 from ssdsl.lower.defer import defer
 from ssdsl.lower.errors import CombinedInTime, IndexMismatch
 from ssdsl.lower.layout import PARTIAL, Submesh
@@ -28,8 +29,9 @@ def lower(plan: Plan, cluster: Cluster = LAPTOP) -> Schedule:
     runs = form_blocks(plan, submeshes, cuts)
     wiring = Wiring(plan, runs, cuts, defer(plan, submeshes, cuts), cluster)
     blocks = wiring.blocks()
-    transfers = tuple(wiring.transfers.values())
-    roles = TaskGraph(plan, blocks, transfers, roles_of(plan, submeshes.values())).by_role()
+    tasks = TaskGraph(plan, blocks, tuple(wiring.transfers.values()), roles_of(plan, submeshes.values()))
+    roles, transfers = tasks.by_role(), tasks.transfers
+    check_deadlock(roles, blocks, transfers)
     loss = next(b for b in blocks if any(o.value == plan.graph.loss for o in b.outputs))
     places = wiring.made[plan.graph.loss].layout.value.places
     axes = tuple(a for (a, _), p in zip(loss.submesh.axes, places, strict=True) if p is PARTIAL)

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ssdsl.lower.errors import OrderCycle
-from ssdsl.lower.layout import Submesh
+from ssdsl.lower.layout import REPLICATE, Layout, Shape, Submesh
 from ssdsl.lower.schedule import Block, Role, Task, TimeIndex, Transfer
+from ssdsl.lower.transfer import plan_move
 from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import Order, Phase, Plan, TaskSet
 from ssdsl.text.diagnostic import PlanError
@@ -152,6 +153,7 @@ class TaskGraph:
                     yield task
 
     def _barrier(self, a: list[Task], b: list[Task], span: Span) -> None:
+        self._signals(a, b, span)
         if len(a) * len(b) <= len(a) + len(b):
             for x, y in itertools.product(a, b):
                 self.edge(self.number[x], self.number[y], span)
@@ -161,6 +163,26 @@ class TaskGraph:
                 self.edge(self.number[x], barrier, span)
             for y in b:
                 self.edge(barrier, self.number[y], span)
+
+    def _signals(self, before: list[Task], after: list[Task], span: Span) -> None:
+        """Where no device runs both tasks, the devices of the earlier one tell those of the later one."""
+        for x, y in itertools.product(before, after):
+            a, b = self.blocks[x.block].submesh, self.blocks[y.block].submesh
+            if set(self._roles_of[a]) & set(self._roles_of[b]) or self._flows(self.number[x], self.number[y]):
+                continue
+            shape = Shape(((1,),))
+            whole = [Layout((REPLICATE,) * len(s.axes)) for s in (a, b)]
+            move = plan_move(whole[0], a, whole[1], b, shape)
+            number = len(self.transfers)
+            self.transfers += (Transfer(number, "", x.block, y.block, a, b, move, None, "uint8", ()),)
+            both = tuple(sorted({*self._roles_of[a], *self._roles_of[b]}))
+            signal = self._add(Task(x.block, (), FORWARD, number), both, 0)
+            self.edge(self.number[x], signal, span)
+            self.edge(signal, self.number[y], span)
+
+    def _flows(self, x: int, y: int) -> bool:
+        """Whether one task already waits for what the other sends."""
+        return any(y == after or y in self.nodes[after].after for after in self.nodes[x].after)
 
     # -- the schedule ----------------------------------------------------------------------------------------------------
 

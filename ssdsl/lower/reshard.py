@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -74,9 +75,10 @@ def _edges(
     layout: Layout, before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, cluster: Cluster
 ) -> Iterator[_Edge]:
     def size(digits: tuple[Digit, ...]) -> int:
-        return shape.local(digits).numel * itemsize
+        return whole_bytes // math.prod(d.count for d in digits)
 
-    partial = [a for a, p in enumerate(layout.places) if p is PARTIAL]
+    whole_bytes = shape.numel * itemsize
+    partial = [a for a, p in enumerate(layout.places) if p is PARTIAL and after.places[a] is not PARTIAL]
     for chosen in [[a] for a in partial] + ([partial] if len(partial) > 1 else []):
         result = Layout(tuple(REPLICATE if a in chosen else p for a, p in enumerate(layout.places)))
         ranks = 1

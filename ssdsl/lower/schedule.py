@@ -118,7 +118,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A value of one block that another reads on other devices: forward, and its gradient back."""
+    """A value of one block that another reads on other devices: forward, and its gradient back.
+
+    A transfer without a value is a signal: an `order` across devices, for which the later task waits.
+    """
 
     number: int
     value: str

@@ -1,8 +1,7 @@
 """Transfers between submeshes: which box of a tensor each device sends to which (DESIGN section 4, the fallback of last resort).
 
 Axes that both submeshes have, with the same place in both layouts, are aligned: devices exchange only with those at the same
-coordinate. Over the other axes the boxes are intersected; of several devices that hold a box, each receiver takes its own,
-counted through.
+coordinate. Over the other axes the boxes are intersected; several devices that hold a box take turns in sending it.
 """
 
 import itertools
@@ -19,11 +18,15 @@ def plan_move(before: Layout, source: Submesh, after: Layout, target: Submesh, s
     """The pieces that bring a tensor of `shape` from one submesh and layout to another. Neither layout may be partial."""
     assert not before.is_partial and not after.is_partial
     aligned = _aligned(before, source, after, target)
-    senders = list(_boxes(before, source, aligned, shape))
+    holders: dict[Box, list[Coordinates]] = {}
+    for coordinates, box in _boxes(before, source, aligned, shape):
+        holders.setdefault(box, []).append(coordinates)
+    senders = {box: itertools.cycle(group) for box, group in holders.items()}
     pieces = []
-    for at, (coordinates, wanted) in enumerate(_boxes(after, target, aligned, shape)):
-        for giver, held, piece in _cover(wanted, senders, at):
-            pieces.append(Piece(giver, coordinates, _within(piece, held), _within(piece, wanted)))
+    for coordinates, wanted in _boxes(after, target, aligned, shape):
+        for held, turns in senders.items():
+            if (piece := _intersect(wanted, held)) is not None:
+                pieces.append(Piece(next(turns), coordinates, _within(piece, held), _within(piece, wanted)))
     return Move(aligned, tuple(pieces), shape.local(before.digits()), shape.local(after.digits()))
 
 
@@ -54,17 +57,6 @@ def _boxes(layout: Layout, submesh: Submesh, aligned: tuple[str, ...], shape: Sh
             assert digit.stride * digit.count == length, "the parts of a layout that travels are boxes"
             box[digit.factor] = (start + c * digit.stride, digit.stride)
         yield coordinates, tuple(box)
-
-
-def _cover(wanted: Box, senders: list[tuple[Coordinates, Box]], turn: int) -> Iterator[tuple[Coordinates, Box, Box]]:
-    """Disjoint pieces that make up a box; devices with the same box take turns."""
-    holders: dict[Box, list[Coordinates]] = {}
-    for coordinates, box in senders:
-        holders.setdefault(box, []).append(coordinates)
-    for box, group in holders.items():
-        piece = _intersect(wanted, box)
-        if piece is not None:
-            yield group[turn % len(group)], box, piece
 
 
 def _intersect(a: Box, b: Box) -> Box | None:

@@ -49,11 +49,12 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
         found.axes[name] = [[found.factors.new(n)] for n in capture.tensors[name].shape]
     missing: dict[str, list[Call]] = {}
     for call in capture.calls:
-        if call.name in constant:
+        is_random = call.kind in RANDOM or call.argument("dropout_p")
+        if call.name in constant and not is_random:
             _fresh(call, capture, found)
         elif call.kind == "reshape":
             found.readings.append(_regroup(call, capture, found))
-        elif call.kind in RANDOM or (text := rule_text(call, capture.tensors)) is None:
+        elif is_random or (text := rule_text(call, capture.tensors)) is None:
             missing.setdefault(call.kind, []).append(call)
             _fresh(call, capture, found)
         else:
@@ -165,7 +166,7 @@ def _kept(reading: Reading, axis: Sequence[int], fixed: set[int], side: str, fou
 
 def _missing(calls: list[Call], capture: Capture) -> Diagnostic:
     call = calls[0]
-    if call.kind in RANDOM:
+    if call.kind in RANDOM or call.argument("dropout_p"):
         return RandomOperator(None, call.kind, call.path or "the model", call.source)
     times = "once" if len(calls) == 1 else f"{len(calls)} times, first"
     return MissingRule(None, call.kind, call.path or "the model", call.source, times, _row(call, capture))

@@ -42,7 +42,8 @@ class Call:
             if parameter.name == name:
                 if position < len(self.args):
                     return self.args[position]
-                return self.kwargs.get(name, parameter.default_value)
+                default = parameter.default_value
+                return self.kwargs.get(name, tuple(default) if isinstance(default, list) else default)
         return self.kwargs.get(name)
 
     def slots(self) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from torch import fx
 
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.graph import Origin, Ref
+from ssdsl.model.rules import RANDOM, REGROUPINGS, RULES
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import CaptureFailed, NotALoss
 from ssdsl.text.diagnostic import PlanError
@@ -50,7 +51,7 @@ def capture_calls(model: Model) -> Capture:
     program = _export(model)
     capture = Capture()
     names = _placeholders(program, model, capture)
-    _Reader(capture, names).read(program.graph, program.graph_module)
+    _Reader(capture, model.name, names).read(program.graph, program.graph_module)
     _outputs(program, model, names, capture)
     return capture
 
@@ -62,10 +63,23 @@ def _export(model: Model) -> torch.export.ExportedProgram:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.export.export(wrapped, tuple(batch.values()), strict=False)
-            return program.run_decompositions({})
+            return program.run_decompositions(_composites())
     except Exception as error:  # torch.export raises its own and the module's errors of any type
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise PlanError(CaptureFailed(None, model.name, reason)) from error
+
+
+def _composites() -> dict[Any, Any]:
+    """The operators that torch defines by others, and autograd differentiates through these: those without a rule."""
+    known = {*RULES, *RANDOM, *REGROUPINGS}
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    return {
+        operator: decomposition
+        for operator, decomposition in torch.export.default_decompositions().items()
+        if isinstance(operator, torch._ops.OpOverload)
+        and operator.has_kernel_for_dispatch_key(composite)
+        and kind_of(operator) not in known
+    }
 
 
 def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: Capture) -> dict[str, str]:
@@ -82,6 +96,8 @@ def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: 
         node = nodes[spec.arg.name]
         target = (spec.target or "").removeprefix("module.")
         value = node.meta.get("val")
+        if spec.kind is InputKind.TOKEN:
+            raise PlanError(CaptureFailed(None, model.name, "an operator checks values or has side effects"))
         if spec.kind is InputKind.USER_INPUT:
             name, origin = next(inputs), Origin.INPUT
         elif spec.kind is InputKind.PARAMETER:
@@ -130,6 +146,7 @@ class _Reader:
     """Walks an fx graph, its subgraphs inlined, and appends calls to the capture."""
 
     capture: Capture
+    model: str
     names: dict[str, Any]
     with_grad: bool = True
     prefix: str = ""
@@ -150,17 +167,21 @@ class _Reader:
     def _call(self, node: fx.Node) -> None:
         value = node.meta.get("val")
         results = list(value) if isinstance(value, (list, tuple)) else [value]
+        if value is None:  # a check of values
+            return
+        if any(map(_depends_on_data, results)):
+            place = f"`{node.target}` at {_source(node)}"
+            raise PlanError(CaptureFailed(None, self.model, f"the values of a tensor decide the result's shape or are read: {place}"))
         name = self.prefix + node.name
         outputs = [name] if not isinstance(value, (list, tuple)) else [f"{name}_{i}" for i in range(len(results))]
         for output, result in zip(outputs, results, strict=True):
             if isinstance(result, torch.Tensor):
                 self.capture.tensors[output] = Tensor(tuple(result.shape), _dtype(result))
         self.names[node.name] = outputs if isinstance(value, (list, tuple)) else name
-        kind = str(node.target).split(".")[1]
         self.capture.calls.append(
             Call(
                 name,
-                kind,
+                kind_of(node.target),
                 node.target,
                 tuple(self._argument(a) for a in node.args),
                 {k: self._argument(v) for k, v in node.kwargs.items()},
@@ -185,7 +206,7 @@ class _Reader:
         inner = getattr(owner, str(attribute.target))
         enabled = node.args[0] is not False if "grad" in str(node.target) else self.with_grad
         given = iter(node.args[at + 1 :])
-        reader = _Reader(self.capture, {}, enabled and self.with_grad, f"{self.prefix}{node.name}_")
+        reader = _Reader(self.capture, self.model, {}, enabled and self.with_grad, f"{self.prefix}{node.name}_")
         for placeholder in (n for n in inner.graph.nodes if n.op == "placeholder"):
             reader.names[placeholder.name] = self.names[next(given).name]  # type: ignore[union-attr]
         reader.read(inner.graph, inner)
@@ -193,19 +214,31 @@ class _Reader:
         self.names[node.name] = [reader.names[r.name] for r in result]
 
 
+def _depends_on_data(result: Any) -> bool:
+    """Whether a result is a number read from a tensor, or has a size that is known only when it runs."""
+    if isinstance(result, torch.Tensor):
+        return any(isinstance(n, torch.SymInt) for n in result.shape)
+    return isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def kind_of(target: Any) -> str:
+    """What selections and the rule table call an operator: `linear` of `aten.linear.default`."""
+    return str(target).split(".")[1]
+
+
 def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
 def _path(node: fx.Node) -> str:
-    """The path of the innermost module that made the call; `trunk#2` for the second call of a module."""
+    """The path of the innermost module that made the call; `trunk#1` for the second call of a module."""
     stack = node.meta.get("nn_module_stack") or {}
     path = ""
     for key, (name, _) in stack.items():
         last = name.removeprefix("module").removeprefix(".")
         call = re.search(r"@(\d+)$", str(key))
         if call:
-            path = _number(path, last, int(call[1]) + 1)
+            path = _number(path, last, int(call[1]))
         else:
             path = _extend(path, last)
     return path
@@ -222,8 +255,8 @@ def _extend(path: str, full: str) -> str:
 
 def _number(path: str, full: str, count: int) -> str:
     """Marks a later call of a module, unless the module that called it was itself called that often."""
-    repeats = f"#{count}" in path
-    return f"{_extend(path, full)}#{count}" if count > 1 and not repeats else _extend(path, full)
+    repeats = f"#{count}" in re.findall(r"#\d+", path)
+    return _extend(path, full) if repeats else f"{_extend(path, full)}#{count}"
 
 
 def _source(node: fx.Node) -> str:

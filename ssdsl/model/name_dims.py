@@ -50,6 +50,11 @@ def _candidates(model: Model, capture: Capture, found: Analysis) -> Iterator[tup
                 yield found.factors.leaves(factors), f"{introducer(call)}.out"
 
 
+    for name in capture.origins:
+        for at, factors in enumerate(found.axes[name]):
+            yield found.factors.leaves(factors), f"{name}.{at}"
+
+
 def introducer(call: Call) -> str:
     return call.path or call.name
 

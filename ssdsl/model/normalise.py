@@ -5,14 +5,15 @@ parts add up, is an operator of its own, and the count is taken over the whole b
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 
 import torch
 
 from ssdsl.model.call import Call, Tensor
-from ssdsl.model.capture import Capture
+from ssdsl.model.capture import Capture, kind_of
 from ssdsl.model.graph import Ref
+from ssdsl.model.rules import LOSSES, REGROUPINGS
 
 aten = torch.ops.aten
 SUM = 2  # the number of `reduction="sum"` in ATen
@@ -58,13 +59,11 @@ def _identity(call: Call, capture: Capture) -> str | None:
     before, after = capture.tensors.get(given), capture.tensors.get(call.outputs[0])
     if before is None or after is None or before.shape != after.shape or before.dtype != after.dtype:
         return None
-    if call.kind in ("alias", "clone", "contiguous", "lift_fresh_copy", "_to_copy", "to"):
-        return given
-    if call.kind in ("view", "_unsafe_view", "reshape", "expand", "flatten", "slice", "unflatten", "squeeze"):
+    if call.kind in ("alias", "clone", "contiguous", "lift_fresh_copy", "_to_copy", "to", "expand", "slice", *REGROUPINGS):
         return given
     if call.kind == "dropout" and not (call.args[1] and call.args[2]):
         return given
-    if call.kind in ("pad", "constant_pad_nd"):
+    if call.kind == "pad" and not any(call.args[1]):
         return given
     return None
 
@@ -86,7 +85,7 @@ def _mean(call: Call, capture: Capture) -> Iterator[Call]:
         kind="sum",
         target=aten.sum.dim_IntList,
         args=(call.args[0], tuple(d % rank for d in dims), bool(call.argument("keepdim"))),
-        kwargs={},
+        kwargs={k: v for k, v in call.kwargs.items() if k == "dtype"},
         name=total,
         outputs=(total,),
     )
@@ -117,10 +116,10 @@ def _mean_loss(call: Call, capture: Capture) -> Iterator[Call]:
 
 
 def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
-    """The mean over the labels that are not ignored: a sum, and the global count of valid labels."""
+    """The mean over the labels that are not ignored: a sum, and the global count (or weight) of valid labels."""
     labels = call.argument("target").value
     classes = not capture.tensors[labels].dtype.startswith(("float", "bfloat"))
-    if call.argument("reduction") != MEAN or call.argument("weight") is not None:
+    if call.argument("reduction") != MEAN:
         yield call
         return
     scalar = capture.tensors[call.outputs[0]]
@@ -130,35 +129,79 @@ def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
         shape = capture.tensors[labels].shape
         yield _divide(call, total, math.prod(shape) // shape[1 if len(shape) > 1 else 0])
         return
-    valid = _temporary(call, "valid", capture, Tensor(capture.tensors[labels].shape, "bool"))
-    count = _temporary(call, "count", capture, Tensor((), "int64"))
-    yield replace(
-        call,
-        kind="ne",
-        target=aten.ne.Scalar,
-        args=(Ref(labels), call.argument("ignore_index")),
-        kwargs={},
-        name=valid,
-        outputs=(valid,),
-    )
-    yield replace(call, kind="sum", target=aten.sum.default, args=(Ref(valid),), kwargs={}, name=count, outputs=(count,))
-    yield replace(call, kind="div", target=aten.div.Tensor, args=(Ref(total), Ref(count)), kwargs={})
+    shape = capture.tensors[labels].shape
+    ignored = call.argument("ignore_index")
+    valid = yield from _new(call, "valid", capture, Tensor(shape, "bool"), aten.ne.Scalar, Ref(labels), ignored)
+    if (weight := call.argument("weight")) is not None:  # an ignored label is no row of it
+        dtype = capture.tensors[weight.value].dtype
+        inside = yield from _new(call, "inside", capture, Tensor(shape, "int64"), aten.mul.Tensor, Ref(labels), valid)
+        picked = yield from _new(call, "picked", capture, Tensor(shape, dtype), aten.index.Tensor, weight, (inside,))
+        valid = yield from _new(call, "weight", capture, Tensor(shape, dtype), aten.mul.Tensor, picked, valid)
+    dtype = "int64" if weight is None else capture.tensors[weight.value].dtype
+    count = yield from _new(call, "count", capture, Tensor((), dtype), aten.sum.default, valid)
+    yield replace(call, kind="div", target=aten.div.Tensor, args=(Ref(total), count), kwargs={})
 
 
 def _batch_norm(call: Call, capture: Capture) -> Iterator[Call]:
     """The functional form returns new running statistics; the program's own call updates them in place."""
-    x, weight, bias, mean, variance, training, momentum, eps = call.args
+    mean, variance = call.argument("running_mean"), call.argument("running_var")
+    training = call.argument("training") if call.kind != "_native_batch_norm_legit_no_training" else False
     for statistics in (mean, variance):
-        capture.updates.pop(statistics.value, None)
+        if training and statistics is not None:
+            capture.updates.pop(statistics.value, None)
+    x, weight, bias, momentum, eps = (call.argument(n) for n in ("input", "weight", "bias", "momentum", "eps"))
     args = (x, weight, bias, mean, variance, training, momentum, eps, False)
     yield replace(
         call, kind="batch_norm", target=aten.batch_norm.default, args=args, kwargs={}, outputs=(call.outputs[0],)
     )
 
 
+def _embedding(call: Call, capture: Capture) -> Iterator[Call]:
+    """A padding index gives its row no gradient: an embedding without one, of whose result these places are detached."""
+    padding = call.argument("padding_idx")
+    if padding < 0:
+        yield replace(call, args=call.args[:2])
+        return
+    rows = capture.tensors[call.outputs[0]]
+    ids = call.args[1]
+    shape = capture.tensors[ids.value].shape
+    found = yield from _new(call, "rows", capture, rows, call.target, *call.args[:2])
+    still = yield from _new(call, "still", capture, rows, aten.detach.default, found)
+    word = yield from _new(call, "word", capture, Tensor(shape, "bool"), aten.ne.Scalar, ids, padding)
+    column = Tensor((*shape, 1), "bool")
+    mask = yield from _new(call, "mask", capture, column, aten.reshape.default, word, column.shape)
+    yield replace(call, kind="where", target=aten.where.self, args=(mask, found, still), kwargs={})
+
+
+def _filled(call: Call, capture: Capture) -> Iterator[Call]:
+    """A new tensor of one value, which takes no more than its dtype from another: a constant."""
+    out = capture.tensors[call.outputs[0]]
+    value = {"new_zeros": 0, "new_empty": 0, "new_ones": 1}.get(call.kind, call.argument("fill_value"))
+    kwargs = {"dtype": getattr(torch, out.dtype), "device": torch.device("cpu")}
+    yield replace(call, kind="full", target=aten.full.default, args=(out.shape, value), kwargs=kwargs)
+
+
+def _repeat(call: Call, capture: Capture) -> Iterator[Call]:
+    """Repeating axes of size one is expanding them, which leaves them free to be split."""
+    given, out = (capture.tensors[v].shape for v in (call.args[0].value, call.outputs[0]))
+    old = (1,) * (len(out) - len(given)) + given
+    if all(n in (1, m) for n, m in zip(old, out, strict=True)):
+        yield replace(call, kind="expand", target=aten.expand.default, args=(call.args[0], out), kwargs={})
+    else:
+        yield call
+
 
 def _divide(call: Call, total: str, count: int) -> Call:
     return replace(call, kind="div", target=aten.div.Tensor, args=(Ref(total), count), kwargs={})
+
+
+def _new(
+    call: Call, word: str, capture: Capture, tensor: Tensor, target: torch._ops.OpOverload, *args: object
+) -> Generator[Call, None, Ref]:
+    """One more call in place of this one, with a result of its own."""
+    name = _temporary(call, word, capture, tensor)
+    yield replace(call, kind=kind_of(target), target=target, args=args, kwargs={}, name=name, outputs=(name,))
+    return Ref(name)
 
 
 def _temporary(call: Call, word: str, capture: Capture, tensor: Tensor) -> str:
@@ -176,15 +219,15 @@ def _with_argument(call: Call, name: str, value: object) -> Call:
 
 
 REWRITES: dict[str, Callable[[Call, Capture], Iterator[Call]]] = {
-    **dict.fromkeys(
-        ("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "squeeze_"), _reshape
-    ),
+    **dict.fromkeys(REGROUPINGS, _reshape),
     "mean": _mean,
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"), _pool_to_one),
+    **dict.fromkeys(LOSSES, _mean_loss),
+    **dict.fromkeys(("cross_entropy_loss", "nll_loss_nd"), _cross_entropy),
     **dict.fromkeys(
-        ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss"), _mean_loss
+        [f"_native_batch_norm_legit{form}" for form in ("", "_functional", "_no_training")], _batch_norm
     ),
-    "binary_cross_entropy_with_logits": _mean_loss,
-    "cross_entropy_loss": _cross_entropy,
-    "_native_batch_norm_legit_functional": _batch_norm,
+    "embedding": _embedding,
+    **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty"), _filled),
+    "repeat": _repeat,
 }

@@ -1,7 +1,9 @@
 """Signatures that depend on a call's arguments: each function writes one for one family of operators."""
 
-import math
+import re
 from typing import Any
+
+import torch
 
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.graph import Ref
@@ -18,7 +20,7 @@ def elementwise(call: Call, tensors: Tensors) -> str:
 def elementwise_loss(call: Call, tensors: Tensors) -> str:
     """A loss summed over all its elements, or kept elementwise (`reduction="none"`)."""
     refs = [tensors[r].shape for r in call.refs()]
-    full = max(refs, key=math.prod)
+    full = tuple(torch.broadcast_shapes(*refs))
     whole = tensors[call.outputs[0]].shape == full
     return f"{', '.join(_broadcast(s, full) for s in refs)} -> {_broadcast(full, full) if whole else '_'}"
 
@@ -41,8 +43,17 @@ def _row(*operands: list[str]) -> str:
 
 
 def addmm(call: Call, tensors: Tensors) -> str:
-    bias = tensors[call.refs()[0]].shape
-    return f"{'out+' if len(bias) == 1 else 'n out+'}, n k, k out -> n out"
+    """A matrix product and an addend that broadcasts to it (`addmm`, `addmv`, `baddbmm`)."""
+    shapes = [tensors[r].shape for r in call.refs()]
+    rows = {"addmm": ["n", "out"], "addmv": ["n"], "baddbmm": ["b", "n", "out"]}[call.kind]
+    out = tensors[call.outputs[0]].shape
+    addend = [
+        "1" if n == 1 and out[i] != 1 else rows[i]
+        for i, n in enumerate(shapes[0], len(rows) - len(shapes[0]))
+    ]
+    batch = ["b"] if call.kind == "baddbmm" else []
+    right = [*batch, "k", *(["out"] if "out" in rows else [])]
+    return f"{_row(addend)}+, {_row([*batch, 'n', 'k'], right)} -> {_row(rows)}"
 
 
 def matmul(call: Call, tensors: Tensors) -> str:
@@ -62,23 +73,39 @@ def einsum(call: Call, tensors: Tensors) -> str:
     equation = call.args[0].replace(" ", "")
     left, _, right = equation.partition("->")
     if not right and "->" not in equation:
-        right = "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))
-    return f"{', '.join(_spaced(o) for o in left.split(','))} -> {_spaced(right)}"
+        right = "".join(sorted(c for c in set(left) - {",", "."} if left.count(c) == 1))
+        right = ("..." if "..." in left else "") + right
+    sizes: dict[str, int] = {}
+    operands = [list(o.replace("...", ".")) for o in left.split(",")]
+    for letters_of, ref in zip(operands, call.refs(), strict=True):
+        for letter, n in _sized(letters_of, tensors[ref].shape):
+            sizes[letter] = max(n, sizes.get(letter, 1))
+    diagonal = {c for o in operands for c in o if o.count(c) > 1}
+    marked = {c: f"{c}!" if c in diagonal else c for c in sizes}
+    rows = []
+    for letters_of, ref in zip(operands, call.refs(), strict=True):
+        own = dict(_sized(letters_of, tensors[ref].shape))
+        rows.append(["..." if c == "." else "1" if own[c] != sizes[c] else marked[c] for c in letters_of])
+    return f"{_row(*rows)} -> {_row([marked.get(c, '...') for c in right.replace('...', '.')])}"
 
 
-def _spaced(operand: str) -> str:
-    return " ".join("..." if c == "." else c for c in operand.replace("...", ".")) or "_"
+def _sized(letters_of: list[str], shape: tuple[int, ...]) -> list[tuple[str, int]]:
+    """The letters of an einsum operand with the sizes of their axes; `.` stands for the axes that are left."""
+    at = letters_of.index(".") if "." in letters_of else len(letters_of)
+    after = len(letters_of) - at - 1
+    pairs = list(zip(letters_of[:at], shape, strict=False))
+    return pairs + (list(zip(letters_of[at + 1 :], shape[len(shape) - after :], strict=True)) if after > 0 else [])
 
 
 def attention(call: Call, tensors: Tensors) -> str:
     """softmax(q k^T) v over any batch axes, the last of them the heads; keys are combined by no kernel yet."""
-    q, mask = tensors[call.refs()[0]].shape, call.argument("attn_mask")
+    q, k, mask = tensors[call.refs()[0]].shape, tensors[call.refs()[1]].shape, call.argument("attn_mask")
     rank = len(q)
     batch = letters(rank - 3) + ["heads"] if rank > 2 else []
     query = "s!" if call.argument("is_causal") else "s"
-    key_batch = batch
-    if rank > 2 and tensors[call.refs()[1]].shape[-3] != q[-3]:  # grouped queries
-        batch, key_batch = [*batch[:-1], "heads!"], [*batch[:-1], "groups!"]
+    key_batch = ["1" if k[i] == 1 != q[i] else x for i, x in enumerate(batch)]
+    if call.argument("enable_gqa") and k[-3] != q[-3]:  # queries in groups, each with one key: splits by groups
+        batch, key_batch[-1] = [*batch[:-1], f"(heads in_group!:{q[-3] // k[-3]})"], "heads"
     rows = [[*batch, query, "head_dim!"], [*key_batch, "t!", "head_dim!"], [*key_batch, "t!", "value_dim"]]
     if isinstance(mask, Ref):
         shape = tensors[mask.value].shape
@@ -97,10 +124,15 @@ def softmax(call: Call, tensors: Tensors) -> str:
     return f"{_row(names)} -> {_row(names)}"
 
 
+def embedding(call: Call, tensors: Tensors) -> str | None:
+    """The vocabulary vanishes: its parts add up. Gradients scaled by a word's frequency in the batch do not."""
+    return None if call.argument("scale_grad_by_freq") else "vocab hidden, ... -> ... hidden"
+
+
 def cross_entropy(call: Call, tensors: Tensors) -> str:
     """Summed over the labels. With class labels the vocabulary may be split: the kernel combines the parts."""
     logits, labels = (tensors[r] for r in call.refs()[:2])
-    whole = call.argument("label_smoothing") or labels.dtype.startswith(("float", "bfloat"))
+    whole = call.kind == "nll_loss_nd" or call.argument("label_smoothing") or labels.dtype.startswith(("float", "bfloat"))
     names = letters(len(logits.shape))
     at = 1 if len(names) > 1 else 0
     same = len(labels.shape) == len(names)
@@ -154,6 +186,24 @@ def gather(call: Call, tensors: Tensors) -> str:
     return f"{_row(source, taken)} -> {_row(taken)}"
 
 
+def scatter(call: Call, tensors: Tensors) -> str:
+    """Writes along one axis, which is whole; the others are free where all operands that have them agree."""
+    shapes = [tensors[r].shape for r in call.refs()]
+    rank = len(shapes[0])
+    at = int(call.argument("dim")) % rank
+    free = [k != at and all(s[k] == shapes[0][k] for s in shapes if len(s) == rank) for k in range(rank)]
+    names = [f"d{k}" if f else f"a{k}!" for k, f in enumerate(free)]
+    rows = [names]
+    for number, shape in enumerate(shapes[1:]):
+        if len(shape) == rank:
+            rows.append([n if f else f"b{number}{k}!" for k, (n, f) in enumerate(zip(names, free, strict=True))])
+        elif len(shape) == rank - 1 and call.kind == "select_scatter":
+            rows.append([*names[:at], *names[at + 1 :]])
+        else:
+            rows.append([f"i{number}!"] if shape else [])
+    return f"{_row(*rows)} -> {_row(names)}"
+
+
 def layer_norm(call: Call, tensors: Tensors) -> str:
     """Normalises over the last axes; its weights carry only these."""
     rank, count = _rank(call, tensors), len(call.args[1])
@@ -181,17 +231,33 @@ def batch_norm(call: Call, tensors: Tensors) -> str:
 def convolution(call: Call, tensors: Tensors) -> str:
     """A patch embedding (stride = kernel) may be split in space; other kernels overlap, so space stays whole."""
     x, w = (tensors[r].shape for r in call.refs()[:2])
-    rank = len(x) - 2
+    rank = len(w) - 2
     stride, padding, dilation = (_tuple(call.argument(n), rank) for n in ("stride", "padding", "dilation"))
-    patches = stride == w[2:] and set(padding) == {0} and set(dilation) == {1}
-    patches = patches and all(n % k == 0 for n, k in zip(x[2:], w[2:], strict=True))
+    patches = stride == w[2:] and set(padding) <= {0, "valid"} and set(dilation) == {1}
+    patches = patches and all(n % k == 0 for n, k in zip(x[-rank:], w[2:], strict=True))
     kernel = [f"k{i}!" for i in range(rank)]
-    grouped = call.argument("groups") != 1
-    channels = ("c!", "g!", "o!") if grouped else ("c", "c", "o")
+    channels = ("c", "o", "c", "o") if call.argument("groups") == 1 else ("c!", "o!", "g!", "o!")
     space = [f"(p{i} k{i}!:{w[2 + i]})" if patches else f"x{i}!" for i in range(rank)]
     out = [f"p{i}" if patches else f"y{i}!" for i in range(rank)]
-    bias = [[f"{channels[2]}+"]] if isinstance(call.argument("bias"), Ref) else []
-    return f"{_row(['b', channels[0], *space], [channels[2], channels[1], *kernel], *bias)} -> {_row(['b', channels[2], *out])}"
+    return _convolved(call, x, channels, space, kernel, out)
+
+
+def transposed_convolution(call: Call, tensors: Tensors) -> str:
+    x, w = (tensors[r].shape for r in call.refs()[:2])
+    rank = len(w) - 2
+    channels = ("c", "c", "o", "o") if call.argument("groups") == 1 else ("c!", "c!", "g!", "o!")
+    axes = [[f"{n}!" for n in letters(rank, word)] for word in ("x", "k", "y")]
+    return _convolved(call, x, channels, *axes)
+
+
+def _convolved(
+    call: Call, x: tuple[int, ...], channels: tuple[str, ...], space: list[str], kernel: list[str], out: list[str]
+) -> str:
+    """`channels` are those of the input, of the weight's first two axes and of the output, which a bias has."""
+    given, first, second, made = channels
+    batch = ["b"] if len(x) == len(space) + 2 else []
+    bias = [[f"{made}+"]] if isinstance(call.argument("bias"), Ref) else []
+    return f"{_row([*batch, given, *space], [first, second, *kernel], *bias)} -> {_row([*batch, made, *out])}"
 
 
 def _tuple(value: Any, rank: int) -> tuple[Any, ...]:
@@ -200,10 +266,25 @@ def _tuple(value: Any, rank: int) -> tuple[Any, ...]:
 
 
 def spatial(call: Call, tensors: Tensors) -> str:
-    """Pooling and resampling: batch and channels are free, the axes of space are whole."""
-    rank = _rank(call, tensors)
-    outs = [["b", "c", *(f"{n}!" for n in letters(rank - 2, "y"))] for _ in call.outputs]
-    return f"{_row(['b', 'c', *(f'{n}!' for n in letters(rank - 2, 'x'))])} -> {_row(*outs)}"
+    """Pooling and resampling: batch and channels are free, the axes of space (as many as the name says) are whole."""
+    found = re.search(r"(\d)d", call.kind)
+    assert found, call.kind
+    count = int(found[1])
+    free = letters(_rank(call, tensors) - count)
+    outs = [[*free, *(f"{n}!" for n in letters(count, "y"))] for _ in call.outputs]
+    return f"{_row([*free, *(f'{n}!' for n in letters(count, 'x'))])} -> {_row(*outs)}"
+
+
+def pixel_shuffle(call: Call, tensors: Tensors) -> str:
+    r, batch = int(call.args[1]), letters(_rank(call, tensors) - 3)
+    given = [*batch, f"(c r!:{r} q!:{r})", "h", "w"]
+    return f"{_row(given)} -> {_row([*batch, 'c', f'(h r!:{r})', f'(w q!:{r})'])}"
+
+
+def pixel_unshuffle(call: Call, tensors: Tensors) -> str:
+    r, batch = int(call.args[1]), letters(_rank(call, tensors) - 3)
+    given = [*batch, "c", f"(h r!:{r})", f"(w q!:{r})"]
+    return f"{_row(given)} -> {_row([*batch, f'(c r!:{r} q!:{r})', 'h', 'w'])}"
 
 
 def _reduced(call: Call, tensors: Tensors) -> tuple[set[int], bool]:
@@ -235,28 +316,50 @@ def along(call: Call, tensors: Tensors) -> str:
     dims = call.argument("dim") if call.argument("dim") is not None else call.argument("dims")
     if call.kind in ("tril", "triu"):
         dims = (-2, -1)
+    if dims == ():  # a roll of the flattened tensor
+        dims = tuple(range(len(before)))
     axes = {int(d) % len(before) for d in (dims if isinstance(dims, tuple) else (0 if dims is None else dims,))}
     given = [f"a{i}!" if i in axes else f"d{i}" for i in range(len(before))]
-    outs = [
-        [f"b{i}!" if i in axes else f"d{i}" for i in range(len(before))]
-        for o in call.outputs
-        if o in tensors
-    ]
+    outs = [[f"b{i}!" if i in axes else f"d{i}" for i in range(len(before))] for o in call.outputs if o in tensors]
     return f"{_row(given, *[given] * (len(call.refs()) - 1))} -> {_row(*outs)}"
 
 
-def resize(call: Call, tensors: Tensors) -> str:
-    """Axes whose size changes (padding, repetition) are whole; the others are untouched."""
-    before, after = tensors[call.refs()[0]].shape, tensors[call.outputs[0]].shape
-    shift = len(after) - len(before)
-    given = [f"d{i + shift}" if n == after[i + shift] else f"a{i}!" for i, n in enumerate(before)]
-    out = [f"d{i}" if i >= shift and before[i - shift] == n else f"b{i}!" for i, n in enumerate(after)]
+def pad(call: Call, tensors: Tensors) -> str:
+    """Padded axes are whole, new ones where they leave; the amounts are given in pairs, the last axis first."""
+    rank, amounts = _rank(call, tensors), call.args[1]
+    padded = {rank - 1 - i // 2 for i, n in enumerate(amounts) if n}
+    given, out = ([f"{w}{i}!" if i in padded else f"d{i}" for i in range(rank)] for w in "ab")
     return f"{_row(given)} -> {_row(out)}"
+
+
+def repeat(call: Call, tensors: Tensors) -> str:
+    """A repeated axis is the number of repetitions times what it was, which may be split."""
+    names, times = letters(_rank(call, tensors)), call.args[1]
+    new = len(times) - len(names)
+    out = [f"r{i}!" for i in range(new)]
+    out += [n if k == 1 else f"(r{i}!:{k} {n})" for i, (n, k) in enumerate(zip(names, times[new:], strict=True), new)]
+    return f"{_row(names)} -> {_row(out)}"
+
+
+def diagonal(call: Call, tensors: Tensors) -> str:
+    names = letters(_rank(call, tensors))
+    axes = {int(call.argument(n)) % len(names) for n in ("dim1", "dim2")}
+    out = [n for i, n in enumerate(names) if i not in axes]
+    given = [f"{n}!" if i in axes else n for i, n in enumerate(names)]
+    return f"{_row(given)} -> {_row([*out, 'diagonal!'])}"
+
+
+def unfold(call: Call, tensors: Tensors) -> str:
+    """Windows along one axis, each as a new last axis."""
+    names = letters(_rank(call, tensors))
+    at = int(call.argument("dimension")) % len(names)
+    out = [f"windows{i}!" if i == at else n for i, n in enumerate(names)]
+    return f"{_row([f'{n}!' if i == at else n for i, n in enumerate(names)])} -> {_row([*out, 'inside!'])}"
 
 
 def transpose(call: Call, tensors: Tensors) -> str:
     names = letters(_rank(call, tensors))
-    a, b = (int(d) % len(names) for d in call.args[1:3])
+    a, b = (int(d) % len(names) for d in (call.args[1:3] or (0, -1)))
     out = list(names)
     out[a], out[b] = out[b], out[a]
     return f"{_row(names)} -> {_row(out)}"
@@ -281,11 +384,16 @@ def select(call: Call, tensors: Tensors) -> str:
 
 
 def cat(call: Call, tensors: Tensors) -> str:
-    refs = [r for r in call.refs() if math.prod(tensors[r].shape) or len(tensors[r].shape) > 1]
-    rank = len(tensors[refs[0]].shape)
-    at = int(call.argument("dim") or 0) % rank
-    rows = [[f"p{k}!" if i == at else f"d{i}" for i in range(rank)] for k, _ in enumerate(refs)]
-    return f"{_row(*rows)} -> {_row(['whole!' if i == at else f'd{i}' for i in range(rank)])}"
+    """The joined axis is whole. An empty vector joins anything, and has no part in it."""
+    shapes = [tensors[r].shape for r in call.refs()]
+    out = tensors[call.outputs[0]].shape
+    at = int(call.argument("dim") or 0) % len(out)
+    names = letters(len(out))
+    rows = [
+        [f"p{k}!" if i == at else n for i, n in enumerate(names)] if len(s) == len(out) else [f"p{k}!"]
+        for k, s in enumerate(shapes)
+    ]
+    return f"{_row(*rows)} -> {_row(['whole!' if i == at else n for i, n in enumerate(names)])}"
 
 
 def stack(call: Call, tensors: Tensors) -> str:
@@ -306,6 +414,13 @@ def split(call: Call, tensors: Tensors) -> str:
         return f"{_row([f'{n}!' if i == at else n for i, n in enumerate(names)])} -> {_row(*outs)}"
     given = [f"(which!:{len(call.outputs)} {n})" if i == at else n for i, n in enumerate(names)]
     return f"{_row(given)} -> {_row(*[names] * len(call.outputs))}"
+
+
+def glu(call: Call, tensors: Tensors) -> str:
+    """One half of an axis gates the other: the axis is two times the rest, which may be split."""
+    names = letters(_rank(call, tensors))
+    at = int(call.argument("dim")) % len(names)
+    return f"{_row([f'(half!:2 {n})' if i == at else n for i, n in enumerate(names)])} -> {_row(names)}"
 
 
 def unbind(call: Call, tensors: Tensors) -> str:

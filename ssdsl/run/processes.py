@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
@@ -18,9 +19,12 @@ def stop(agent: "Popen[bytes]", mark: str) -> None:
         agent.wait(GRACE_S)
     agent.kill()
     agent.wait()
-    for pid in _marked(mark):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    end = time.monotonic() + GRACE_S
+    while (left := _marked(mark)) and time.monotonic() < end:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .moves import put_back, take
+from .moves import join_sizes, take, take_sizes
 from .transfers import Mover, Transfer
 from .weights import Weights
 
@@ -190,8 +190,18 @@ class Engine:
     # -- transfers -------------------------------------------------------------------------------------------------------
 
     def _carry(self, task: Task, transfer: Transfer) -> None:
+        if not transfer.source_slot:
+            self._signal(task, transfer)
+            return
         value = self._value((transfer.source_slot, task.at)) if transfer.forward.sends else None
         self.mover.move(transfer.forward, value, (transfer.target_slot, task.at), task.number * 2, task.at, transfer)
+
+    def _signal(self, task: Task, transfer: Transfer) -> None:
+        """Tells other devices, or waits to be told, that an earlier task of the plan is done."""
+        word = torch.zeros(1, dtype=torch.uint8, device=self.mover.device) if transfer.forward.sends else None
+        key = (f"signal {task.number}", task.at)
+        self.mover.move(transfer.forward, word, key, task.number * 2, task.at, transfer)
+        self.mover.arrive(key, {})
 
     def _carry_back(self, task: Task, transfer: Transfer) -> None:
         assert transfer.backward is not None
@@ -209,7 +219,7 @@ class Engine:
                 block = self.blocks[task.number]
                 at = dict(zip(block.time, task.at, strict=True))
                 keys = [(i.slot, part) for i in block.inputs for part in _parts(i, at)]
-            elif task.phase == "f" and self.transfers[task.number].forward.sends:
+            elif task.phase == "f" and self.transfers[task.number].source_slot and self.transfers[task.number].forward.sends:
                 keys = [(self.transfers[task.number].source_slot, task.at)]
             else:
                 continue
@@ -252,7 +262,7 @@ def _joined(values: list[torch.Tensor], join: Join) -> torch.Tensor:
         return torch.stack(values).sum(0) if len(values) > 2 else values[0] + values[1]
     if join.outer == 1:
         return torch.cat(values, join.dim)
-    return put_back(torch.stack(values), join.dim, join.outer)
+    return join_sizes(values, join.dim, join.outer)
 
 
 def _unjoin(gradient: torch.Tensor, given: Input, at: dict[str, int]) -> Iterator[tuple[At, torch.Tensor]]:
@@ -269,5 +279,5 @@ def _piece(value: torch.Tensor, join: Join, k: int) -> torch.Tensor:
     if join.dim is None:
         return value
     if join.sizes is not None:
-        return value.narrow(join.dim, sum(join.sizes[:k]), join.sizes[k])
+        return take_sizes(value, join.dim, join.outer, join.sizes, k)
     return take(value, join.dim, join.outer, join.count, k)

@@ -30,6 +30,8 @@ def main() -> None:
     rank = int(os.environ["RANK"])
     table = json.loads((FOLDER / "program.json").read_text())
     trainer = None
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
     try:
         _start(table, options)
         join_world(table, rank)

@@ -32,6 +32,19 @@ def take(x: torch.Tensor, dim: int, outer: int, count: int, index: int) -> torch
     return parts.select(dim + 1, index).reshape(*shape[:dim], outer * rest, *shape[dim + 1 :])
 
 
-def take_sizes(x: torch.Tensor, dim: int, sizes: tuple[int, ...], index: int) -> torch.Tensor:
-    """The part number `index` of axis `dim` cut into parts of these sizes."""
-    return x.narrow(dim, sum(sizes[:index]), sizes[index])
+def take_sizes(x: torch.Tensor, dim: int, outer: int, sizes: tuple[int, ...], index: int) -> torch.Tensor:
+    """As `take`, of a digit whose parts are of unequal sizes: axis `dim` is (outer, sum of the sizes, rest)."""
+    shape = x.shape
+    rest = shape[dim] // (outer * sum(sizes))
+    start, length = sum(sizes[:index]) * rest, sizes[index] * rest
+    if outer == 1:
+        return x.narrow(dim, start, length)
+    parts = x.reshape(*shape[:dim], outer, -1, *shape[dim + 1 :]).narrow(dim + 1, start, length)
+    return parts.reshape(*shape[:dim], outer * length, *shape[dim + 1 :])
+
+
+def join_sizes(parts: list[torch.Tensor], dim: int, outer: int) -> torch.Tensor:
+    """The inverse of `take_sizes`, from all parts in order."""
+    shape = parts[0].shape
+    split = [p.reshape(*shape[:dim], outer, -1, *shape[dim + 1 :]) for p in parts]
+    return torch.cat(split, dim + 1).flatten(dim, dim + 1)

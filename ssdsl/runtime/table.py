@@ -11,7 +11,7 @@ from .engine import Task
 from .mesh import WORLD, Group, Mesh
 from .moves import take
 from .transfers import Leg, Transfer
-from .weights import Unit, Weights
+from .weights import Tie, Unit, Weights
 
 Table = dict[str, Any]
 
@@ -143,23 +143,32 @@ def _group(role: Table, axes: tuple[str, ...]) -> Group | None:
     return WORLD.groups[role["mesh"], axes] if axes else None
 
 
-def tie_groups(table: Table, rank: int) -> dict[str, Group]:
-    """For each weight on several submeshes, the ranks that hold the same part of it; made by all ranks alike."""
-    groups = {}
+def tie_groups(table: Table, rank: int) -> dict[str, Tie]:
+    """For each weight on several submeshes, how its gradients are summed; called by all ranks alike."""
+    ties = {}
     made: dict[tuple[int, ...], Any] = {}
     for weight, places in table["ties"].items():
-        for ranks in _tied_ranks(places):
+        homes = [_ranks(place) for place in places]
+        for ranks in _tied_ranks(homes):
             if ranks not in made:
                 made[ranks] = dist.new_group(list(ranks))
             if rank in ranks:
-                groups[weight] = Group("tied", ranks, ranks.index(rank), made[ranks])
-    return groups
+                group = Group("tied", ranks, ranks.index(rank), made[ranks])
+                ties[weight] = Tie(group, _are_alike(homes) or any(rank == home[0] for home in homes))
+    return ties
 
 
-def _tied_ranks(places: list[Table]) -> list[tuple[int, ...]]:
-    lines = []
-    for place in places:
-        mesh = WORLD.meshes[place["mesh"]]
-        inside = [r for r in range(mesh.first, mesh.first + mesh.size) if is_at(place, r) is not None]
-        lines.append(inside)
-    return [tuple(sorted(ranks)) for ranks in zip(*lines, strict=True)]
+def _ranks(place: Table) -> list[int]:
+    mesh = WORLD.meshes[place["mesh"]]
+    return [r for r in range(mesh.first, mesh.first + mesh.size) if is_at(place, r) is not None]
+
+
+def _are_alike(homes: list[list[int]]) -> bool:
+    return len({len(home) for home in homes}) == 1
+
+
+def _tied_ranks(homes: list[list[int]]) -> list[tuple[int, ...]]:
+    """Homes of one size sum part by part; of others every rank has the whole weight, and all sum together."""
+    if _are_alike(homes):
+        return [tuple(sorted(ranks)) for ranks in zip(*homes, strict=True)]
+    return [tuple(sorted(r for home in homes for r in home))]

@@ -28,6 +28,8 @@ class Leg:
 
 @dataclass(frozen=True)
 class Transfer:
+    """A value from where one block keeps it to where another looks for it; without slots, a signal."""
+
     source_slot: str
     target_slot: str
     forward: Leg

@@ -30,6 +30,14 @@ class Slot:
         return torch.Size(self.shape).numel()
 
 
+@dataclass(frozen=True)
+class Tie:
+    """The ranks that sum the gradients of a weight with several homes. Of equal copies in one home, one contributes."""
+
+    group: Group
+    contributes: bool
+
+
 class Unit:
     """Weights of one kind. `cut`: what is cut over the group `over` ("", "optimizer", "grads" or "weights")."""
 
@@ -40,7 +48,7 @@ class Unit:
         rest: Group | None,
         over: Group | None,
         cut: str,
-        tied: Group | None,
+        tied: "Tie | None",
         scatter: bool,
     ) -> None:
         self.partial, self.rest, self.over, self.cut, self.tied, self.scatter = partial, rest, over, cut, tied, scatter
@@ -119,11 +127,11 @@ class Unit:
             self._pending = self._sum = None
         if self.tied is not None:
             for parameter in self.trained():
-                if parameter.grad is None:
+                if parameter.grad is None or not self.tied.contributes:
                     parameter.grad = torch.zeros_like(parameter)
                 parameter.grad = parameter.grad.contiguous()
                 count("all_reduce", parameter.grad)
-                dist.all_reduce(parameter.grad, group=self.tied.process_group)
+                dist.all_reduce(parameter.grad, group=self.tied.group.process_group)
 
     def _row_of_gradients(self) -> torch.Tensor:
         example = next(iter(self.parameters.values()))

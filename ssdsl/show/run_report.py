@@ -34,7 +34,7 @@ def communication_view(result: RunResult) -> View:
     names = sorted({name for rank in result.ranks for name in rank.comm})
     rows = tuple(_communication(result, name) for name in names)
     notes = () if rows else ("the processes did not communicate",)
-    return View("communication per step, calls and bytes of the busiest process", columns, rows, notes)
+    return View("communication per step of the busiest process", columns, rows, notes)
 
 
 def _communication(result: RunResult, name: str) -> tuple[str | int | float, ...]:

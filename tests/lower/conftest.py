@@ -6,7 +6,7 @@ and ranks that would wait for each other in vain are found. Tensors hold whole n
 """
 
 import itertools
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
@@ -119,15 +119,16 @@ class Lockstep:
         return Message(self.mail.setdefault((peer, self.rank, tag), deque()), buffer)
 
 
-@pytest.fixture
-def lockstep(monkeypatch: pytest.MonkeyPatch) -> Lockstep:
+@pytest.fixture(scope="module")
+def lockstep() -> Iterator[Lockstep]:
     fake = Lockstep()
-    for module in (collectives, mesh, transfers):
-        monkeypatch.setattr(module, "dist", fake)
-    monkeypatch.setattr(collectives, "_gather", fake.all_gather)
-    monkeypatch.setattr(collectives, "_scatter", fake.reduce_scatter)
-    monkeypatch.setattr(collectives, "COUNTS", {})
-    return fake
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (collectives, mesh, transfers):
+            patch.setattr(module, "dist", fake)
+        patch.setattr(collectives, "_gather", fake.all_gather)
+        patch.setattr(collectives, "_scatter", fake.reduce_scatter)
+        patch.setattr(collectives, "COUNTS", {})
+        yield fake
 
 
 class Tensors:
@@ -154,40 +155,37 @@ class Tensors:
     def part(whole: torch.Tensor, shape: Shape, digits: list[tuple[Digit, int]]) -> torch.Tensor:
         """The elements at whose positions each digit has the given value."""
         x = whole.reshape(shape.factors)
-        for digit, value in digits:
-            at = torch.arange(shape.factors[digit.factor])
-            kept = torch.ones(len(at), dtype=torch.bool)
-            for d, v in digits:
-                if d.factor == digit.factor:
-                    kept &= at // d.stride % d.count == v
-            if x.shape[digit.factor] == len(at):
-                x = x.index_select(digit.factor, kept.nonzero().flatten())
-        sizes = iter(x.shape)
-        return x.reshape([int(torch.tensor([next(sizes) for _ in axis]).prod()) if axis else 1 for axis in shape.axes])
+        for factor, size in enumerate(shape.factors):
+            at = torch.arange(size)
+            for digit, value in digits:
+                if digit.factor == factor:
+                    at = at[at // digit.stride % digit.count == value]
+            x = x.index_select(factor, at)
+        return x.reshape(shape.local(tuple(d for d, _ in digits)).sizes)
+
+    @staticmethod
+    def digits(layout: Layout, at: tuple[int, ...]) -> list[tuple[Digit, int]]:
+        """The digits that a device carries, with its values of them."""
+        return [(p, c) for p, c in zip(layout.places, at, strict=True) if isinstance(p, Digit)]
 
     @classmethod
     def spread(
         cls, whole: torch.Tensor, shape: Shape, layout: Layout, axes: Axes, generator: torch.Generator
     ) -> dict[tuple[int, ...], torch.Tensor]:
         """What each device holds, by its coordinates: along partial axes, random parts that add up."""
-        sums = [a for a, place in enumerate(layout.places) if place is PARTIAL]
-        held: dict[tuple[int, ...], torch.Tensor] = {}
-        terms: Counter[tuple[int, ...]] = Counter()
         left: dict[tuple[int, ...], torch.Tensor] = {}
-        count = 1
-        for a in sums:
-            count *= axes[a][1]
+        held = {}
         for at in itertools.product(*(range(n) for _, n in axes)):
-            digits = [(p, c) for p, c in zip(layout.places, at, strict=True) if isinstance(p, Digit)]
+            sums = [a for a, place in enumerate(layout.places) if place is PARTIAL]
             key = tuple(0 if a in sums else c for a, c in enumerate(at))
-            if key not in left:
-                left[key] = cls.part(whole, shape, digits)
-            terms[key] += 1
-            if terms[key] == count:
-                held[at] = left[key]
+            rest = left.get(key)
+            if rest is None:
+                rest = cls.part(whole, shape, cls.digits(layout, at))
+            if all(at[a] == axes[a][1] - 1 for a in sums):
+                held[at] = rest
             else:
-                held[at] = torch.randint(-9, 10, left[key].shape, generator=generator).to(whole.dtype)
-                left[key] = left[key] - held[at]
+                held[at] = torch.randint(-9, 10, rest.shape, generator=generator).to(whole.dtype)
+                left[key] = rest - held[at]
         return held
 
     @classmethod
@@ -200,11 +198,7 @@ class Tensors:
         for at, x in held.items():
             key = tuple(0 if a in partial else c for a, c in enumerate(at))
             sums[key] = sums[key] + x if key in sums else x
-        for at, x in sums.items():
-            digits = [(p, c) for p, c in zip(layout.places, at, strict=True) if isinstance(p, Digit)]
-            if not torch.equal(x, cls.part(whole, shape, digits)):
-                return False
-        return True
+        return all(torch.equal(x, cls.part(whole, shape, cls.digits(layout, at))) for at, x in sums.items())
 
 
 @pytest.fixture(scope="session")

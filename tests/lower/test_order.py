@@ -1,0 +1,258 @@
+"""Orders of tasks: schedules are the textbook's, a circle is an error that names statements, and no order deadlocks."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ssdsl.compile import compile_plan
+from ssdsl.lower.deadlock import check_deadlock
+from ssdsl.lower.layout import Shape, Submesh
+from ssdsl.lower.schedule import Block, Move, Role, Schedule, Task, Transfer
+from ssdsl.model.graph import Graph
+from ssdsl.model.load import load
+from ssdsl.model.trace import capture
+from ssdsl.plan.plan import Mesh, Phase
+from ssdsl.text.diagnostic import InternalError, PlanError
+from ssdsl.text.render import render
+
+FORWARD, BACKWARD = Phase.FORWARD, Phase.BACKWARD
+PIPELINE = """\
+use pipeline: gpipe, one_f_one_b
+mesh gpus(pp = {S}, dp = {D})
+split model by batch into dp, m = {M}
+let stage = balance(model, {S})
+assign stage[s] to gpus[pp = s] for s in 0..{S}
+"""
+
+SIZES = [(1, 4), (2, 1), (2, 2), (2, 4), (2, 8), (3, 4), (4, 2), (4, 4), (4, 8), (4, 16)]  # stages, micro-batches
+
+Compile = Callable[..., Schedule]
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return capture(load(f"{Path(__file__).parent / 'chain.py'}:chain"))
+
+
+@pytest.fixture
+def compiled(graph: Graph, tmp_path: Path) -> Compile:
+    def compile_text(text: str, **values: int) -> Schedule:
+        (tmp_path / "plan.ssp").write_text(text.format(**values) if values else text)
+        return compile_plan(tmp_path / "plan.ssp", graph, {}).schedule
+
+    return compile_text
+
+
+def computed(schedule: Schedule, role: Role) -> list[tuple[str, int]]:
+    """The role's forwards and backwards with their micro-batch; the blocks of a stage are one."""
+    words = []
+    for task in role.tasks:
+        names = [t.name for t in schedule.blocks[task.block].time]
+        if task.transfer is None:  # one micro-batch is no index
+            micro = task.coordinate[names.index("m")] if "m" in names else 0
+            words.append(("F" if task.phase is FORWARD else "B", micro))
+    return [word for word, _ in groupby(words)]
+
+
+def one_f_one_b(stages: int, stage: int, micro: int) -> list[tuple[str, int]]:
+    """PipeDream-Flush: the later stages' number of forwards to warm up, then one forward, one backward, then the rest."""
+    ahead = min(stages - stage - 1, micro)
+    order = [("F", m) for m in range(ahead)]
+    for m in range(micro - ahead):
+        order += [("F", ahead + m), ("B", m)]
+    return order + [("B", m) for m in range(micro - ahead, micro)]
+
+
+@pytest.mark.parametrize(("stages", "micro"), SIZES)
+def test_one_f_one_b(compiled: Compile, stages: int, micro: int) -> None:
+    schedule = compiled(PIPELINE + "one_f_one_b(stage, {M})\n", S=stages, D=1, M=micro)
+    for number, role in enumerate(schedule.roles):
+        assert computed(schedule, role) == one_f_one_b(stages, number, micro)
+
+
+@pytest.mark.parametrize(("stages", "micro"), SIZES)
+def test_gpipe(compiled: Compile, stages: int, micro: int) -> None:
+    schedule = compiled(PIPELINE + "gpipe(stage, {M})\n", S=stages, D=1, M=micro)
+    for role in schedule.roles:
+        assert computed(schedule, role) == [(phase, m) for phase in "FB" for m in range(micro)]
+
+
+def test_widths_do_not_change_the_order(compiled: Compile) -> None:
+    narrow, wide = (compiled(PIPELINE + "one_f_one_b(stage, {M})\n", S=4, D=d, M=4) for d in (1, 4))
+    assert [r.tasks for r in narrow.roles] == [r.tasks for r in wide.roles]
+
+
+# -- circles -------------------------------------------------------------------------------------------------------------
+
+
+def circle(compiled: Compile, text: str) -> str:
+    with pytest.raises(PlanError) as caught:
+        compiled(PIPELINE.format(S=2, D=1, M=4) + text)
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "E0403"
+    return render(diagnostic)
+
+
+def test_an_order_against_the_data_flow(compiled: Compile) -> None:
+    said = circle(compiled, "order stage[1].fwd -> stage[0].fwd\n")
+    assert "order stage[1].fwd -> stage[0].fwd" in said
+    assert "block0.fwd" in said
+
+
+def test_two_statements_that_contradict_each_other(compiled: Compile) -> None:
+    first, second = "order stage[0].fwd[m = 1] -> stage[0].fwd[m = 2]", "order stage[0].fwd[m = 2] -> stage[0].fwd[m = 1]"
+    said = circle(compiled, f"order stage[0].fwd[m = 0] -> stage[0].fwd[m = 3]\n{first}\n{second}\n")
+    assert first in said and second in said
+    assert "m = 1" in said and "m = 2" in said and "m = 3" not in said
+
+
+def test_a_circle_through_data_flow_and_a_statement(compiled: Compile) -> None:
+    said = circle(compiled, "order stage[1].bwd[m = 2] -> stage[0].fwd[m = 2]\n")
+    assert "order stage[1].bwd[m = 2] -> stage[0].fwd[m = 2]" in said
+    assert "send" in said and ".bwd[m = 2]" in said
+
+
+# -- deadlock ------------------------------------------------------------------------------------------------------------
+
+
+def finishes(roles: Sequence[Role], together: Callable[[Task], set[str]], draw: random.Random) -> bool:
+    """Rendezvous acted out, in random order: a task is done when all the roles that it brings together are at it."""
+    left = {r.name: list(r.tasks) for r in roles}
+    while any(left.values()):
+        heads = {name: tasks[0] for name, tasks in left.items() if tasks}
+        ready = sorted({t for t in heads.values() if all(heads.get(n) == t for n in together(t))}, key=repr)
+        if not ready:
+            return False
+        chosen = draw.choice(ready)
+        for name in together(chosen):
+            left[name].pop(0)
+    return True
+
+
+def taking_part(schedule: Schedule, task: Task) -> set[str]:
+    """The roles of a task: those that share a device with where it runs."""
+    if task.transfer is None:
+        places = [schedule.blocks[task.block].submesh]
+    else:
+        places = [schedule.transfers[task.transfer].source, schedule.transfers[task.transfer].target]
+    meshes = {m.name: m for m in schedule.plan.meshes}
+    inside = {rank for place in places for rank in place.ranks()}
+    return {r.name for r in schedule.roles if inside & {*Submesh(meshes[r.mesh], r.fixed).ranks()}}
+
+
+PLANS = {
+    "no order": "",
+    "gpipe": "gpipe(stage, {M})\n",
+    "one_f_one_b": "one_f_one_b(stage, {M})\n",
+    "all forwards first": "order model.fwd -> model.bwd\n",
+    "micro-batches in turn": "order model[m = m].bwd -> model[m = m + 1].fwd for m in 0..{M}\n",
+    "backwards turned round": "order stage[s].bwd[m = m + 1] -> stage[s].bwd[m = m] for s in 0..{S}, m in 0..{M}\n",
+}
+
+
+@pytest.mark.parametrize("order", PLANS)
+def test_no_order_deadlocks(compiled: Compile, order: str) -> None:
+    for stages, devices, micro in [(1, 2, 2), (2, 1, 4), (2, 2, 8), (3, 1, 4), (4, 1, 8)]:
+        schedule = compiled(PIPELINE + PLANS[order], S=stages, D=devices, M=micro)
+        parts = {t: taking_part(schedule, t) for r in schedule.roles for t in r.tasks}
+        assert finishes(schedule.roles, parts.__getitem__, random.Random(0))
+
+
+UNUSUAL = {
+    "stages in turn on two devices": """\
+mesh gpus(pp = 2)
+split model by batch into m = 4
+let stage = balance(model, 4)
+assign stage[s] to gpus[pp = s % 2] for s in 0..4
+""",
+    "there and back": """\
+mesh gpus(pp = 3)
+split model by batch into m = 4
+let stage = balance(model, 5)
+assign stage[0] to gpus[pp = 0]
+assign stage[1] to gpus[pp = 1]
+assign stage[2] to gpus[pp = 2]
+assign stage[3] to gpus[pp = 1]
+assign stage[4] to gpus[pp = 0]
+""",
+    "one layer on all": """\
+mesh gpus(pp = 2)
+let inner = model["layers.3"]
+split model - inner by batch into m = 4
+split inner by batch into pp, m = 4
+let stage = balance(model - inner, 2)
+assign stage[s] to gpus[pp = s] for s in 0..2
+assign inner to gpus
+""",
+    "two meshes": """\
+mesh few(dp = 2)
+mesh many(dp = 4)
+split model["layers.0"] | model["layers.1"] by batch into m = 2, dp = 2
+let rest = model - (model["layers.0"] | model["layers.1"])
+split rest by batch into m = 2, dp = 4
+assign model["layers.0"] | model["layers.1"] to few
+assign rest to many
+""",
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_plans_do_not_deadlock(compiled: Compile, name: str) -> None:
+    schedule = compiled(UNUSUAL[name])
+    parts = {t: taking_part(schedule, t) for r in schedule.roles for t in r.tasks}
+    assert any(t.transfer is not None for t in parts)
+    assert finishes(schedule.roles, parts.__getitem__, random.Random(0))
+
+
+def test_two_sends_in_opposite_order_are_named(compiled: Compile) -> None:
+    schedule = compiled(PIPELINE + "gpipe(stage, {M})\n", S=2, D=1, M=4)
+    first, second = schedule.roles
+    sends = [at for at, t in enumerate(first.tasks) if t.transfer is not None]
+    tasks = list(first.tasks)
+    tasks[sends[0]], tasks[sends[1]] = tasks[sends[1]], tasks[sends[0]]
+    with pytest.raises(InternalError) as caught:
+        check_deadlock([replace(first, tasks=tuple(tasks)), second], schedule.blocks, schedule.transfers)
+    lines = str(caught.value).splitlines()[1:]
+    assert lines == [
+        "gpus_pp0 waits for gpus_pp1 in transfer 0 of block0.fwd[m = 1]",
+        "gpus_pp1 waits for gpus_pp0 in transfer 0 of block0.fwd[m = 0]",
+    ]
+
+
+def test_a_role_that_never_comes_is_named(compiled: Compile) -> None:
+    schedule = compiled(PIPELINE + "gpipe(stage, {M})\n", S=2, D=1, M=2)
+    first, second = schedule.roles
+    short = replace(second, tasks=tuple(t for t in second.tasks if t.transfer is None))
+    with pytest.raises(InternalError, match="gpus_pp0 waits for gpus_pp1 in transfer 0"):
+        check_deadlock([first, short], schedule.blocks, schedule.transfers)
+
+
+MESH = Mesh("gpus", (("pp", 4),), 0)
+STAGES = [Submesh(MESH, (("pp", p),)) for p in range(4)]
+NOTHING = Move((), (), Shape(()), Shape(()))
+
+
+@given(st.data())
+def test_the_check_agrees_with_acting_it_out(data) -> None:
+    """Random transfers between four roles, each in an order of its own."""
+    ends = data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6))
+    blocks = [Block(p, f"block{p}", s, (), (), (), (), (), {}, {}, False, ()) for p, s in enumerate(STAGES)]
+    transfers = [
+        Transfer(n, "x", a, b, STAGES[a], STAGES[b], NOTHING, None, "float32", ()) for n, (a, b) in enumerate(ends)
+    ]
+    roles = []
+    for p in range(4):
+        mine = [Task(t.producer, (), FORWARD, t.number) for t in transfers if p in (t.producer, t.consumer)]
+        roles.append(Role(f"role{p}", "gpus", (("pp", p),), tuple(data.draw(st.permutations(mine)))))
+    names = [{f"role{a}", f"role{b}"} for a, b in ends]
+    if finishes(roles, lambda task: names[task.transfer], random.Random(0)):
+        check_deadlock(roles, blocks, transfers)
+    else:
+        with pytest.raises(InternalError):
+            check_deadlock(roles, blocks, transfers)

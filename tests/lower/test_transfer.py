@@ -1,0 +1,180 @@
+"""Values between stages: every piece is cut, sent and put in place by the runtime, on real numbers, forward and back."""
+
+import itertools
+import json
+import math
+import random
+from collections import Counter
+
+import pytest
+import torch
+
+from ssdsl.codegen.program import _move, _place
+from ssdsl.lower.layout import Layout, Shape, Submesh
+from ssdsl.lower.schedule import Move
+from ssdsl.lower.transfer import plan_move
+from ssdsl.plan.plan import Mesh
+from ssdsl.runtime import mesh, table, transfers
+
+SHAPES = {
+    "2-D": (Shape(((12,), (3, 12, 2))), (0, 2)),
+    "3-D": (Shape(((12,), (2, 12), (12, 3))), (0, 2, 3)),
+    "fused": (Shape(((2,), (12, 12))), (1, 2)),
+}
+
+
+def submesh(name: str, first: int, fixed: tuple[tuple[str, int], ...] = (), **axes: int) -> Submesh:
+    return Submesh(Mesh(name, tuple(axes.items()), first), fixed)
+
+
+def apart(source: dict[str, int], target: dict[str, int]) -> tuple[Submesh, Submesh]:
+    """Two meshes, one behind the other."""
+    return submesh("a", 0, **source), submesh("b", math.prod(source.values()), **target)
+
+
+PLACES = {
+    "1->2": apart({"dp": 1}, {"dp": 2}),
+    "2->1": apart({"dp": 2}, {"dp": 1}),
+    "2->4": apart({"dp": 2}, {"dp": 4}),
+    "4->2": apart({"dp": 4}, {"dp": 2}),
+    "2->3": apart({"dp": 2}, {"dp": 3}),
+    "3->2": apart({"dp": 3}, {"dp": 2}),
+    "4->4": apart({"dp": 4}, {"dp": 4}),
+    "4->4 other axis": apart({"dp": 4}, {"tp": 4}),
+    "4->6": apart({"dp": 4}, {"dp": 6}),
+    "2->2x2": apart({"dp": 2}, {"dp": 2, "tp": 2}),
+    "2x2->4": apart({"dp": 2, "tp": 2}, {"dp": 4}),
+    "2x2->2x2": apart({"dp": 2, "tp": 2}, {"dp": 2, "tp": 2}),
+    "2x2->2x2 turned": apart({"dp": 2, "tp": 2}, {"tp": 2, "dp": 2}),
+    "2x2->2x3": apart({"dp": 2, "tp": 2}, {"dp": 2, "tp": 3}),
+    "2x2->3x2": apart({"dp": 2, "tp": 2}, {"dp": 3, "tp": 2}),
+    "backwards": (submesh("b", 4, dp=2, tp=2), submesh("a", 0, dp=2, tp=2)),
+    "stages": tuple(submesh("gpus", 3, (("pp", s),), dp=2, pp=3, tp=2) for s in (2, 0)),
+    "a stage->all": (submesh("gpus", 0, (("pp", 1),), pp=2, dp=2), submesh("gpus", 0, pp=2, dp=2)),
+    "all->a stage": (submesh("gpus", 0, pp=2, dp=2), submesh("gpus", 0, (("dp", 1),), pp=2, dp=2)),
+}
+
+
+def pairs(tensors, name: str, dims: str, most: int) -> list[tuple[Layout, Layout]]:
+    """Layouts without partial sums on both sides: all pairs, or a sample of this many."""
+    shape, factors = SHAPES[dims]
+    sides = [list(tensors.layouts(s.axes, shape, factors, partial=False)) for s in PLACES[name]]
+    found = list(itertools.product(*sides))
+    return found if len(found) <= most else random.Random(f"{name} {dims}").sample(found, most)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> mesh.World:
+    world = mesh.World()
+    monkeypatch.setattr(table, "WORLD", world)
+    return world
+
+
+def ranks_of(world: mesh.World, place: Submesh) -> dict[int, tuple[int, ...]]:
+    """The ranks of a submesh with their coordinates on its axes."""
+    first, size = place.mesh.first, math.prod(n for _, n in place.mesh.axes)
+    where = {r: world.meshes[place.mesh.name].coordinates(r) for r in range(first, first + size)}
+    inside = {r: at for r, at in where.items() if all(at[a] == c for a, c in place.fixed)}
+    assert list(inside) == place.ranks()
+    return {r: tuple(at[a] for a, _ in place.axes) for r, at in inside.items()}
+
+
+def covered(leg: transfers.Leg) -> bool:
+    """Whether the pieces that a rank gets are each element of its part exactly once."""
+    count = torch.zeros([n for axis in leg.gets_shape for n in axis])
+    for _, box in leg.gets:
+        count[tuple(slice(s, s + n) for s, n in box)] += 1
+    return bool((count == 1).all())
+
+
+def travel(lockstep, tensors, world, source: Submesh, target: Submesh, shape: Shape, forth: Move, back: Move, layouts):
+    """Carries random numbers there and others back; whether all arrive in the layouts (before, after, gradients)."""
+    world.meshes = {s.mesh.name: mesh.Mesh(s.mesh.name, dict(s.mesh.axes), s.mesh.first) for s in (source, target)}
+    entry = {
+        "number": 0,
+        "source_slot": "x",
+        "target_slot": "y",
+        "source": _place(source),
+        "target": _place(target),
+        "forward": _move(forth),
+        "backward": _move(back),
+        "dtype": "float64",
+        "time": [],
+        "uneven": {},
+    }
+    written = json.loads(json.dumps({"transfers": [entry]}))
+    here, there = ranks_of(world, source), ranks_of(world, target)
+    generator = torch.Generator().manual_seed(0)
+    before, after, produced, needed = layouts
+    for side, (senders, given, receivers, wanted) in {
+        "forward": ((here, source), before, (there, target), after),
+        "backward": ((there, target), produced, (here, source), needed),
+    }.items():
+        whole = torch.randint(-99, 100, shape.sizes, generator=generator).double()
+        held = tensors.spread(whole, shape, given, senders[1].axes, generator)
+        movers = {}
+        for rank in sorted({*senders[0], *receivers[0]}):
+            lockstep.rank = rank
+            transfer = table.transfers_of(written, rank)[0]
+            leg = getattr(transfer, side)
+            movers[rank] = transfers.Mover(torch.device("cpu"))
+            assert bool(leg.gets) == (rank in receivers[0]) and (not leg.sends or rank in senders[0])
+            assert rank not in receivers[0] or covered(leg)
+            value = held[senders[0][rank]] if rank in senders[0] else None
+            movers[rank].move(leg, value, ("y", ()), 0, (), transfer)
+        stores = {rank: {} for rank in receivers[0]}
+        for rank, store in stores.items():
+            movers[rank].arrive(("y", ()), store)
+        arrived = {at: stores[rank]["y", ()] for rank, at in receivers[0].items()}
+        assert tensors.check(arrived, whole, shape, wanted), (side, str(given), str(wanted))
+    assert not any(lockstep.mail.values()), "a piece was sent that nobody takes"
+
+
+@pytest.mark.parametrize("dims", SHAPES)
+@pytest.mark.parametrize("name", PLACES)
+def test_every_transfer(lockstep, tensors, world, name: str, dims: str) -> None:
+    source, target = PLACES[name]
+    shape, _ = SHAPES[dims]
+    for before, after in pairs(tensors, name, dims, 60):
+        forth, back = plan_move(before, source, after, target, shape), plan_move(after, target, before, source, shape)
+        travel(lockstep, tensors, world, source, target, shape, forth, back, (before, after, after, before))
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_gradients_may_lie_otherwise_than_values(lockstep, tensors, world, name: str) -> None:
+    source, target = PLACES[name]
+    shape, _ = SHAPES["2-D"]
+    drawn = pairs(tensors, name, "2-D", 20)
+    for (before, after), (needed, produced) in zip(drawn, reversed(drawn), strict=True):
+        forth, back = plan_move(before, source, after, target, shape), plan_move(produced, target, needed, source, shape)
+        travel(lockstep, tensors, world, source, target, shape, forth, back, (before, after, produced, needed))
+
+
+# -- who sends -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dims", SHAPES)
+@pytest.mark.parametrize("name", PLACES)
+def test_replicas_share_the_sending(tensors, name: str, dims: str) -> None:
+    """Devices that hold the same send the same number of pieces, give or take one."""
+    source, target = PLACES[name]
+    shape, _ = SHAPES[dims]
+    for before, after in pairs(tensors, name, dims, 200):
+        move = plan_move(before, source, after, target, shape)
+        free = [p for (a, _), p in zip(source.axes, before.places, strict=True) if a not in move.aligned]
+        sizes = [n for a, n in source.axes if a not in move.aligned]
+        sent = Counter(piece.source for piece in move.pieces)
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for at in itertools.product(*map(range, sizes)):
+            same = tuple(c for c, p in zip(at, free, strict=True) if p in before.digits())
+            groups.setdefault(same, []).append(sent[at])
+        assert all(max(g) - min(g) <= 1 for g in groups.values()), f"{before} -> {after}: {dict(sent)}"
+
+
+def test_aligned_devices_exchange_only_with_each_other(tensors) -> None:
+    source, target = PLACES["2x2->2x2"]
+    shape, factors = SHAPES["2-D"]
+    for layout in tensors.layouts(source.axes, shape, factors, partial=False):
+        move = plan_move(layout, source, layout, target, shape)
+        lonely = len({d.factor for d in layout.digits()}) == len(layout.digits())
+        assert not lonely or (move.aligned == ("dp", "tp") and len(move.pieces) == 1)

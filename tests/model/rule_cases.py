@@ -1,0 +1,361 @@
+"""For every row of the rule table, calls that exercise it: families of tiny programs over fresh weights and indices."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+Results = list[torch.Tensor]
+
+
+class Probe(torch.nn.Module):
+    """A module whose forward is a function of its weights: `p(2, 3)` is a new one, `p.ids(4, below=10)` new indices."""
+
+    def __init__(self, family: Callable[["Probe"], Results], training: bool = True) -> None:
+        super().__init__()
+        self.family, self.made = family, 0
+        with torch.no_grad():
+            self.forward(torch.zeros(()))
+        self.train(training)
+
+    def weight(self, *shape: int) -> torch.Tensor:
+        name = self._name()
+        if name not in self._parameters:
+            self.register_parameter(name, torch.nn.Parameter(0.2 + torch.rand(shape)))
+        return self._parameters[name]  # type: ignore[return-value]
+
+    def buffer(self, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        name = self._name()
+        if name not in self._buffers:
+            self.register_buffer(name, make())
+        return self._buffers[name]  # type: ignore[return-value]
+
+    def ids(self, *shape: int, below: int) -> torch.Tensor:
+        return self.buffer(lambda: torch.randint(below, shape))
+
+    def data(self, *shape: int) -> torch.Tensor:
+        return self.buffer(lambda: 0.2 + torch.rand(shape))
+
+    def _name(self) -> str:
+        self.made += 1
+        return f"w{self.made}"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.made = 0
+        return sum((r.double().sum() for r in self.family(self)), x.sum())
+
+
+UNARY = """
+    abs acos asin asinh atan atanh ceil cos cosh deg2rad detach digamma empty_like erf erfc erfinv exp exp2 expm1 floor frac
+    isfinite isinf isnan isneginf isposinf lgamma log log10 log1p log2 logical_not logit nan_to_num neg ones_like rad2deg
+    reciprocal round rsqrt sgn sigmoid sign sin sinc sinh sqrt square tan tanh trunc zeros_like relu
+""".split()
+ACTIVATIONS = "celu elu gelu hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu6 selu silu softplus".split()
+BINARY = """
+    add atan2 copysign div eq floor_divide fmod ge gt heaviside hypot le logaddexp logaddexp2 logical_and logical_or
+    logical_xor lt maximum minimum mul ne pow remainder rsub sub true_divide xlogy
+""".split()
+BITWISE = "bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor".split()
+LOSSES = "mse_loss l1_loss smooth_l1_loss huber_loss kl_div binary_cross_entropy binary_cross_entropy_with_logits".split()
+
+
+def unary(p: Probe) -> Results:
+    return [
+        *(getattr(torch, name)(p.weight(2, 4) * 0.8) for name in UNARY),
+        *(getattr(F, name)(p.weight(2, 4) - 0.5) for name in ACTIVATIONS),
+        torch.acosh(p.weight(2, 4) + 1),
+        F.threshold(p.weight(2, 4), 0.5, 0.1),
+        F.gelu(p.weight(2, 4), approximate="tanh"),
+        F.glu(p.weight(2, 8, 3), 1),
+        torch.full_like(p.weight(2, 4), 3.0),
+        p.weight(2, 4).clone().fill_(2.0),
+        p.weight(2, 4).clone().copy_(p.weight(4)),
+        p.weight(2, 4).half(),
+        torch.bitwise_not(p.weight(2, 4).long()),
+        F.prelu(p.weight(2, 4, 3) - 0.5, p.weight(4)),
+        F.prelu(p.weight(2, 4), p.weight(1)),
+        p.weight(2, 4).clamp(0.3, 0.8),
+        p.weight(2, 4).clamp_min(0.5),
+        p.weight(2, 4).clamp_max(0.5),
+        torch.clamp(p.weight(2, 4), p.weight(4), p.weight(2, 1)),
+        1 - p.weight(2, 4),
+        2 / p.weight(2, 4),
+        p.weight(2, 4) ** 3,
+    ]
+
+
+def binary(p: Probe) -> Results:
+    masks = [p.weight(2, 4) > 0.5, p.weight(1, 4) > 0.5]
+    return [
+        *(getattr(torch, name)(p.weight(2, 4), p.weight(4)) for name in BINARY),
+        *(getattr(torch, name)(p.weight(3, 1, 4).long(), p.weight(2, 1).long()) for name in BITWISE),
+        masks[0] & masks[1],
+        masks[0] | masks[1],
+        masks[0] ^ masks[1],
+        torch.add(p.weight(2, 4), p.weight(2, 1), alpha=3),
+        torch.div(p.weight(2, 4), p.weight(2, 4), rounding_mode="floor"),
+        torch.addcdiv(p.weight(2, 4), p.weight(4), p.weight(2, 1)),
+        torch.addcmul(p.weight(2, 4), p.weight(4), p.weight(2, 4), value=0.5),
+        torch.lerp(p.weight(2, 4), p.weight(2, 4), 0.3),
+        torch.lerp(p.weight(2, 4), p.weight(2, 4), p.weight(4)),
+        p.weight(2, 4).masked_fill(masks[1], 0.5),
+        torch.where(masks[0], p.weight(4), p.weight(2, 1)),
+        torch.where(masks[0], p.weight(2, 4), 0.0),
+    ]
+
+
+def losses(p: Probe) -> Results:
+    pairs = [(getattr(F, name), reduction) for name in LOSSES for reduction in ("mean", "sum", "none")]
+    return [
+        *(f(p.weight(4, 6) / 2, p.data(4, 6) / 2, reduction=reduction) for f, reduction in pairs),
+        F.kl_div(p.weight(4, 6), p.weight(4, 6), reduction="batchmean", log_target=True),
+        F.mse_loss(p.weight(4, 1), p.weight(1, 6)),
+        F.soft_margin_loss(p.weight(4, 6), p.data(4, 6)),
+        F.binary_cross_entropy_with_logits(p.weight(4, 6), p.data(4, 6), p.data(4, 1), pos_weight=p.data(6)),
+        F.margin_ranking_loss(p.weight(4), p.weight(4), p.data(4)),
+        F.triplet_margin_loss(p.weight(4, 6), p.weight(4, 6), p.weight(4, 6)),
+        F.cosine_embedding_loss(p.weight(4, 6), p.weight(4, 6), p.data(4).sign()),
+    ]
+
+
+def cross_entropy(p: Probe) -> Results:
+    def labels(*shape: int) -> torch.Tensor:
+        return p.buffer(lambda: torch.randint(8, shape).flatten().index_fill(0, torch.tensor([1]), -100).view(shape))
+
+    return [
+        F.cross_entropy(p.weight(6, 8), labels(6)),
+        F.cross_entropy(p.weight(6, 8), labels(6), reduction="sum"),
+        F.cross_entropy(p.weight(6, 8), labels(6), reduction="none"),
+        F.cross_entropy(p.weight(6, 8), p.ids(6, below=8), ignore_index=3),
+        F.cross_entropy(p.weight(4, 8, 2, 2), labels(4, 2, 2)),
+        F.cross_entropy(p.weight(6, 8), labels(6), label_smoothing=0.1),
+        F.cross_entropy(p.weight(6, 8), labels(6), weight=p.data(8)),
+        F.cross_entropy(p.weight(6, 8), labels(6), weight=p.data(8), label_smoothing=0.1),
+        F.cross_entropy(p.weight(6, 8), p.data(6, 8)),
+        F.cross_entropy(p.weight(6, 8), p.data(6, 8), weight=p.data(8), label_smoothing=0.1),
+        F.cross_entropy(p.weight(8), p.buffer(lambda: torch.tensor(3))),
+        F.nll_loss(p.weight(6, 8), labels(6)),
+        F.nll_loss(p.weight(6, 8), labels(6), weight=p.data(8)),
+        F.nll_loss(p.weight(4, 8, 2, 2), labels(4, 2, 2), reduction="none"),
+    ]
+
+
+def contractions(p: Probe) -> Results:
+    w = p.weight
+    return [
+        F.linear(w(4, 6), w(8, 6)),
+        F.linear(w(2, 4, 6), w(8, 6), w(8)),
+        F.linear(w(6), w(8, 6), w(8)),
+        torch.addmm(w(8), w(4, 6), w(6, 8)),
+        torch.addmm(w(4, 8), w(4, 6), w(6, 8), beta=0.5, alpha=2),
+        torch.addmm(w(1, 8), w(4, 6), w(6, 8)),
+        torch.addmm(w(4, 1), w(4, 6), w(6, 8)),
+        torch.addmv(w(4), w(4, 6), w(6)),
+        torch.mm(w(4, 6), w(6, 8)),
+        torch.bmm(w(2, 4, 6), w(2, 6, 8)),
+        torch.baddbmm(w(8), w(2, 4, 6), w(2, 6, 8)),
+        torch.baddbmm(w(2, 1, 8), w(2, 4, 6), w(2, 6, 8)),
+        torch.dot(w(4), w(4)),
+        torch.mv(w(4, 6), w(6)),
+        torch.outer(w(4), w(6)),
+        F.bilinear(w(4, 6), w(4, 2), w(8, 6, 2), w(8)),
+        torch.matmul(w(4), w(4)),
+        torch.matmul(w(4, 6), w(6)),
+        torch.matmul(w(4), w(4, 6)),
+        torch.matmul(w(2, 4, 6), w(6, 8)),
+        torch.matmul(w(2, 4, 6), w(6)),
+        torch.matmul(w(2, 1, 4, 6), w(2, 6, 8)),
+        torch.matmul(w(4, 6), w(2, 2, 6, 8)),
+        torch.tensordot(w(2, 4, 6), w(4, 6, 8), 2),
+        torch.kron(w(2, 4), w(2, 2)),
+    ]
+
+
+def einsums(p: Probe) -> Results:
+    w = p.weight
+    return [
+        torch.einsum("bi,oi->bo", w(4, 6), w(8, 6)),
+        torch.einsum("bhqd,bhkd->bhqk", w(2, 2, 4, 6), w(2, 2, 4, 6)),
+        torch.einsum("...i,io", w(2, 4, 6), w(6, 8)),
+        torch.einsum("b...i,oi->b...o", w(2, 4, 6), w(8, 6)),
+        torch.einsum("ij,ik->jk", w(4, 6), w(1, 8)),
+        torch.einsum("ij->", w(4, 6)),
+        torch.einsum("ba", w(4, 6)),
+        torch.einsum("bii->bi", w(2, 4, 4)),
+        torch.einsum("bi,bj,bk->bijk", w(2, 4), w(2, 4), w(2, 6)),
+    ]
+
+
+def attention(p: Probe) -> Results:
+    attend, w = F.scaled_dot_product_attention, p.weight
+    return [
+        attend(w(2, 4, 6, 8), w(2, 4, 4, 8), w(2, 4, 4, 2)),
+        attend(w(2, 4, 6, 8), w(2, 4, 6, 8), w(2, 4, 6, 8), is_causal=True, scale=0.1),
+        attend(w(2, 4, 6, 8), w(2, 4, 4, 8), w(2, 4, 4, 8), p.data(2, 1, 6, 4) > 0.5),
+        attend(w(2, 4, 6, 8), w(2, 4, 4, 8), w(2, 4, 4, 8), w(6, 4)),
+        attend(w(2, 4, 6, 8), w(2, 4, 4, 8), w(2, 4, 4, 8), w(4, 1, 4), dropout_p=0.0),
+        attend(w(2, 8, 6, 8), w(2, 4, 6, 8), w(2, 4, 6, 8), enable_gqa=True, is_causal=True),
+        attend(w(2, 8, 6, 8), w(2, 4, 6, 8), w(2, 4, 6, 8), w(8, 6, 6), enable_gqa=True),
+        attend(w(4, 6, 8), w(4, 6, 8), w(4, 6, 8)),
+        attend(w(4, 6, 8), w(1, 6, 8), w(1, 6, 8)),
+        attend(w(6, 8), w(6, 8), w(6, 8)),
+        F.softmax(w(2, 4, 6, 8), -1),
+        F.softmax(w(4, 6), 0, dtype=torch.float64),
+        F.log_softmax(w(4, 6), -1),
+        F.softmin(w(2, 4, 6), 1),
+    ]
+
+
+def tables(p: Probe) -> Results:
+    x = p.weight
+    return [
+        F.embedding(p.ids(2, 4, below=8), x(8, 6)),
+        F.embedding(p.ids(4, below=8), x(8, 6), padding_idx=int(1)),
+        F.embedding(p.buffer(lambda: torch.tensor([[0, 1], [2, 0]])), x(8, 6), padding_idx=0),
+        x(4, 6)[p.ids(2, below=4)],
+        x(4, 6)[:, p.ids(2, 4, below=6)],
+        x(4, 6, 8)[p.ids(2, below=4), p.ids(2, below=6)],
+        x(4, 6, 8)[p.ids(2, 1, below=4), :, p.ids(6, below=8)],
+        x(4, 6, 8)[1:, p.ids(2, 1, below=6), p.ids(4, below=8)],
+        x(4, 6).index_select(1, p.ids(2, below=6)),
+        x(4, 6).gather(1, p.ids(4, 2, below=6)),
+        x(4, 6, 2).gather(1, p.ids(2, 8, 2, below=6)),
+        torch.take_along_dim(x(4, 6), p.ids(4, 2, below=6), 1),
+        F.one_hot(p.ids(4, below=6) + x(4).long(), 8),
+        x(4, 6).scatter(0, p.ids(2, 6, below=4), x(2, 6)),
+        x(4, 6).scatter(1, p.ids(4, 2, below=6), 0.5),
+        x(4, 6).scatter_add(0, p.ids(2, 6, below=4), x(2, 6)),
+        x(4, 6).scatter_add(0, p.ids(2, 4, below=4), x(2, 4)),
+        torch.scatter_reduce(x(4, 6), 0, p.ids(2, 6, below=4), x(2, 6), "sum"),
+        x(4, 6).index_add(0, p.ids(2, below=4), x(2, 6)),
+        x(4, 6).index_fill(1, p.ids(2, below=6), 0.5),
+        x(4, 6).index_copy(0, p.buffer(lambda: torch.tensor([2, 0])), x(2, 6)),
+        x(4, 6).slice_scatter(x(4, 2), 1, 1, 3),
+        x(4, 6).select_scatter(x(4), 1, 2),
+    ]
+
+
+def normalisation(p: Probe) -> Results:
+    w = p.weight
+    return [
+        F.layer_norm(w(2, 4, 6), (6,), w(6), w(6)),
+        F.layer_norm(w(2, 4, 6), (4, 6)),
+        F.rms_norm(w(2, 4, 6), (6,), w(6)),
+        F.group_norm(w(2, 4, 6, 2), 2, w(4), w(4)),
+        F.group_norm(w(2, 4, 6), 4),
+        F.instance_norm(w(2, 4, 6, 2)),
+        F.instance_norm(w(2, 4, 6), weight=w(4), bias=w(4)),
+        F.normalize(w(2, 4, 6), dim=-1),
+        F.local_response_norm(w(2, 4, 6, 2), 2),
+    ]
+
+
+def batch_norm(p: Probe) -> Results:
+    w, statistics = p.weight, (p.data(4), p.data(4), p.data(4), p.data(4))
+    return [
+        F.batch_norm(w(4, 4, 6), *statistics[:2], w(4), w(4), training=p.training, momentum=0.2),
+        F.batch_norm(w(8, 4), *statistics[2:], training=p.training),
+        F.batch_norm(w(4, 4, 2, 2), None, None, w(4), w(4), training=True),
+    ]
+
+
+def convolutions(p: Probe) -> Results:
+    w = p.weight
+    return [
+        F.conv1d(w(2, 4, 6), w(8, 4, 3), w(8), padding=1),
+        F.conv2d(w(2, 4, 6, 6), w(6, 4, 3, 3), w(6), stride=2, padding=1),
+        F.conv2d(w(2, 4, 6, 6), w(6, 4, 3, 3), padding="same"),
+        F.conv2d(w(2, 4, 6, 6), w(6, 4, 3, 3), w(6), dilation=2),
+        F.conv3d(w(2, 2, 4, 4, 4), w(4, 2, 2, 2, 2), w(4), stride=2),
+        F.conv2d(w(2, 4, 8, 4), w(6, 4, 2, 2), w(6), stride=2),
+        F.conv2d(w(2, 4, 7, 4), w(6, 4, 2, 2), w(6), stride=2),
+        F.conv2d(w(2, 4, 6, 6), w(4, 1, 3, 3), w(4), groups=4, padding=1),
+        F.conv2d(w(4, 6, 6), w(8, 4, 3, 3), w(8)),
+        F.conv_transpose1d(w(2, 4, 6), w(4, 8, 3), w(8)),
+        F.conv_transpose2d(w(2, 4, 6, 6), w(4, 6, 2, 2), w(6), stride=2),
+        F.conv_transpose2d(w(2, 4, 6, 6), w(4, 3, 2, 2), w(6), stride=2, groups=2),
+        F.conv_transpose3d(w(2, 2, 4, 4, 4), w(2, 4, 2, 2, 2), w(4), stride=2),
+    ]
+
+
+def images(p: Probe) -> Results:
+    x, y, z = p.weight(2, 4, 8), p.weight(2, 4, 8, 8), p.weight(2, 2, 4, 4, 4)
+    return [
+        *(f(x, 2) for f in (F.max_pool1d, F.avg_pool1d, F.adaptive_avg_pool1d, F.adaptive_max_pool1d)),
+        *(f(y, 2) for f in (F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d, F.adaptive_max_pool2d)),
+        *(f(z, 2) for f in (F.max_pool3d, F.avg_pool3d, F.adaptive_avg_pool3d, F.adaptive_max_pool3d)),
+        F.max_pool2d(y, 2, return_indices=True)[0],
+        F.max_pool2d(p.weight(4, 8, 8), 3, 2, 1),
+        F.adaptive_avg_pool2d(y, 1),
+        F.lp_pool2d(y, 2.0, 2),
+        *(F.interpolate(x, scale_factor=2, mode=mode) for mode in ("nearest", "linear")),
+        *(F.interpolate(y, size=(4, 16), mode=mode) for mode in ("nearest", "bilinear", "bicubic")),
+        *(F.interpolate(z, scale_factor=2, mode=mode) for mode in ("nearest", "trilinear")),
+        F.pixel_shuffle(p.weight(2, 8, 2, 4), 2),
+        F.pixel_unshuffle(p.weight(2, 2, 4, 8), 2),
+    ]
+
+
+def reductions(p: Probe) -> Results:
+    x = p.weight
+    paired = [f(x(4, 6), 1) for f in (torch.max, torch.min, torch.median, torch.var_mean, torch.std_mean)]
+    return [
+        x(4, 6).sum(),
+        x(2, 4, 6).sum((0, 2), keepdim=True),
+        x(4, 6).mean(),
+        x(2, 4, 6).mean(-1),
+        x(4, 6).half().mean(0, dtype=torch.float32),
+        *(r for pair in paired for r in pair),
+        *(getattr(x(4, 6), name)() for name in "max min argmax argmin prod median var std norm nansum nanmean".split()),
+        *(getattr(x(4, 6), name)(1) for name in "amax amin argmax argmin prod var std logsumexp nansum".split()),
+        *(f(x(4, 6) > 0.5) for f in (torch.any, torch.all, torch.count_nonzero)),
+        *(f(x(4, 6) > 0.5, 1) for f in (torch.any, torch.all, torch.count_nonzero)),
+        x(4, 6).norm(dim=1),
+        F.pairwise_distance(x(4, 6), x(4, 6)),
+        F.cosine_similarity(x(4, 6), x(4, 6)),
+    ]
+
+
+def along(p: Probe) -> Results:
+    x = p.weight
+    return [
+        *(getattr(x(4, 6), name)(1) for name in "cumsum cumprod logcumsumexp flip argsort diff".split()),
+        *(r for name in ("cummax", "cummin", "sort") for r in getattr(x(4, 6), name)(0)),
+        *x(4, 6).topk(2),
+        x(4, 6).roll(1),
+        x(2, 4, 6).roll((1, 2), (1, 2)),
+        *(x(2, 4, 6).tril(), x(2, 4, 6).triu(1)),
+        x(4, 6)[:, 1:],
+        x(4, 6)[::2, -1],
+        x(4, 6).narrow(1, 2, 2),
+        x(2, 4, 4).diagonal(0, 1, 2),
+        x(4, 6).unfold(1, 2, 2),
+    ]
+
+
+def moves(p: Probe) -> Results:
+    x = p.weight
+    return [
+        *(x(2, 4, 6).transpose(0, 2), x(4, 6).t(), x(2, 4, 6).permute(2, 0, 1), x(4, 6).mT),
+        *(x(1, 6).expand(4, 6), x(6).expand(4, -1), x(4, 1).expand_as(x(4, 6)), x(6).broadcast_to(2, 4, 6)),
+        x(2, 4, 6).select(1, 2),
+        *(F.pad(x(4, 6), (1, 1)), F.pad(x(2, 4, 6), (0, 0, 1, -1)), F.pad(x(4, 6), (0, 0, 2, 0), value=0.5)),
+        *(F.pad(x(2, 4, 6), (1, 2), mode=mode) for mode in ("reflect", "replicate", "circular")),
+        *(x(4, 6).repeat(2, 1), x(4, 6).repeat(2, 2, 2), x(1, 1, 6).repeat(4, 2, 1), x(4, 6).repeat_interleave(2, 1)),
+        *(torch.cat([x(4, 6), x(4, 2)], 1), torch.cat([x(0), x(4, 6)]), torch.hstack([x(4), x(4)])),
+        *(torch.stack([x(4, 6), x(4, 6)], 1), torch.stack([x(4), x(4)], -1)),
+        *(*x(4, 6).split(2, 1), *x(4, 6).split([2, 4], -1), *x(4, 6).chunk(2), *x(6).tensor_split(4), *x(4, 6).split(4, 1)),
+        *x(2, 4, 6).unbind(1),
+        *(x(4, 6).flatten(), x(24).unflatten(0, (4, 6)), x(4, 1, 6).squeeze(1), x(4, 6)[:, None], x(4, 6).view(2, 2, 3, 2)),
+        x(4, 6).view(8, 3),
+        *torch.meshgrid(x(4), x(6), indexing="ij"),
+    ]
+
+
+FAMILIES: dict[str, Callable[[], Any]] = {
+    **{f.__name__: lambda f=f: Probe(f) for f in (unary, binary, losses, cross_entropy, contractions, einsums, attention)},
+    **{f.__name__: lambda f=f: Probe(f) for f in (tables, normalisation, batch_norm, convolutions, images, reductions)},
+    **{f.__name__: lambda f=f: Probe(f) for f in (along, moves)},
+    "batch_norm in eval mode": lambda: Probe(batch_norm, training=False),
+}
