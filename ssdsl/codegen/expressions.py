@@ -28,10 +28,19 @@ def _function(name: str) -> Callable[[Arguments], str]:
 # How a call is written when it has no keyword arguments; all others as `aten.kind.overload(...)`.
 PRETTY: dict[str, Callable[[Arguments], str]] = {
     **{kind: _infix(sign) for kind, sign in {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**"}.items()},
-    **{kind: _infix(sign) for kind, sign in {"ne": "!=", "eq": "==", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}.items()},
+    **{
+        kind: _infix(sign)
+        for kind, sign in {"ne": "!=", "eq": "==", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}.items()
+    },
     **{kind: _infix(sign) for kind, sign in {"__and__": "&", "__or__": "|"}.items()},
-    **{kind: _method(kind) for kind in ("transpose", "permute", "softmax", "masked_fill", "select", "unbind", "sum", "roll")},
-    **{kind: _function(f"torch.{kind}") for kind in ("tanh", "relu", "exp", "sigmoid", "matmul", "einsum", "addmm", "bmm")},
+    **{
+        kind: _method(kind)
+        for kind in ("transpose", "permute", "softmax", "masked_fill", "select", "unbind", "sum", "roll")
+    },
+    **{
+        kind: _function(f"torch.{kind}")
+        for kind in ("tanh", "relu", "exp", "sigmoid", "matmul", "einsum", "addmm", "bmm")
+    },
     "linear": _function("F.linear"),
     "gelu": _function("F.gelu"),
     "silu": _function("F.silu"),
@@ -48,10 +57,13 @@ def expression(
     *,
     group: Callable[[tuple[str, ...]], str],
 ) -> str:
-    """The call on a part. `reads` are the Python names of its operands; `group` names the group along some mesh axes."""
+    """The call on a part. `reads` are the Python names of its operands; `group` names the group along some mesh
+    axes."""
     names = iter(_operands(operator, reads, cuts, group))
     args = [text(a, names) for a in operator.args[1:]]
-    kwargs = [f"{k}={text(v, names)}" for k, v in operator.kwargs if v is not None and k != "layout" and k != "pin_memory"]
+    kwargs = [
+        f"{k}={text(v, names)}" for k, v in operator.kwargs if v is not None and k != "layout" and k != "pin_memory"
+    ]
     extents = [_extent(operator, axis, cuts) for axis in operator.outputs[0].axes]
     match operator.kind:
         case "reshape":
@@ -121,7 +133,9 @@ def _cross_entropy(
     return f'F.cross_entropy({args[0]}, {args[1]}, reduction="{reduction}", ignore_index={args[4]}{extra})'
 
 
-def _start(operator: Operator, operand: Operand, cuts: list[OperatorCut], group: Callable[[tuple[str, ...]], str]) -> str:
+def _start(
+    operator: Operator, operand: Operand, cuts: list[OperatorCut], group: Callable[[tuple[str, ...]], str]
+) -> str:
     """Where this part begins along a split axis of an operand, which may be made of several factors."""
     axis = next(a for a in operand.axes if cuts[0].dim in a)
     if any(c.dim != axis[0] for c in cuts):

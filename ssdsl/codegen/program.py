@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ssdsl.codegen.role import input_slot
+from ssdsl.codegen.block_table import input_slot
 from ssdsl.codegen.units import in_role, units_of
 from ssdsl.lower.layout import Digit, Shape, Submesh, cut
 from ssdsl.lower.schedule import Home, Move, Role, Schedule, Task, Transfer
@@ -24,7 +24,11 @@ def program_table(schedule: Schedule, groups: list[tuple[str, tuple[str, ...]]])
         "params": schedule.plan.params,
         "meshes": [{"name": m.name, "axes": dict(m.axes), "first": m.first} for m in schedule.plan.meshes],
         "groups": [{"mesh": mesh, "axes": list(axes)} for mesh, axes in wanted],
-        "loss": {"mesh": loss.submesh.mesh.name, "fixed": dict(loss.submesh.fixed), "axes": list(schedule.loss_partial)},
+        "loss": {
+            "mesh": loss.submesh.mesh.name,
+            "fixed": dict(loss.submesh.fixed),
+            "axes": list(schedule.loss_partial),
+        },
         "constants": [v.name for v in graph.of(Origin.CONSTANT)],
         "ties": _ties(schedule),
         "roles": roles,
@@ -65,7 +69,8 @@ def _task(task: Task) -> str:
 
 
 def _home(schedule: Schedule, home: Home) -> dict[str, Any]:
-    """A weight with the takes that lead from the whole tensor to the local one: [axis of the mesh, dim, outer, count]."""
+    """A weight with the takes that lead from the whole tensor to the local one: [axis of the mesh, dim, outer,
+    count]."""
     takes = []
     done: list[Digit] = []
     for (axis, _), place in zip(home.submesh.axes, home.layout.places, strict=True):

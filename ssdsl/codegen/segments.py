@@ -50,7 +50,8 @@ def _shared(block: Block, operators: dict[str, Operator], layers: tuple[str, ...
 
 
 def layer_paths(graph: Graph) -> tuple[str, ...]:
-    """The paths of repeated modules (`h.3`, `layers.0.blocks.1`): numbered ones with named modules inside, longest first."""
+    """The paths of repeated modules (`h.3`, `layers.0.blocks.1`): numbered ones with named modules inside, longest
+    first."""
     found: dict[str, None] = {}
     for operator in graph.operators:
         parts = operator.path.split(".")

@@ -1,8 +1,10 @@
 """Units of weights: what is reduced together, and whose state is cut together."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ssdsl.codegen.segments import layer_of, layer_paths
+from ssdsl.lower.layout import Submesh
 from ssdsl.lower.schedule import Home, Role, Schedule
 from ssdsl.model.graph import Origin
 
@@ -27,18 +29,32 @@ def units_of(schedule: Schedule, role: Role) -> tuple[WeightUnit, ...]:
     counts: dict[str, int] = {}
     for home in schedule.homes:
         counts[home.weight] = counts.get(home.weight, 0) + 1
-    groups: dict[tuple[object, ...], list[Home]] = {}
+    groups: dict[_Kind, list[Home]] = {}
     for home in reversed([h for h in schedule.homes if in_role(h, role) and _learns(schedule, h)]):
         cut, over = _cut(home)
         tied = counts[home.weight] > 1
-        where = home.weight if tied else (layer_of(home.weight, layers) or _parent(home.weight)) if cut == "weights" else ""
+        where = (
+            home.weight if tied else (layer_of(home.weight, layers) or _parent(home.weight)) if cut == "weights" else ""
+        )
         dtype = schedule.graph.values[home.weight].dtype
-        groups.setdefault((home.submesh, home.partial, cut, over, tied, where, dtype), []).append(home)
-    units = []
-    for (_, partial, cut, over, tied, _, _), homes in groups.items():
-        for part in _buckets(schedule, homes):
-            units.append(WeightUnit(part, partial, cut, over, tied))  # type: ignore[arg-type]
-    return tuple(units)
+        groups.setdefault(_Kind(home.submesh, home.partial, cut, over, tied, where, dtype), []).append(home)
+    return tuple(
+        WeightUnit(part, kind.partial, kind.cut, kind.over, kind.tied)
+        for kind, homes in groups.items()
+        for part in _buckets(schedule, homes)
+    )
+
+
+class _Kind(NamedTuple):
+    """What the weights of a unit have in common. `where`: the module that a unit of gathered weights belongs to."""
+
+    submesh: Submesh
+    partial: tuple[str, ...]
+    cut: str
+    over: tuple[str, ...]
+    tied: bool
+    where: str
+    dtype: str
 
 
 def in_role(home: Home, role: Role) -> bool:

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 from ssdsl.codegen.program import program_table
-from ssdsl.codegen.role import RoleWriter
+from ssdsl.codegen.role import role_text
+from ssdsl.codegen.scope import Scope
 from ssdsl.lower.schedule import Schedule
 from ssdsl.model.source import Model
 from ssdsl.text.source import Source
@@ -29,8 +30,8 @@ if __name__ == "__main__":
 def write_program(schedule: Schedule, model: Model, folder: Path, source: Source) -> None:
     """The folder of a program: the roles' files, their table, the runtime, the plan, the weights and the batches.
 
-    A model on the meta device has no weights: its program can be read, not run. An existing folder is replaced if it holds
-    a program, or is empty; raises FileExistsError otherwise.
+    A model on the meta device has no weights: its program can be read, not run. An existing folder is replaced if it
+    holds a program, or is empty; raises FileExistsError otherwise.
     """
     if folder.exists() and any(folder.iterdir()) and not (folder / "program.json").exists():
         raise FileExistsError(folder)
@@ -70,8 +71,8 @@ def program_files(schedule: Schedule) -> dict[str, str]:
     groups: dict[tuple[str, tuple[str, ...]], None] = {}
     for role in schedule.roles:
         if role.tasks:
-            writer = RoleWriter(schedule, role)
-            texts[f"role_{role.name}.py"] = writer.text()
-            groups.update(dict.fromkeys((role.mesh, axes) for axes in writer.groups))
+            scope = Scope(schedule, role)
+            texts[f"role_{role.name}.py"] = role_text(scope)
+            groups.update(dict.fromkeys((role.mesh, axes) for axes in scope.groups))
     table = program_table(schedule, list(groups))
     return {**texts, "program.json": json.dumps(table, indent=1) + "\n"}

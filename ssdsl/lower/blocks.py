@@ -1,8 +1,8 @@
 """Blocks: maximal runs of operators that nothing in the plan separates.
 
-Operators share a block when they run on the same devices, have the same indices in time and are in the same sets that `order`
-names. The blocks of one kind are told apart by their depth, the number of changes of kind on the way from the inputs, so
-that blocks never wait for each other in a circle.
+Operators share a block when they run on the same devices, have the same indices in time and are in the same sets that
+`order` names. The blocks of one kind are told apart by their depth, the number of changes of kind on the way from the
+inputs, so that blocks never wait for each other in a circle.
 """
 
 from dataclasses import dataclass
@@ -57,8 +57,11 @@ def _order_sets(plan: Plan) -> dict[str, set[int]]:
     return member
 
 
-def _depths(operators: list[Operator], keys: dict[str, Key], cuts: dict[str, tuple[OperatorCut, ...]]) -> dict[str, int]:
-    """Depth of each operator: as early as its inputs allow, then as late as its consumers allow, to leave few blocks."""
+def _depths(
+    operators: list[Operator], keys: dict[str, Key], cuts: dict[str, tuple[OperatorCut, ...]]
+) -> dict[str, int]:
+    """Depth of each operator: as early as its inputs allow, then as late as its consumers allow, to leave few
+    blocks."""
     producer = {o.value: (op, o) for op in operators for o in op.outputs}
     edges: dict[str, list[tuple[str, int]]] = {o.name: [] for o in operators}
     depth: dict[str, int] = {}
@@ -78,7 +81,9 @@ def _depths(operators: list[Operator], keys: dict[str, Key], cuts: dict[str, tup
     return depth
 
 
-def same_part(before: tuple[OperatorCut, ...], output: Operand, after: tuple[OperatorCut, ...], operand: Operand) -> bool:
+def same_part(
+    before: tuple[OperatorCut, ...], output: Operand, after: tuple[OperatorCut, ...], operand: Operand
+) -> bool:
     """Whether a part of the consumer reads just the producer's part with the same indices in time."""
     made = {c.index: _digit(c, output) for c in before if not c.in_space}
     read = {c.index: _digit(c, operand) for c in after if not c.in_space}

@@ -67,8 +67,8 @@ def digits_in(cuts: tuple[OperatorCut, ...], operand: Operand) -> Iterator[tuple
 class OperandLayout:
     """What an operator needs or produces of a tensor: the value's layout and its gradient's, and its digits in time.
 
-    `time` has (index, digit, sizes) of the indices that are no mesh axis and cut the tensor; `partial_time` names those along
-    which the tensor is a partial sum.
+    `time` has (index, digit, sizes) of the indices that are no mesh axis and cut the tensor; `partial_time` names
+    those along which the tensor is a partial sum.
     """
 
     value: Layout
@@ -78,9 +78,15 @@ class OperandLayout:
 
 
 def operand_layout(
-    operator: Operator, cuts: tuple[OperatorCut, ...], operand: Operand, axes: tuple[tuple[str, int], ...], *, is_output: bool
+    operator: Operator,
+    cuts: tuple[OperatorCut, ...],
+    operand: Operand,
+    axes: tuple[tuple[str, int], ...],
+    *,
+    is_output: bool,
 ) -> OperandLayout:
-    """The table of DESIGN section 4: a split dimension that the tensor lacks makes outputs, and gradients of inputs, partial."""
+    """The table of DESIGN section 4: a split dimension that the tensor lacks makes outputs, and gradients of inputs,
+    partial."""
     value: dict[str, Place] = {}
     gradient: dict[str, Place] = {}
     time = []

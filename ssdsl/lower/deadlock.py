@@ -1,4 +1,5 @@
-"""Deadlock: whether every role gets to the end of its tasks when a shared task starts only once all of its roles are there.
+"""Deadlock: whether every role gets to the end of its tasks when a shared task starts only once all of its roles are
+there.
 
 That is rendezvous semantics, the strictest that a backend has: nothing is buffered, a send waits for its receive. The
 check knows nothing of how the order was made (`order.py`), only what each role runs.

@@ -1,8 +1,8 @@
 """Lets gradients stay partial sums on their way to weights, where nothing but weights lies behind them.
 
-The backward of every operator is linear in the gradient. An operator that depends on weights only (a position embedding, a
-relative position bias) can therefore take a partial gradient and hand on partial ones: the sum is taken once, with the gradients
-of all other weights.
+The backward of every operator is linear in the gradient. An operator that depends on weights only (a position
+embedding, a relative position bias) can therefore take a partial gradient and hand on partial ones: the sum is taken
+once, with the gradients of all other weights.
 """
 
 from dataclasses import replace
@@ -70,6 +70,7 @@ def with_partial(layout: OperandLayout, axes: tuple[tuple[str, int], ...], parti
     if not partial:
         return layout
     places = tuple(
-        PARTIAL if a in partial and p is REPLICATE else p for (a, _), p in zip(axes, layout.gradient.places, strict=True)
+        PARTIAL if a in partial and p is REPLICATE else p
+        for (a, _), p in zip(axes, layout.gradient.places, strict=True)
     )
     return replace(layout, gradient=Layout(places))

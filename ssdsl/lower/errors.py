@@ -11,8 +11,9 @@ from ssdsl.text.source import Span
 class IndexMismatch(Diagnostic):
     """An index has another count than the mesh axis of the same name.
 
-    `assign` sends the part with index `tp = 1` to the device whose axis `tp` is 1, so an index that is a mesh axis needs exactly
-    as many parts as the axis has devices. Give the index the axis's size, or another name: then its parts run one after another.
+    `assign` sends the part with index `tp = 1` to the device whose axis `tp` is 1, so an index that is a mesh axis
+    needs exactly as many parts as the axis has devices. Give the index the axis's size, or another name: then its
+    parts run one after another.
     """
 
     code: ClassVar[str] = "E0401"
@@ -30,11 +31,12 @@ class IndexMismatch(Diagnostic):
 
 @dataclass(frozen=True)
 class CombinedInTime(Diagnostic):
-    """An operator combines its parts itself (batch statistics, a vocabulary-parallel loss), but they run one after another.
+    """An operator combines its parts itself (batch statistics, a vocabulary-parallel loss), but they run one after
+    another.
 
-    Batch normalisation takes its statistics over the whole batch. Split over devices (an index that is a mesh axis), the parts
-    reduce their statistics. Split in time into micro-batches, each part would normalise by its own statistics, which is not what
-    the single device computes.
+    Batch normalisation takes its statistics over the whole batch. Split over devices (an index that is a mesh axis),
+    the parts reduce their statistics. Split in time into micro-batches, each part would normalise by its own
+    statistics, which is not what the single device computes.
     """
 
     code: ClassVar[str] = "E0402"

@@ -53,7 +53,7 @@ class Homes:
         merged: list[Place] | None = None
         for submesh, needs in uses.items():
             for need in needs:
-                places = list(need.value.places) if alike else [REPLICATE] * len(submesh.axes)
+                places: list[Place] = list(need.value.places) if alike else [REPLICATE] * len(submesh.axes)
                 if merged is None or not alike:
                     merged = places
                 else:
@@ -80,15 +80,15 @@ class Homes:
         """All homes with the cuts of their state (ZeRO), in the order of the graph."""
         over = {state: self._shards(state) for state in State}
         return tuple(
-            self._home(weight, submesh, home, over) for weight, homes in self.layouts.items() for submesh, home in homes.items()
+            self._home(weight, submesh, home, over)
+            for weight, homes in self.layouts.items()
+            for submesh, home in homes.items()
         )
 
     def _shards(self, state: State) -> dict[str, Shard]:
         return {w: shard for shard in self.plan.shards if shard.state is state for w in shard.weights}
 
-    def _home(
-        self, weight: str, submesh: Submesh, home: HomeLayout, over: dict[State, dict[str, Shard]]
-    ) -> Home:
+    def _home(self, weight: str, submesh: Submesh, home: HomeLayout, over: dict[State, dict[str, Shard]]) -> Home:
         partial = tuple(a for (a, _), p in zip(submesh.axes, home.gradient.places, strict=True) if p is PARTIAL)
         whole = [a for (a, _), p in zip(submesh.axes, home.layout.places, strict=True) if not isinstance(p, Digit)]
         sharded = {}

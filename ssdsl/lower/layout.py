@@ -1,8 +1,9 @@
 """Layouts: how a tensor lies on the devices of a submesh (DESIGN section 4).
 
-Along each axis of the submesh a tensor is replicated, a partial sum, or sharded: it carries one *digit* of the position in
-one of its factors. A factor of size 16 split by dp = 2 and then m = 4 is written `dp · m · 2`: dp is the digit of stride 8
-and count 2, m the digit of stride 2 and count 4. Digits make every nesting of splits, in space and in time, one notion.
+Along each axis of the submesh a tensor is replicated, a partial sum, or sharded: it carries one *digit* of the
+position in one of its factors. A factor of size 16 split by dp = 2 and then m = 4 is written `dp · m · 2`: dp is the
+digit of stride 8 and count 2, m the digit of stride 2 and count 4. Digits make every nesting of splits, in space and
+in time, one notion.
 """
 
 import math
@@ -62,7 +63,8 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Submesh:
-    """The devices of a mesh whose `fixed` axes have the given coordinates. `axes` are the free ones of more than one device."""
+    """The devices of a mesh whose `fixed` axes have the given coordinates. `axes` are the free ones of more than one
+    device."""
 
     mesh: Mesh
     fixed: tuple[tuple[str, int], ...] = ()

@@ -1,6 +1,5 @@
 """Plan -> Schedule, the whole middle of the compiler in reading order."""
 
-
 from ssdsl.cluster.cluster import LAPTOP, Cluster
 from ssdsl.lower.blocks import form_blocks, submeshes_of
 from ssdsl.lower.cuts import OperatorCut, operator_cuts
@@ -20,8 +19,8 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 def lower(plan: Plan, cluster: Cluster = LAPTOP) -> Schedule:
     """The schedule of a plan: blocks, communication, tasks in order.
 
-    Raises PlanError: an index that does not fit its mesh axis, statistics split in time, state that cannot be cut, an order that
-    is a circle.
+    Raises PlanError: an index that does not fit its mesh axis, statistics split in time, state that cannot be cut, an
+    order that is a circle.
     """
     plan, carriers = spread(plan)
     submeshes = submeshes_of(plan, plan.graph)
@@ -35,14 +34,10 @@ def lower(plan: Plan, cluster: Cluster = LAPTOP) -> Schedule:
     loss = next(b for b in blocks if any(o.value == plan.graph.loss for o in b.outputs))
     places = wiring.made[plan.graph.loss].layout.value.places
     axes = tuple(a for (a, _), p in zip(loss.submesh.axes, places, strict=True) if p is PARTIAL)
-    return Schedule(
-        plan, blocks, wiring.preparation.prepared(), transfers, wiring.homes.homes(), roles, cuts, axes
-    )
+    return Schedule(plan, blocks, wiring.preparation.prepared(), transfers, wiring.homes.homes(), roles, cuts, axes)
 
 
-def _cuts(
-    plan: Plan, submeshes: dict[str, Submesh], carriers: Carriers
-) -> dict[str, tuple[OperatorCut, ...]]:
+def _cuts(plan: Plan, submeshes: dict[str, Submesh], carriers: Carriers) -> dict[str, tuple[OperatorCut, ...]]:
     """The cuts of every placed operator, after checking that each index fits the mesh and may be cut where it is."""
     cuts: dict[str, tuple[OperatorCut, ...]] = {}
     wrong: dict[tuple[str, str], Diagnostic] = {}
@@ -67,12 +62,18 @@ def _problem(operator: Operator, index: Index, submesh: Submesh) -> Diagnostic |
     if size is not None and not held:
         if size != index.count:
             return IndexMismatch(
-                index.span, index.name, index.count, submesh.mesh.name, size, operator.name, operator.path or "the model"
+                index.span,
+                index.name,
+                index.count,
+                submesh.mesh.name,
+                size,
+                operator.name,
+                operator.path or "the model",
             )
         return None
     if index.dim >= 0 and operator.dims[index.dim].combined:
         name = operator.dims[index.dim].name
-        return CombinedInTime(index.span, operator.kind, operator.path or "the model", name, index.name, operator.source)
+        return CombinedInTime(
+            index.span, operator.kind, operator.path or "the model", name, index.name, operator.source
+        )
     return None
-
-

@@ -1,8 +1,9 @@
-"""Tasks and their order: data flow, the plan's `order` statements, and what they leave open completed deterministically.
+"""Tasks and their order: data flow, the plan's `order` statements, and what they leave open completed
+deterministically.
 
 The tasks are placed one by one at the earliest time at which their inputs and devices are ready (list scheduling with
-nominal times: a forward costs its operations, a backward twice that). The result is one global order; each role runs its part
-of it, which is why no two roles can wait for each other.
+nominal times: a forward costs its operations, a backward twice that). The result is one global order; each role runs
+its part of it, which is why no two roles can wait for each other.
 """
 
 import heapq
@@ -36,7 +37,9 @@ class Node:
 class TaskGraph:
     """All tasks with what must come before what."""
 
-    def __init__(self, plan: Plan, blocks: tuple[Block, ...], transfers: tuple[Transfer, ...], roles: list[Role]) -> None:
+    def __init__(
+        self, plan: Plan, blocks: tuple[Block, ...], transfers: tuple[Transfer, ...], roles: list[Role]
+    ) -> None:
         self.plan, self.blocks, self.transfers, self.roles = plan, blocks, transfers, roles
         self.nodes: list[Node] = []
         self.number: dict[Task, int] = {}
@@ -116,7 +119,7 @@ class TaskGraph:
             return []
         return [Task(block.number, at, phase) for at in coordinates(block.time)]
 
-    # -- order statements ------------------------------------------------------------------------------------------------
+    # -- order statements --------------------------------------------------------------------------------------------
 
     def _orders(self) -> None:
         block_of = {name: b for b in self.blocks for name in b.operators}
@@ -184,7 +187,7 @@ class TaskGraph:
         """Whether one task already waits for what the other sends."""
         return any(y == after or y in self.nodes[after].after for after in self.nodes[x].after)
 
-    # -- the schedule ----------------------------------------------------------------------------------------------------
+    # -- the schedule ------------------------------------------------------------------------------------------------
 
     def sequence(self) -> list[int]:
         """All nodes in one order that respects every edge. Raises PlanError with the statements of a circle."""

@@ -1,4 +1,5 @@
-"""Communication as a shortest path: the cheapest steps that turn one layout of a tensor into another (DESIGN section 4)."""
+"""Communication as a shortest path: the cheapest steps that turn one layout of a tensor into another (DESIGN section
+4)."""
 
 import heapq
 import itertools
@@ -26,7 +27,8 @@ class StepKind(StrEnum):
 class Step:
     """One step along one axis of the mesh (an all_reduce may join several): where the digit lies in the local tensor.
 
-    `source` is the place of the digit before (all_gather, all_to_all), `target` after (narrow, reduce_scatter, all_to_all).
+    `source` is the place of the digit before (all_gather, all_to_all), `target` after (narrow, reduce_scatter,
+    all_to_all).
     """
 
     kind: StepKind

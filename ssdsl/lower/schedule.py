@@ -1,13 +1,13 @@
 """The schedule: blocks of operators, the communication in and between them, and each role's tasks in order.
 
-Nothing here is enumerated that is symmetric: a block stands for itself on every device of its submesh, a transfer for the
-sends and receives of all of them.
+Nothing here is enumerated that is symmetric: a block stands for itself on every device of its submesh, a transfer for
+the sends and receives of all of them.
 """
 
 from dataclasses import dataclass, field
 
-from ssdsl.lower.layout import Cut, Layout, Shape, Submesh
 from ssdsl.lower.cuts import OperatorCut
+from ssdsl.lower.layout import Cut, Layout, Shape, Submesh
 from ssdsl.lower.reshard import Step
 from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import Phase, Plan
@@ -56,7 +56,8 @@ class Combine:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A value that a block reads from another block: the parts over `combines` made one. `producer` is a block number."""
+    """A value that a block reads from another block: the parts over `combines` made one. `producer` is a block
+    number."""
 
     value: str
     producer: int
@@ -77,7 +78,8 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Operators that run together: one autograd segment. `reads[op]` names, operand by operand, what each operator reads."""
+    """Operators that run together: one autograd segment. `reads[op]` names, operand by operand, what each operator
+    reads."""
 
     number: int
     name: str
@@ -158,7 +160,8 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A weight on a submesh: its layout there, the axes along which its gradient is a partial sum, and where its state is cut."""
+    """A weight on a submesh: its layout there, the axes along which its gradient is a partial sum, and where its
+    state is cut."""
 
     weight: str
     submesh: Submesh

@@ -1,8 +1,8 @@
 """Lets scalar linear operators work on partial sums: the tail of a loss takes over the indices of the sum before it.
 
-`loss = sum / count` has no batch dimension, so a split by batch does not reach the division. Division by a constant is linear:
-each part divides its own partial sum, and only the reported loss is added up. Where an operator is not linear (a penalty
-that no index splits is added to the loss), it runs once, on the completed sum.
+`loss = sum / count` has no batch dimension, so a split by batch does not reach the division. Division by a constant
+is linear: each part divides its own partial sum, and only the reported loss is added up. Where an operator is not
+linear (a penalty that no index splits is added to the loss), it runs once, on the completed sum.
 """
 
 from dataclasses import replace

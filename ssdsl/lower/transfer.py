@@ -1,7 +1,9 @@
-"""Transfers between submeshes: which box of a tensor each device sends to which (DESIGN section 4, the fallback of last resort).
+"""Transfers between submeshes: which box of a tensor each device sends to which (DESIGN section 4, the fallback of
+last resort).
 
-Axes that both submeshes have, with the same place in both layouts, are aligned: devices exchange only with those at the same
-coordinate. Over the other axes the boxes are intersected; several devices that hold a box take turns in sending it.
+Axes that both submeshes have, with the same place in both layouts, are aligned: devices exchange only with those at
+the same coordinate. Over the other axes the boxes are intersected; several devices that hold a box take turns in
+sending it.
 """
 
 import itertools
@@ -15,7 +17,8 @@ Coordinates = tuple[int, ...]
 
 
 def plan_move(before: Layout, source: Submesh, after: Layout, target: Submesh, shape: Shape) -> Move:
-    """The pieces that bring a tensor of `shape` from one submesh and layout to another. Neither layout may be partial."""
+    """The pieces that bring a tensor of `shape` from one submesh and layout to another. Neither layout may be
+    partial."""
     assert not before.is_partial and not after.is_partial
     aligned = _aligned(before, source, after, target)
     holders: dict[Box, list[Coordinates]] = {}
@@ -44,10 +47,15 @@ def _outermost(digit: Digit, *layouts: Layout) -> bool:
     return all(d == digit or d.factor != digit.factor for layout in layouts for d in layout.digits())
 
 
-def _boxes(layout: Layout, submesh: Submesh, aligned: tuple[str, ...], shape: Shape) -> Iterator[tuple[Coordinates, Box]]:
-    """Each device, by its coordinates on the axes that are not aligned, with the box it holds; aligned digits count as cut."""
+def _boxes(
+    layout: Layout, submesh: Submesh, aligned: tuple[str, ...], shape: Shape
+) -> Iterator[tuple[Coordinates, Box]]:
+    """Each device, by its coordinates on the axes that are not aligned, with the box it holds; aligned digits count
+    as cut."""
     free = [(n, p) for (a, n), p in zip(submesh.axes, layout.places, strict=True) if a not in aligned]
-    cut = tuple(p for (a, _), p in zip(submesh.axes, layout.places, strict=True) if a in aligned and isinstance(p, Digit))
+    cut = tuple(
+        p for (a, _), p in zip(submesh.axes, layout.places, strict=True) if a in aligned and isinstance(p, Digit)
+    )
     sizes = shape.local(cut).factors
     for coordinates in itertools.product(*(range(n) for n, _ in free)):
         box = [(0, size) for size in sizes]

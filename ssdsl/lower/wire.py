@@ -1,8 +1,9 @@
-"""Wires the blocks: every operand gets the layout that its operator needs, by conversions planned once per distinct need.
+"""Wires the blocks: every operand gets the layout that its operator needs, by conversions planned once per distinct
+need.
 
-A value comes from the same block, from another block on the same devices, from other devices (a transfer), from a weight's
-home, or from what was prepared (inputs, constants and data operators). Consumers with the same need share one conversion, so
-that their gradients are summed before they travel.
+A value comes from the same block, from another block on the same devices, from other devices (a transfer), from a
+weight's home, or from what was prepared (inputs, constants and data operators). Consumers with the same need share
+one conversion, so that their gradients are summed before they travel.
 """
 
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,17 @@ from ssdsl.lower.transfer import plan_move
 from ssdsl.model.graph import Operand, Operator, Origin
 from ssdsl.plan.plan import Plan
 
-ITEMSIZE = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2, "bool": 1, "uint8": 1, "int8": 1}
+ITEMSIZE = {
+    "float64": 8,
+    "int64": 8,
+    "float32": 4,
+    "int32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "bool": 1,
+    "uint8": 1,
+    "int8": 1,
+}
 
 
 @dataclass(slots=True)
@@ -88,7 +99,7 @@ class Wiring:
             blocks.append(block)
         return tuple(reversed(blocks))
 
-    # -- one operator ----------------------------------------------------------------------------------------------------
+    # -- one operator ------------------------------------------------------------------------------------------------
 
     def _operator(self, draft: Draft, operator: Operator) -> None:
         cuts, axes = self.cuts[operator.name], draft.run.submesh.axes
@@ -124,7 +135,7 @@ class Wiring:
             return self._convert(draft, value.name, shape, have.value, have.gradient, shared, common)
         return self._from_block(draft, producer, value.name, shape, need)
 
-    # -- values of other blocks ------------------------------------------------------------------------------------------
+    # -- values of other blocks --------------------------------------------------------------------------------------
 
     def _from_block(self, draft: Draft, producer: Producer, value: str, shape: Shape, need: OperandLayout) -> str:
         source = self.drafts[producer.block]
@@ -222,7 +233,7 @@ class Wiring:
             number, output.value, source.number, draft.number, a, b, forward, backward, value.dtype, time
         )
 
-    # -- conversions -----------------------------------------------------------------------------------------------------
+    # -- conversions -------------------------------------------------------------------------------------------------
 
     def _convert(
         self,
@@ -264,7 +275,7 @@ class Wiring:
         itemsize = ITEMSIZE.get(self.plan.graph.values[value].dtype, 4)
         return reshard(before, after, shape, submesh.axes, itemsize, self.cluster)
 
-    # -- the result ------------------------------------------------------------------------------------------------------
+    # -- the result --------------------------------------------------------------------------------------------------
 
     def _units(self) -> dict[str, int]:
         """The recompute unit of each operator; a later statement does not change an earlier one's units."""

@@ -173,7 +173,7 @@ class _Reader:
             place = f"`{node.target}` at {_source(node)}"
             raise PlanError(CaptureFailed(None, self.model, f"the values of a tensor decide the result's shape or are read: {place}"))
         name = self.prefix + node.name
-        outputs = [name] if not isinstance(value, (list, tuple)) else [f"{name}_{i}" for i in range(len(results))]
+        outputs = [name] if not isinstance(value, (list, tuple)) else [f"{name}_out{i}" for i in range(len(results))]
         for output, result in zip(outputs, results, strict=True):
             if isinstance(result, torch.Tensor):
                 self.capture.tensors[output] = Tensor(tuple(result.shape), _dtype(result))

@@ -120,7 +120,7 @@ def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
     labels = call.argument("target").value
     classes = not capture.tensors[labels].dtype.startswith(("float", "bfloat"))
     if call.argument("reduction") != MEAN:
-        yield call
+        yield _with_argument(call, "reduction", call.argument("reduction"))
         return
     scalar = capture.tensors[call.outputs[0]]
     total = _temporary(call, "total", capture, scalar)
@@ -181,6 +181,19 @@ def _filled(call: Call, capture: Capture) -> Iterator[Call]:
     yield replace(call, kind="full", target=aten.full.default, args=(out.shape, value), kwargs=kwargs)
 
 
+def _copy(call: Call, capture: Capture) -> Iterator[Call]:
+    """Copying into a tensor gives the other one, in this shape and dtype."""
+    out, source = capture.tensors[call.outputs[0]], call.args[1]
+    if capture.tensors[source.value].dtype != out.dtype:
+        tensor = replace(capture.tensors[source.value], dtype=out.dtype)
+        name = _temporary(call, "converted", capture, tensor)
+        kwargs = {"dtype": getattr(torch, out.dtype)}
+        target = aten._to_copy.default
+        yield replace(call, kind="_to_copy", target=target, args=(source,), kwargs=kwargs, name=name, outputs=(name,))
+        source = Ref(name)
+    yield replace(call, kind="expand", target=aten.expand.default, args=(source, out.shape), kwargs={})
+
+
 def _repeat(call: Call, capture: Capture) -> Iterator[Call]:
     """Repeating axes of size one is expanding them, which leaves them free to be split."""
     given, out = (capture.tensors[v].shape for v in (call.args[0].value, call.outputs[0]))
@@ -229,5 +242,6 @@ REWRITES: dict[str, Callable[[Call, Capture], Iterator[Call]]] = {
     ),
     "embedding": _embedding,
     **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty"), _filled),
+    "copy": _copy,
     "repeat": _repeat,
 }

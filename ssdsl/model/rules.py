@@ -14,7 +14,7 @@ Rule = str | Callable[[Call, Tensors], str | None]
 
 ELEMENTWISE = """
     abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not bitwise_or
-    bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min copy copysign cos cosh deg2rad detach digamma div elu
+    bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min copysign cos cosh deg2rad detach digamma div elu
     empty_like eq erf erfc erfinv exp exp2 expm1 fill floor floor_divide fmod frac full_like ge gelu gt hardsigmoid hardswish
     hardtanh heaviside hypot isfinite isinf isnan isneginf isposinf le leaky_relu lerp lgamma log log10 log1p log2 log_sigmoid
     logaddexp logaddexp2 logical_and logical_not logical_or logical_xor logit lt masked_fill maximum minimum mish mul

@@ -15,7 +15,7 @@ from ssdsl.model.trace_errors import NotALoss
 from ssdsl.text.diagnostic import PlanError
 
 FLOATS = ("float", "bfloat", "complex")
-STOPS_GRADIENT = frozenset("detach argmax argmin ones_like zeros_like one_hot".split())
+STOPS_GRADIENT = frozenset("detach argmax argmin empty_like full_like ones_like zeros_like one_hot".split())
 
 
 def capture(model: Model) -> Graph:

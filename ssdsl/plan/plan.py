@@ -9,7 +9,8 @@ from ssdsl.text.source import Span
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Devices in row-major order of the axes. Meshes of one plan take consecutive ranks from `first`, in the order of the text."""
+    """Devices in row-major order of the axes. Meshes of one plan take consecutive ranks from `first`, in the order of
+    the text."""
 
     name: str
     axes: tuple[tuple[str, int], ...]
@@ -92,8 +93,9 @@ class Shard:
 class Plan:
     """All facts of a script about a graph. Dictionaries are keyed by operator name and ordered as the graph.
 
-    `indices[op]` are in the order in which they cut (for one dimension: outermost first). Only operators of stage COMPUTE
-    have a placement; constants and data operators run wherever their consumers are. `params` are the values in force.
+    `indices[op]` are in the order in which they cut (for one dimension: outermost first). Only operators of stage
+    COMPUTE have a placement; constants and data operators run wherever their consumers are. `params` are the values
+    in force.
     """
 
     graph: Graph

@@ -127,7 +127,7 @@ class Engine:
             case _:
                 self._carry_back(task, self.transfers[task.number])
 
-    # -- forward ---------------------------------------------------------------------------------------------------------
+    # -- forward -----------------------------------------------------------------------------------------------------
 
     def _forward(self, task: Task, block: Block) -> None:
         at = dict(zip(block.time, task.at, strict=True))
@@ -161,7 +161,7 @@ class Engine:
             del self.values[key]
         return value
 
-    # -- backward --------------------------------------------------------------------------------------------------------
+    # -- backward ----------------------------------------------------------------------------------------------------
 
     def _backward(self, task: Task, block: Block) -> None:
         inputs, outputs = self.kept.pop((task.number, task.at))
@@ -187,7 +187,7 @@ class Engine:
             key = (given.slot, part)
             self.gradients[key] = self.gradients[key] + piece if key in self.gradients else piece
 
-    # -- transfers -------------------------------------------------------------------------------------------------------
+    # -- transfers ---------------------------------------------------------------------------------------------------
 
     def _carry(self, task: Task, transfer: Transfer) -> None:
         if not transfer.source_slot:
@@ -209,7 +209,7 @@ class Engine:
         key = (transfer.source_slot, task.at)
         self.mover.move(transfer.backward, gradient, key, task.number * 2 + 1, task.at, transfer)
 
-    # -- bookkeeping -----------------------------------------------------------------------------------------------------
+    # -- bookkeeping -------------------------------------------------------------------------------------------------
 
     def _count_uses(self) -> dict[Key, int]:
         """How often each part of each value is read in a step, so that it can be dropped behind its last reader."""
@@ -219,7 +219,11 @@ class Engine:
                 block = self.blocks[task.number]
                 at = dict(zip(block.time, task.at, strict=True))
                 keys = [(i.slot, part) for i in block.inputs for part in _parts(i, at)]
-            elif task.phase == "f" and self.transfers[task.number].source_slot and self.transfers[task.number].forward.sends:
+            elif (
+                task.phase == "f"
+                and self.transfers[task.number].source_slot
+                and self.transfers[task.number].forward.sends
+            ):
                 keys = [(self.transfers[task.number].source_slot, task.at)]
             else:
                 continue

@@ -71,7 +71,8 @@ class _CrossEntropyParts(torch.autograd.Function):
 def cross_entropy_parts(
     logits: torch.Tensor, labels: torch.Tensor, start: int, group: Group, ignore_index: int = -100
 ) -> torch.Tensor:
-    """The summed cross entropy of [n, vocabulary / parts] logits whose first class is `start`; the same on every rank."""
+    """The summed cross entropy of [n, vocabulary / parts] logits whose first class is `start`; the same on every
+    rank."""
     return _CrossEntropyParts.apply(logits, labels, start, ignore_index, group)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -84,7 +85,13 @@ def _sum(x: torch.Tensor, group: Group, operation: Any) -> torch.Tensor:
 class _BatchNormParts(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, mean: torch.Tensor, inverse: torch.Tensor, group: Group
+        ctx: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        mean: torch.Tensor,
+        inverse: torch.Tensor,
+        group: Group,
     ) -> torch.Tensor:
         normal = (x - mean) * inverse
         ctx.save_for_backward(normal, weight, inverse)
@@ -126,9 +133,8 @@ def batch_norm_parts(
         if running_mean is not None and running_var is not None:
             running_mean.lerp_(mean, momentum)
             running_var.lerp_(variance * (n / max(1, n - 1)), momentum)
-    scale = x.new_ones(shape[1:]) if weight is None else weight
-    shift = x.new_zeros(shape[1:]) if bias is None else bias
-    scale, shift = scale.expand(x.shape[1]), shift.expand(x.shape[1])
+    scale = x.new_ones(x.shape[1]) if weight is None else weight
+    shift = x.new_zeros(x.shape[1]) if bias is None else bias
     inverse = torch.rsqrt(variance + eps)
     result = _BatchNormParts.apply(  # type: ignore[no-untyped-call]
         x, scale.view(shape), shift.view(shape), mean.view(shape), inverse.view(shape), group

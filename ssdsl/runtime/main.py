@@ -57,7 +57,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--optimizer", choices=("adamw", "sgd"), default="adamw")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 0.001)")
     parser.add_argument("--out", type=Path, default=None, help="folder for the ranks' reports")
-    parser.add_argument("--dump", action="store_true", help="save gradients of every step and the final weights to --out")
+    parser.add_argument(
+        "--dump", action="store_true", help="save gradients of every step and the final weights to --out"
+    )
     return parser.parse_args()
 
 
@@ -78,7 +80,9 @@ class Trainer:
 
     def __init__(self, table: Table, role: Table, rank: int, options: argparse.Namespace) -> None:
         self.table, self.role, self.rank, self.options = table, role, rank, options
-        self.device = torch.device("cuda", torch.cuda.current_device()) if options.device == "cuda" else torch.device("cpu")
+        self.device = (
+            torch.device("cuda", torch.cuda.current_device()) if options.device == "cuda" else torch.device("cpu")
+        )
         sys.path.insert(0, str(FOLDER))
         self.code = importlib.import_module(f"role_{role['name']}")
         state = torch.load(FOLDER / "weights.pt", mmap=True, weights_only=True)
@@ -133,7 +137,8 @@ class Trainer:
             return self._loss(losses)
 
     def _loss(self, losses: list[torch.Tensor]) -> float | None:
-        """The step's loss on the ranks that compute it: the sum of its parts in time, and over the axes that split it."""
+        """The step's loss on the ranks that compute it: the sum of its parts in time, and over the axes that split
+        it."""
         place = self.table["loss"]
         if is_at(place, self.rank) is None:
             return None
@@ -142,7 +147,7 @@ class Trainer:
             dist.all_reduce(loss, group=WORLD.groups[place["mesh"], tuple(place["axes"])].process_group)
         return float(loss)
 
-    # -- reports ---------------------------------------------------------------------------------------------------------
+    # -- reports -----------------------------------------------------------------------------------------------------
 
     def _progress(self, step: int, loss: float) -> None:
         if self.rank != _first_rank(self.table["loss"]):

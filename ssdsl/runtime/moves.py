@@ -7,7 +7,8 @@ import torch
 
 
 def cut_out(x: torch.Tensor, dim: int, outer: int, count: int) -> torch.Tensor:
-    """The digit as a new first axis: [..., outer * count * rest, ...] -> [count, ..., outer * rest, ...], contiguous."""
+    """The digit as a new first axis: [..., outer * count * rest, ...] -> [count, ..., outer * rest, ...],
+    contiguous."""
     shape = x.shape
     rest = shape[dim] // (outer * count)
     parts = x.reshape(*shape[:dim], outer, count, rest, *shape[dim + 1 :])

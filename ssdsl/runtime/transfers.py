@@ -17,7 +17,8 @@ Box = tuple[tuple[int, int], ...]  # (start, length) per factor
 class Leg:
     """This rank's share of one direction: boxes to send to ranks, boxes to receive from ranks (its own: a copy).
 
-    `sends_shape` and `gets_shape` are the local tensor's factors, axis by axis; a str is a size that varies with an index.
+    `sends_shape` and `gets_shape` are the local tensor's factors, axis by axis; a str is a size that varies with an
+    index.
     """
 
     sends: tuple[tuple[int, Box], ...]
@@ -49,7 +50,8 @@ class Waiting:
 
 
 class Mover:
-    """Posts sends and receives in the order of the tasks; every rank follows one global order, so none waits in a circle."""
+    """Posts sends and receives in the order of the tasks; every rank follows one global order, so none waits in a
+    circle."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -71,9 +73,7 @@ class Mover:
         if leg.gets:
             self._receive(leg, own, key, tag, at, transfer)
 
-    def _receive(
-        self, leg: Leg, own: list[torch.Tensor], key: Key, tag: int, at: At, transfer: Transfer
-    ) -> None:
+    def _receive(self, leg: Leg, own: list[torch.Tensor], key: Key, tag: int, at: At, transfer: Transfer) -> None:
         works, buffers, kept = [], [], []
         for peer, box in leg.gets:
             box = _box(box, at, transfer)

@@ -1,8 +1,8 @@
 """The weights of this process, in units: weights whose gradients are reduced, and whose state is cut, together.
 
-A unit lays its weights end to end. Where its state is cut over a group (ZeRO; Rajbhandari et al. 2020) each rank owns an equal
-part of that row: of the optimizer's state (ZeRO-1), of the gradients too (ZeRO-2), or of the weights too (ZeRO-3), which are
-then gathered where a module uses them and dropped behind it.
+A unit lays its weights end to end. Where its state is cut over a group (ZeRO; Rajbhandari et al. 2020) each rank owns
+an equal part of that row: of the optimizer's state (ZeRO-1), of the gradients too (ZeRO-2), or of the weights too
+(ZeRO-3), which are then gathered where a module uses them and dropped behind it.
 """
 
 from collections.abc import Iterable
@@ -92,7 +92,7 @@ class Unit:
         """What the optimizer steps on."""
         return [self.shard] if self.shard is not None else self.parameters.values()
 
-    # -- gradients -------------------------------------------------------------------------------------------------------
+    # -- gradients ---------------------------------------------------------------------------------------------------
 
     def start_step(self) -> None:
         """Drops the gradients of the last step."""
@@ -164,7 +164,7 @@ class Unit:
         _scatter(mine, row, group=self.over.process_group)
         return mine
 
-    # -- weights ---------------------------------------------------------------------------------------------------------
+    # -- weights -----------------------------------------------------------------------------------------------------
 
     def after_step(self) -> None:
         """Brings the weights that other ranks stepped on (ZeRO-1 and -2)."""
@@ -213,7 +213,8 @@ class _Gather(torch.autograd.Function):
 
 @dataclass
 class View:
-    """The weights under a module path, by the rest of their names; used as a context, behind which gathered rows are dropped."""
+    """The weights under a module path, by the rest of their names; used as a context, behind which gathered rows are
+    dropped."""
 
     weights: "Weights"
     prefix: str
@@ -278,4 +279,3 @@ def _unpack(kept: object) -> torch.Tensor:
     assert isinstance(kept, tuple)
     unit, size, stride, offset = kept
     return unit.gathered_again().as_strided(size, stride, offset)  # type: ignore[no-any-return]
-

@@ -53,7 +53,7 @@ UNARY = """
 """.split()
 ACTIVATIONS = "celu elu gelu hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu6 selu silu softplus".split()
 BINARY = """
-    add atan2 copysign div eq floor_divide fmod ge gt heaviside hypot le logaddexp logaddexp2 logical_and logical_or
+    add atan2 copysign div eq fmod ge gt hypot le logaddexp logaddexp2 logical_and logical_or
     logical_xor lt maximum minimum mul ne pow remainder rsub sub true_divide xlogy
 """.split()
 BITWISE = "bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor".split()
@@ -70,7 +70,7 @@ def unary(p: Probe) -> Results:
         F.glu(p.weight(2, 8, 3), 1),
         torch.full_like(p.weight(2, 4), 3.0),
         p.weight(2, 4).clone().fill_(2.0),
-        p.weight(2, 4).clone().copy_(p.weight(4)),
+        *(p.data(2, 4).copy_(p.weight(4)), p.data(2, 4).copy_(p.weight(4).double())),
         p.weight(2, 4).half(),
         torch.bitwise_not(p.weight(2, 4).long()),
         F.prelu(p.weight(2, 4, 3) - 0.5, p.weight(4)),
@@ -89,6 +89,7 @@ def binary(p: Probe) -> Results:
     masks = [p.weight(2, 4) > 0.5, p.weight(1, 4) > 0.5]
     return [
         *(getattr(torch, name)(p.weight(2, 4), p.weight(4)) for name in BINARY),
+        *(getattr(torch, name)(p.weight(2, 4).detach(), p.data(4)) for name in ("heaviside", "floor_divide")),
         *(getattr(torch, name)(p.weight(3, 1, 4).long(), p.weight(2, 1).long()) for name in BITWISE),
         masks[0] & masks[1],
         masks[0] | masks[1],

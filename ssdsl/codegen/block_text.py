@@ -1,0 +1,93 @@
+"""The function of a block: calls of its layers' functions, and its other operators in line."""
+
+from ssdsl.codegen.body import Body
+from ssdsl.codegen.quote import quoted
+from ssdsl.codegen.scope import Scope
+from ssdsl.codegen.segments import Segment, layer_word, segments
+from ssdsl.lower.schedule import Block, Conversion
+from ssdsl.model.graph import Operator
+
+
+def block_text(block: Block, scope: Scope) -> str:
+    """The text of a block's function; its layers' functions are added to the scope."""
+    parts = segments(block, scope.schedule.graph, scope.layers)
+    parameters = [*(i.value for i in block.inputs), *prepared_names(block, scope)]
+    body = scope.body(block, "")
+    body.outside = {v: body.names.name(f"in {v}", v) for v in parameters}
+    for number, segment in enumerate(parts):
+        kept = _kept(block, parts, number)
+        if segment.layer or segment.unit is not None:
+            _call(block, scope, body, segment, kept)
+        else:
+            _write(block, body, segment, kept)
+    outputs = "".join(f"{body.read(o.name)}, " for o in block.outputs).removesuffix(" ")
+    lines = [
+        f"def {block.name}({', '.join([*body.outside.values(), 'weights', *(t.name for t in block.time)])}):",
+        f'    """{_about(block, scope)}"""',
+        *(f"    n_{t.name} = {t.sizes}[{t.name}]" for t in block.time if t.sizes),
+        "    with weights.under() as w:",
+        *(f"        {line}" for line in body.lines),
+        f"        return ({outputs})",
+    ]
+    return "\n".join(lines)
+
+
+def prepared_names(block: Block, scope: Scope) -> list[str]:
+    """Inputs, constants and data that a block reads, under their prepared names."""
+    made = {v for p in scope.schedule.prepared if p.submesh == block.submesh for v in p.results}
+    sources = [c.value for c in block.conversions] + [r for reads in block.reads.values() for r in reads]
+    inputs = {i.value for i in block.inputs}
+    return list(dict.fromkeys(s for s in sources if s in made and s not in inputs))
+
+
+def _about(block: Block, scope: Scope) -> str:
+    inside = set(block.operators)
+    paths = [o.path for o in scope.schedule.graph.operators if o.name in inside]
+    named = [p for p in paths if p] or ["the loss"]
+    between = named[0] if named[0] == named[-1] else f"{named[0]} ... {named[-1]}"
+    return f"{between}: {len(paths)} operator{'s' if len(paths) > 1 else ''}."
+
+
+def _kept(block: Block, parts: list[Segment], number: int) -> frozenset[str]:
+    """The values that a segment makes and others read."""
+    made = {v for item in parts[number].items for v in _makes(item)}
+    others = (item for k, part in enumerate(parts) if k != number for item in part.items)
+    return frozenset(made & {*(o.name for o in block.outputs), *(v for item in others for v in _reads(block, item))})
+
+
+def _write(block: Block, body: Body, segment: Segment, kept: frozenset[str]) -> None:
+    used = kept | {v for item in segment.items for v in _reads(block, item)}
+    for item in segment.items:
+        body.add(item, _reads(block, item), used)
+
+
+def _call(block: Block, scope: Scope, outer: Body, segment: Segment, kept: frozenset[str]) -> None:
+    """Writes the segment as a function, unless an equal one exists, and a call of it."""
+    body = scope.body(block, segment.layer)
+    _write(block, body, segment, kept)
+    values = [v for v in body.made if v in kept]
+    time = [t.name for t in block.time] + [f"n_{t.name}" for t in block.time if t.sizes]
+    results = ", ".join(body.made[v] for v in values) or "()"
+    lines = [
+        f"({', '.join([*body.outside.values(), 'weights', 'prefix', *time])}):",
+        "    with weights.under(prefix) as w:",
+        *(f"        {line}" for line in body.lines),
+        f"        return {results}",
+    ]
+    text = "\n".join(lines)
+    if text not in scope.functions:
+        scope.functions[text] = scope.names.unused(layer_word(segment.layer))
+    function = scope.functions[text]
+    arguments = [*(outer.read(v) for v in body.outside), "weights", quoted(segment.layer), *time]
+    recomputed = segment.unit is not None and block.has_backward
+    call = f"checkpoint({', '.join([function, *arguments])})" if recomputed else f"{function}({', '.join(arguments)})"
+    targets = [outer.make(v, "y") for v in values]
+    outer.lines.append(f"{', '.join(targets)} = {call}" if targets else call)
+
+
+def _makes(item: Operator | Conversion) -> list[str]:
+    return [item.result] if isinstance(item, Conversion) else [o.value for o in item.outputs]
+
+
+def _reads(block: Block, item: Operator | Conversion) -> tuple[str, ...]:
+    return (item.value,) if isinstance(item, Conversion) else block.reads[item.name]

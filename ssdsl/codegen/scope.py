@@ -1,0 +1,73 @@
+"""What the functions of one role's file share: its names, groups and layers."""
+
+import itertools
+from dataclasses import dataclass, field
+
+from ssdsl.codegen.body import RESERVED, Body
+from ssdsl.codegen.identifiers import Identifiers
+from ssdsl.codegen.segments import layer_paths
+from ssdsl.lower.schedule import Block, Role, Schedule
+from ssdsl.model.graph import Origin
+from ssdsl.plan.plan import Mesh
+
+# What a file may import from the runtime beside it.
+RUNTIME = (
+    *("Block", "Input", "Join", "Output"),
+    *("all_gather", "all_reduce", "all_to_all", "keep_first", "narrow", "reduce_scatter", "reshard"),
+    *("batch_norm_parts", "cross_entropy_parts", "embedding_part", "first", "first_time"),
+    *("checkpoint", "group", "take", "take_sizes"),
+)
+
+
+@dataclass(slots=True)
+class Scope:
+    """Names of the file; `groups` and `functions` grow as its text is written."""
+
+    schedule: Schedule
+    role: Role
+    names: Identifiers = field(default_factory=lambda: Identifiers(RUNTIME + RESERVED))
+    groups: dict[tuple[str, ...], str] = field(default_factory=dict)
+    functions: dict[str, str] = field(default_factory=dict)  # text behind the name -> name
+    layers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Axes name groups and indices in time name arguments: nothing else may be called so."""
+        self.layers = layer_paths(self.schedule.graph)
+        axes = [a for a, _ in self.mesh.axes]
+        for size in range(1, len(axes) + 1):
+            for chosen in itertools.combinations(axes, size):
+                self.names.name("group " + "_".join(chosen), "_".join(chosen))
+        times = dict.fromkeys(t.name for b in self.schedule.blocks for t in b.time)
+        for word in (w for t in times for w in (t, f"n_{t}") if w not in axes):
+            self.names.unused(word)
+
+    @property
+    def mesh(self) -> Mesh:
+        return next(m for m in self.schedule.plan.meshes if m.name == self.role.mesh)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The blocks that the role runs."""
+        numbers = {t.block for t in self.role.tasks if t.transfer is None}
+        return [self.schedule.blocks[n] for n in sorted(numbers)]
+
+    def group(self, axes: tuple[str, ...]) -> str:
+        """The name of the group along some axes, in the order of the mesh."""
+        ordered = tuple(a for a, _ in self.mesh.axes if a in axes)
+        return self.groups.setdefault(ordered, self.names.name("group " + "_".join(ordered)))
+
+    def body(self, block: Block, layer: str) -> Body:
+        """An empty function body of a block, in which the weights of a layer go by the rest of their names."""
+        graph = self.schedule.graph
+
+        def weight(value: str) -> str | None:
+            known = graph.values.get(value)
+            if known is None or known.origin not in (Origin.WEIGHT, Origin.BUFFER):
+                return None
+            if layer and value.startswith(layer + "."):
+                return f'w["{value[len(layer) + 1 :]}"]'
+            return f'w["{value}"]' if not layer else None
+
+        names = self.names.copy()
+        updates = {value: buffer for buffer, value in graph.updates.items()}
+        return Body(self.group, lambda o: self.schedule.cuts[o.name], block.time, weight, names, updates)

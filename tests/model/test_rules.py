@@ -1,0 +1,128 @@
+"""Every rule: an operator split at random computes, forward and backward, what the unsplit operator computes."""
+
+import functools
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ssdsl.lower.cuts import OperatorCut
+from ssdsl.model.graph import Graph, Operator, Stage
+from ssdsl.model.rules import RULES
+from ssdsl.model.source import Model
+from ssdsl.model.trace import capture
+from tests.model.parts import Lockstep, Result, Values, evaluate, evaluate_parts, outside, reads, run_graph
+from tests.model.rule_cases import FAMILIES
+
+INPUT = {"x": torch.zeros(())}
+SAMPLES = 3  # splits by several dimensions at once, per operator
+UNDEFINED = {"empty_like"}  # whose results are whatever was in memory
+
+
+@functools.cache
+def captured(family: str) -> tuple[Graph, Values, torch.nn.Module]:
+    """The graph of a family, all its values, and the module as it was before."""
+    torch.manual_seed(0)
+    module = FAMILIES[family]()
+    graph = capture(Model(family, module, (INPUT,), {"x": ()}))
+    return graph, run_graph(graph, outside(graph, module, INPUT)), module
+
+
+@pytest.fixture(autouse=True)
+def collectives(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_reduce(x: torch.Tensor, op: object = dist.ReduceOp.SUM, group: Lockstep | None = None) -> None:
+        assert group is not None
+        group.all_reduce(x, op)
+
+    monkeypatch.setattr(dist, "all_reduce", all_reduce)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_graph_computes_what_the_module_computes(family: str) -> None:
+    graph, values, module = captured(family)
+    weights = dict(module.named_parameters())
+    expected = module(**INPUT)
+    torch.testing.assert_close(values[graph.loss], expected, equal_nan=True)
+    assert set(weights) <= set(values)
+    used = {n: w for n, w in weights.items() if values[n].requires_grad}
+    gradients = torch.autograd.grad(values[graph.loss], [values[n] for n in used], allow_unused=True, retain_graph=True)
+    for name, ours, theirs in zip(used, gradients, torch.autograd.grad(expected, list(used.values()), allow_unused=True), strict=True):
+        zeros = torch.zeros_like(used[name])
+        torch.testing.assert_close(
+            zeros if ours is None else ours, zeros if theirs is None else theirs, equal_nan=True, msg=lambda m: f"{name}: {m}"
+        )
+    for name, buffer in module.named_buffers():
+        if name in values and name not in graph.updates:
+            torch.testing.assert_close(values[name], buffer, msg=lambda m: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_parts_compute_what_the_operator_computes(family: str) -> None:
+    graph, values, _ = captured(family)
+    draw = random.Random(family)
+    for operator in graph.operators:
+        if operator.stage is not Stage.CONSTANT and operator.kind not in UNDEFINED:
+            check(graph, operator, values, draw)
+
+
+def check(graph: Graph, operator: Operator, values: Values, draw: random.Random) -> None:
+    """Compares an operator with its parts: split by each dimension in space and in time, and by several at random."""
+    given = [v.detach().requires_grad_(differentiable(graph, o.value, v)) for o, v in zip(operator.inputs, reads(operator, values), strict=True)]
+    upstream = [
+        torch.randn(values[o.value].shape).to(values[o.value].dtype) if graph.values[o.value].differentiable else None
+        for o in operator.outputs
+    ]
+    whole = evaluate(operator, given, upstream)
+    flows = [differentiable(graph, o.value, y) for o, y in zip(operator.outputs, whole.outputs, strict=True)]
+    assert flows == whole.flows, f"{operator.args[0]}: which outputs have gradients"
+    for cuts in splits(operator, draw):
+        parts = evaluate_parts(operator, given, upstream, cuts)
+        where = f"{operator.args[0]} of {[list(x.shape) for x in given]}, {operator.args[1:]}, split by {cuts}"
+        compare(operator, whole, parts, where)
+
+
+def differentiable(graph: Graph, value: str, tensor: torch.Tensor) -> bool:
+    return graph.values[value].differentiable and tensor.is_floating_point()
+
+
+def splits(operator: Operator, draw: random.Random) -> Iterator[tuple[OperatorCut, ...]]:
+    free = [d for d, dim in enumerate(operator.dims) if not dim.fixed]
+    for d in free:
+        for count in divisors(operator.dims[d].size):
+            for in_space in (True, False):
+                if in_space or not operator.dims[d].combined:
+                    yield (OperatorCut("c", d, operator.dims[d].size // count, count, in_space),)
+    for _ in range(SAMPLES if free else 0):
+        left = {d: operator.dims[d].size for d in free}
+        cuts = []
+        for number in range(draw.randint(2, 3)):
+            d = draw.choice(free)
+            if choices := divisors(left[d]):
+                count = draw.choice(choices)
+                left[d] //= count
+                in_space = operator.dims[d].combined or draw.random() < 0.5
+                cuts.append(OperatorCut(f"c{number}", d, left[d], count, in_space))
+        if len(cuts) > 1:
+            yield tuple(cuts)
+
+
+def divisors(size: int) -> list[int]:
+    return [n for n in (2, 3) if size % n == 0]
+
+
+def compare(operator: Operator, whole: Result, parts: Result, where: str) -> None:
+    for word in ("outputs", "gradients", "after"):
+        for number, (a, b) in enumerate(zip(getattr(whole, word), getattr(parts, word), strict=True)):
+            assert (a is None) == (b is None), f"{word} {number} of {where}"
+            if a is not None:
+                tolerance = 2e-3 if a.dtype is torch.float16 else 2e-5
+                torch.testing.assert_close(
+                    b, a, rtol=tolerance, atol=tolerance, equal_nan=True, msg=lambda m, n=number: f"{word} {n} of {where}: {m}"
+                )
+
+
+def test_every_row_is_covered() -> None:
+    covered = {o.kind for family in FAMILIES for o in captured(family)[0].operators if o.stage is not Stage.CONSTANT}
+    assert set(RULES) <= covered, f"no family of rule_cases.py calls {sorted(set(RULES) - covered)}"
