@@ -1,6 +1,7 @@
 """The function of a block: calls of its layers' functions, and its other operators in line."""
 
 from ssdsl.codegen.body import Body
+from ssdsl.codegen.in_place import in_place
 from ssdsl.codegen.quote import quoted
 from ssdsl.codegen.scope import Scope
 from ssdsl.codegen.segments import Segment, layer_word, segments
@@ -12,10 +13,12 @@ def block_text(block: Block, scope: Scope) -> str:
     """The text of a block's function; its layers' functions are added to the scope."""
     parts = segments(block, scope.schedule.graph, scope.layers)
     parameters = [*(i.value for i in block.inputs), *prepared_names(block, scope)]
-    body = scope.body(block, "")
+    changing = in_place(block, scope.schedule.graph)
+    body = scope.body(block, "", changing)
     body.outside = {v: body.names.name(f"in {v}", v) for v in parameters}
+    readers = _readers(block, parts)
     for number, segment in enumerate(parts):
-        kept = _kept(block, parts, number)
+        kept = frozenset(v for item in segment.items for v in _makes(item) if readers.get(v, set()) - {number})
         if segment.layer or segment.unit is not None:
             _call(block, scope, body, segment, kept)
         else:
@@ -48,11 +51,14 @@ def _about(block: Block, scope: Scope) -> str:
     return f"{between}: {len(paths)} operator{'s' if len(paths) > 1 else ''}."
 
 
-def _kept(block: Block, parts: list[Segment], number: int) -> frozenset[str]:
-    """The values that a segment makes and others read."""
-    made = {v for item in parts[number].items for v in _makes(item)}
-    others = (item for k, part in enumerate(parts) if k != number for item in part.items)
-    return frozenset(made & {*(o.name for o in block.outputs), *(v for item in others for v in _reads(block, item))})
+def _readers(block: Block, parts: list[Segment]) -> dict[str, set[int]]:
+    """For every value, the numbers of the segments that read it; -1 for what leaves the block."""
+    readers: dict[str, set[int]] = {o.name: {-1} for o in block.outputs}
+    for number, part in enumerate(parts):
+        for item in part.items:
+            for value in _reads(block, item):
+                readers.setdefault(value, set()).add(number)
+    return readers
 
 
 def _write(block: Block, body: Body, segment: Segment, kept: frozenset[str]) -> None:
@@ -63,7 +69,7 @@ def _write(block: Block, body: Body, segment: Segment, kept: frozenset[str]) -> 
 
 def _call(block: Block, scope: Scope, outer: Body, segment: Segment, kept: frozenset[str]) -> None:
     """Writes the segment as a function, unless an equal one exists, and a call of it."""
-    body = scope.body(block, segment.layer)
+    body = scope.body(block, segment.layer, outer.in_place)
     _write(block, body, segment, kept)
     values = [v for v in body.made if v in kept]
     time = [t.name for t in block.time] + [f"n_{t.name}" for t in block.time if t.sizes]

@@ -25,7 +25,8 @@ class Body:
     time: tuple[TimeIndex, ...]
     weights: Callable[[str], str | None]
     names: Identifiers
-    updates: dict[str, str] = field(default_factory=dict)  # value -> the buffer that takes it
+    updates: dict[str, str]  # value -> the buffer that takes it
+    in_place: dict[str, tuple[bool, bool]]  # conversion -> may it change the value, the gradient
     lines: list[str] = field(default_factory=list)
     outside: dict[str, str] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)
@@ -47,7 +48,8 @@ class Body:
     def add(self, item: Operator | Conversion, reads: Sequence[str] = (), used: frozenset[str] = frozenset()) -> None:
         """Appends the line of an operator (`reads` are its values) or of a conversion."""
         if isinstance(item, Conversion):
-            text = conversion_text(item, self.read(item.value), self.time, self.group)
+            may = self.in_place[item.result]
+            text = conversion_text(item, self.read(item.value), self.time, self.group, may)
             self.lines.append(f"{self.make(item.result, self._word(item))} = {text}")
             return
         text = expression(item, [self.read(r) for r in reads], self.cuts(item), group=self.group)

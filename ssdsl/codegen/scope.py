@@ -13,7 +13,7 @@ from ssdsl.plan.plan import Mesh
 # What a file may import from the runtime beside it.
 RUNTIME = (
     *("Block", "Input", "Join", "Output"),
-    *("all_gather", "all_reduce", "all_to_all", "keep_first", "narrow", "reduce_scatter", "reshard"),
+    *("all_gather", "all_reduce", "all_reduce_", "all_to_all", "keep_first", "narrow", "reduce_scatter", "reshard"),
     *("batch_norm_parts", "cross_entropy_parts", "embedding_part", "first", "first_time"),
     *("checkpoint", "group", "take", "take_sizes"),
 )
@@ -56,7 +56,7 @@ class Scope:
         ordered = tuple(a for a, _ in self.mesh.axes if a in axes)
         return self.groups.setdefault(ordered, self.names.name("group " + "_".join(ordered)))
 
-    def body(self, block: Block, layer: str) -> Body:
+    def body(self, block: Block, layer: str, in_place: dict[str, tuple[bool, bool]]) -> Body:
         """An empty function body of a block, in which the weights of a layer go by the rest of their names."""
         graph = self.schedule.graph
 
@@ -70,4 +70,4 @@ class Scope:
 
         names = self.names.copy()
         updates = {value: buffer for buffer, value in graph.updates.items()}
-        return Body(self.group, lambda o: self.schedule.cuts[o.name], block.time, weight, names, updates)
+        return Body(self.group, lambda o: self.schedule.cuts[o.name], block.time, weight, names, updates, in_place)

@@ -9,10 +9,12 @@ from ssdsl.lower.schedule import Conversion, Take, TimeIndex
 GroupName = Callable[[tuple[str, ...]], str]
 
 
-def step_text(step: Step, group: GroupName) -> str:
-    """One step: `all_gather(tp, dim=1)`."""
+def step_text(step: Step, group: GroupName, *, in_place: bool = False) -> str:
+    """One step: `all_gather(tp, dim=1)`, `all_reduce_(tp)` where it may work in place."""
     name = group(step.axes)
     match step.kind:
+        case StepKind.ALL_REDUCE if in_place:
+            return f"{step.kind}_({name})"
         case StepKind.ALL_REDUCE | StepKind.KEEP_FIRST:
             return f"{step.kind}({name})"
         case StepKind.ALL_GATHER:
@@ -31,13 +33,24 @@ def _place(cut: Cut) -> str:
     return f"dim={cut.dim}" + (f", outer={cut.outer}" if cut.outer != 1 else "")
 
 
-def conversion_text(conversion: Conversion, value: str, time: tuple[TimeIndex, ...], group: GroupName) -> str:
-    """The right-hand side that makes a value the result of a conversion."""
+def conversion_text(
+    conversion: Conversion,
+    value: str,
+    time: tuple[TimeIndex, ...],
+    group: GroupName,
+    in_place: tuple[bool, bool] = (False, False),
+) -> str:
+    """The right-hand side that makes a value the result of a conversion.
+
+    `in_place`: whether the first step may change the value, and the gradient.
+    """
     result = value
     if conversion.forward or conversion.backward:
         sides = [
-            f"{side}=[{', '.join(step_text(s, group) for s in steps)}]"
-            for side, steps in (("forward", conversion.forward), ("backward", conversion.backward))
+            f"{side}=[{', '.join(step_text(s, group, in_place=n == 0 and may) for n, s in enumerate(steps))}]"
+            for side, steps, may in zip(
+                ("forward", "backward"), (conversion.forward, conversion.backward), in_place, strict=True
+            )
             if steps
         ]
         result = f"reshard({result}, {', '.join(sides)})"

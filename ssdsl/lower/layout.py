@@ -149,6 +149,7 @@ def cut(shape: Shape, digit: Digit, fixed: tuple[Digit, ...]) -> Cut:
     for other in fixed:
         if other.factor == digit.factor and other.stride > digit.stride:
             above //= other.count
+    assert above, "digits that are carried at once nest"
     return Cut(dim, before * above, digit.count)
 
 

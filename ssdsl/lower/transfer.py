@@ -9,7 +9,8 @@ sending it.
 import itertools
 from collections.abc import Iterator
 
-from ssdsl.lower.layout import Digit, Layout, Shape, Submesh
+from ssdsl.lower.cuts import without
+from ssdsl.lower.layout import REPLICATE, Digit, Layout, Shape, Submesh, nests
 from ssdsl.lower.schedule import Move, Piece
 
 Box = tuple[tuple[int, int], ...]
@@ -31,6 +32,23 @@ def plan_move(before: Layout, source: Submesh, after: Layout, target: Submesh, s
             if (piece := _intersect(wanted, held)) is not None:
                 pieces.append(Piece(next(turns), coordinates, _within(piece, held), _within(piece, wanted)))
     return Move(aligned, tuple(pieces), shape.local(before.digits()), shape.local(after.digits()))
+
+
+def keep_boxes(layout: Layout, shape: Shape, times: tuple[Digit, ...]) -> Layout:
+    """The layout with REPLICATE for digits of which a device's share is not one box of a part.
+
+    Parts carry one value of each of the digits `times`; a tensor travels part by part.
+    """
+    kept: set[Digit] = set()
+    for factor, left in enumerate(shape.local(times).factors):
+        others = tuple(d for d in times if d.factor == factor)
+        for d in sorted((d for d in layout.digits() if d.factor == factor), key=lambda d: -d.stride):
+            (inside,) = without(Layout((d,)), times).digits()
+            if inside.stride * inside.count != left or not nests((d, *others), shape.factors[factor]):
+                break
+            kept.add(d)
+            left = inside.stride
+    return Layout(tuple(REPLICATE if isinstance(p, Digit) and p not in kept else p for p in layout.places))
 
 
 def _aligned(before: Layout, source: Submesh, after: Layout, target: Submesh) -> tuple[str, ...]:

@@ -136,9 +136,10 @@ def cross_entropy(call: Call, tensors: Tensors) -> str:
     names = letters(len(logits.shape))
     at = 1 if len(names) > 1 else 0
     same = len(labels.shape) == len(names)
-    names[at] = "vocab!" if whole or len(names) != 2 else "vocab*"
+    out_shape = tensors[call.outputs[0]].shape
+    names[at] = "vocab!" if whole or len(names) != 2 or out_shape else "vocab*"
     given = names if same else names[:at] + names[at + 1 :]
-    out = given if tensors[call.outputs[0]].shape else []
+    out = given if out_shape else []
     if call.argument("reduction") == 1:  # a mean that normalise could not turn into a sum
         names, given = [n.rstrip("!*") + "!" for n in names], [n.rstrip("!*") + "!" for n in given]
     weights = [["vocab!"]] if call.argument("weight") is not None else []

@@ -1,6 +1,6 @@
 """What a generated program imports: torch and the standard library only, nothing of the compiler."""
 
-from .collectives import all_gather, all_reduce, all_to_all, keep_first, narrow, reduce_scatter, reshard
+from .collectives import all_gather, all_reduce, all_reduce_, all_to_all, keep_first, narrow, reduce_scatter, reshard
 from .engine import Block, Input, Join, Output
 from .kernels import batch_norm_parts, cross_entropy_parts, embedding_part, first, first_time
 from .mesh import group
@@ -14,6 +14,7 @@ __all__ = [
     "Output",
     "all_gather",
     "all_reduce",
+    "all_reduce_",
     "all_to_all",
     "batch_norm_parts",
     "checkpoint",

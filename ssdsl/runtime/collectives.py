@@ -44,6 +44,19 @@ class all_reduce:
 
 
 @dataclass(frozen=True, slots=True)
+class all_reduce_:
+    """Sums over the group, in place: for a tensor that nobody else reads."""
+
+    group: Group
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous()
+        count("all_reduce", x)
+        dist.all_reduce(x, group=self.group.process_group)
+        return x
+
+
+@dataclass(frozen=True, slots=True)
 class all_gather:
     """Joins the parts of the group along axis `dim`, each of whose `outer` blocks is made of one block per rank."""
 
@@ -120,7 +133,9 @@ class _Reshard(torch.autograd.Function):
         y = x
         for step in forward:
             y = step(y)
-        return y.view_as(y) if y is x else y
+        if y is x and forward:
+            ctx.mark_dirty(x)
+        return x.view_as(x) if not forward else y
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:

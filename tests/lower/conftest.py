@@ -136,7 +136,7 @@ class Tensors:
 
     @staticmethod
     def layouts(axes: Axes, shape: Shape, factors: tuple[int, ...], *, partial: bool = True) -> Iterator[Layout]:
-        """All layouts that shard only these factors; axes that share a factor nest in every order, from the outermost."""
+        """All layouts that shard only these factors; axes that share one nest in every order, from the outermost."""
         words = ["R", *(["P"] if partial else []), *factors]
         for chosen in itertools.product(words, repeat=len(axes)):
             sharing = [[a for a, word in enumerate(chosen) if word == f] for f in factors]

@@ -61,7 +61,7 @@ def computed(schedule: Schedule, role: Role) -> list[tuple[str, int]]:
 
 
 def one_f_one_b(stages: int, stage: int, micro: int) -> list[tuple[str, int]]:
-    """PipeDream-Flush: the later stages' number of forwards to warm up, then one forward, one backward, then the rest."""
+    """PipeDream-Flush: forwards until the last stage has work, then one forward, one backward, then the rest."""
     ahead = min(stages - stage - 1, micro)
     order = [("F", m) for m in range(ahead)]
     for m in range(micro - ahead):
@@ -88,7 +88,7 @@ def test_widths_do_not_change_the_order(compiled: Compile) -> None:
     assert [r.tasks for r in narrow.roles] == [r.tasks for r in wide.roles]
 
 
-# -- circles -------------------------------------------------------------------------------------------------------------
+# -- circles -----------------------------------------------------------------------------------------------------------
 
 
 def circle(compiled: Compile, text: str) -> str:
@@ -106,7 +106,10 @@ def test_an_order_against_the_data_flow(compiled: Compile) -> None:
 
 
 def test_two_statements_that_contradict_each_other(compiled: Compile) -> None:
-    first, second = "order stage[0].fwd[m = 1] -> stage[0].fwd[m = 2]", "order stage[0].fwd[m = 2] -> stage[0].fwd[m = 1]"
+    first, second = (
+        "order stage[0].fwd[m = 1] -> stage[0].fwd[m = 2]",
+        "order stage[0].fwd[m = 2] -> stage[0].fwd[m = 1]",
+    )
     said = circle(compiled, f"order stage[0].fwd[m = 0] -> stage[0].fwd[m = 3]\n{first}\n{second}\n")
     assert first in said and second in said
     assert "m = 1" in said and "m = 2" in said and "m = 3" not in said
@@ -118,7 +121,7 @@ def test_a_circle_through_data_flow_and_a_statement(compiled: Compile) -> None:
     assert "send" in said and ".bwd[m = 2]" in said
 
 
-# -- deadlock ------------------------------------------------------------------------------------------------------------
+# -- deadlock ----------------------------------------------------------------------------------------------------------
 
 
 def finishes(roles: Sequence[Role], together: Callable[[Task], set[str]], draw: random.Random) -> bool:

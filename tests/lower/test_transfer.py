@@ -1,4 +1,4 @@
-"""Values between stages: every piece is cut, sent and put in place by the runtime, on real numbers, forward and back."""
+"""Values between stages: pieces are cut, sent and put in place by the runtime, on real numbers, forward and back."""
 
 import itertools
 import json
@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from ssdsl.codegen.program import _move, _place
-from ssdsl.lower.layout import Layout, Shape, Submesh
+from ssdsl.lower.layout import REPLICATE, Digit, Layout, Shape, Submesh
 from ssdsl.lower.schedule import Move
-from ssdsl.lower.transfer import plan_move
+from ssdsl.lower.transfer import keep_boxes, plan_move
 from ssdsl.plan.plan import Mesh
 from ssdsl.runtime import mesh, table, transfers
 
@@ -146,11 +146,14 @@ def test_gradients_may_lie_otherwise_than_values(lockstep, tensors, world, name:
     shape, _ = SHAPES["2-D"]
     drawn = pairs(tensors, name, "2-D", 20)
     for (before, after), (needed, produced) in zip(drawn, reversed(drawn), strict=True):
-        forth, back = plan_move(before, source, after, target, shape), plan_move(produced, target, needed, source, shape)
+        forth, back = (
+            plan_move(before, source, after, target, shape),
+            plan_move(produced, target, needed, source, shape),
+        )
         travel(lockstep, tensors, world, source, target, shape, forth, back, (before, after, produced, needed))
 
 
-# -- who sends -----------------------------------------------------------------------------------------------------------
+# -- who sends ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dims", SHAPES)
@@ -178,3 +181,31 @@ def test_aligned_devices_exchange_only_with_each_other(tensors) -> None:
         move = plan_move(layout, source, layout, target, shape)
         lonely = len({d.factor for d in layout.digits()}) == len(layout.digits())
         assert not lonely or (move.aligned == ("dp", "tp") and len(move.pieces) == 1)
+
+
+# -- parts in time -----------------------------------------------------------------------------------------------------
+
+ROWS = Shape(((16,),))
+
+
+def row(stride: int, count: int) -> Digit:
+    return Digit(0, stride, count)
+
+
+@pytest.mark.parametrize(
+    ("digit", "times", "kept"),
+    [
+        (row(8, 2), (), True),
+        (row(4, 2), (), False),  # of every half a half: two boxes
+        (row(8, 2), (row(4, 2),), True),
+        (row(8, 2), (row(2, 4),), True),
+        (row(4, 2), (row(8, 2),), True),  # the half of each part
+        (row(8, 2), (row(8, 2),), False),  # half of the parts, and none of the others
+        (row(8, 2), (row(4, 4),), False),
+        (row(2, 2), (row(8, 2),), False),
+        (row(2, 2), (row(8, 2), row(4, 2)), True),
+    ],
+)
+def test_only_boxes_of_parts_travel(digit: Digit, times: tuple[Digit, ...], kept: bool) -> None:
+    layout = Layout((digit,))
+    assert keep_boxes(layout, ROWS, times) == (layout if kept else Layout((REPLICATE,)))

@@ -47,7 +47,7 @@ class Probe(torch.nn.Module):
 
 
 UNARY = """
-    abs acos asin asinh atan atanh ceil cos cosh deg2rad detach digamma empty_like erf erfc erfinv exp exp2 expm1 floor frac
+    abs acos asin asinh atan atanh ceil cos cosh deg2rad detach digamma erf erfc erfinv exp exp2 expm1 floor frac
     isfinite isinf isnan isneginf isposinf lgamma log log10 log1p log2 logical_not logit nan_to_num neg ones_like rad2deg
     reciprocal round rsqrt sgn sigmoid sign sin sinc sinh sqrt square tan tanh trunc zeros_like relu
 """.split()
@@ -63,6 +63,7 @@ LOSSES = "mse_loss l1_loss smooth_l1_loss huber_loss kl_div binary_cross_entropy
 def unary(p: Probe) -> Results:
     return [
         *(getattr(torch, name)(p.weight(2, 4) * 0.8) for name in UNARY),
+        torch.empty_like(p.weight(2, 4)).fill_(2.0),
         *(getattr(F, name)(p.weight(2, 4) - 0.5) for name in ACTIVATIONS),
         torch.acosh(p.weight(2, 4) + 1),
         F.threshold(p.weight(2, 4), 0.5, 0.1),
@@ -70,7 +71,7 @@ def unary(p: Probe) -> Results:
         F.glu(p.weight(2, 8, 3), 1),
         torch.full_like(p.weight(2, 4), 3.0),
         p.weight(2, 4).clone().fill_(2.0),
-        *(p.data(2, 4).copy_(p.weight(4)), p.data(2, 4).copy_(p.weight(4).double())),
+        *(p.weight(2, 4).clone().copy_(x) for x in (p.weight(4), p.weight(2, 1).double(), p.weight(2, 4))),
         p.weight(2, 4).half(),
         torch.bitwise_not(p.weight(2, 4).long()),
         F.prelu(p.weight(2, 4, 3) - 0.5, p.weight(4)),

@@ -1,0 +1,124 @@
+"""Cutting and joining tensors: each is the other's inverse, and groups are in the order of the coordinates."""
+
+import itertools
+import math
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ssdsl.lower.layout import Digit, Shape, cut, nests
+from ssdsl.runtime.mesh import Mesh
+from ssdsl.runtime.moves import cut_out, join_sizes, put_back, take, take_sizes
+
+
+@st.composite
+def cuts(draw) -> tuple[torch.Tensor, int, int, int]:
+    """A tensor with an axis `dim` that is (outer, count, rest)."""
+    outer, count, rest = (draw(st.integers(1, 4)) for _ in range(3))
+    shape = draw(st.lists(st.integers(1, 3), max_size=3))
+    dim = draw(st.integers(0, len(shape)))
+    shape.insert(dim, outer * count * rest)
+    return torch.arange(math.prod(shape)).reshape(shape), dim, outer, count
+
+
+@given(cuts())
+def test_put_back_undoes_cut_out(where) -> None:
+    x, dim, outer, count = where
+    parts = cut_out(x, dim, outer, count)
+    assert parts.is_contiguous() and len(parts) == count
+    assert torch.equal(put_back(parts, dim, outer), x)
+
+
+@given(cuts())
+def test_take_is_one_of_the_parts(where) -> None:
+    x, dim, outer, count = where
+    for index, part in enumerate(cut_out(x, dim, outer, count)):
+        assert torch.equal(take(x, dim, outer, count, index), part)
+
+
+@given(cuts(), st.lists(st.integers(1, 4), min_size=1, max_size=4))
+def test_join_sizes_undoes_take_sizes(where, sizes: list[int]) -> None:
+    x, dim, outer, _ = where
+    x = torch.cat([x] * sum(sizes), dim)
+    parts = [take_sizes(x, dim, outer, tuple(sizes), index) for index in range(len(sizes))]
+    assert [p.shape[dim] * sum(sizes) for p in parts] == [x.shape[dim] * n for n in sizes]
+    assert torch.equal(join_sizes(parts, dim, outer), x)
+
+
+@given(cuts())
+def test_equal_sizes_are_takes(where) -> None:
+    x, dim, outer, count = where
+    x = torch.cat([x, x], dim)
+    for index in range(count):
+        assert torch.equal(take_sizes(x, dim, outer, (2,) * count, index), take(x, dim, outer, count, index))
+
+
+@st.composite
+def nested(draw) -> tuple[Shape, tuple[Digit, ...]]:
+    """A fused axis and digits of its factors that can be carried at once, in any order."""
+    shape = Shape(((draw(st.integers(1, 3)), draw(st.sampled_from([4, 8, 12, 24])), draw(st.integers(1, 3))), (2,)))
+    chosen: tuple[Digit, ...] = ()
+    for _ in range(draw(st.integers(1, 3))):
+        size = shape.factors[1]
+        free = [
+            d
+            for count in (2, 3, 4)
+            for stride in range(1, size // count + 1)
+            if nests((*chosen, d := Digit(1, stride, count)), size)
+        ]
+        if free:
+            chosen = (*chosen, draw(st.sampled_from(free)))
+    return shape, tuple(draw(st.permutations(chosen)))
+
+
+@given(nested(), st.randoms())
+def test_cuts_in_any_order_lead_to_the_same_part(where, draw) -> None:
+    """`cut` says where a digit lies once others are cut out: taking all leaves the positions that have their values."""
+    shape, digits = where
+    values = [draw.randrange(d.count) for d in digits]
+    x = torch.arange(shape.numel).reshape(shape.sizes)
+    for at, (digit, value) in enumerate(zip(digits, values, strict=True)):
+        place = cut(shape, digit, digits[:at])
+        x = take(x, place.dim, place.outer, place.count, value)
+    at = torch.arange(shape.factors[1])
+    for digit, value in zip(digits, values, strict=True):
+        at = at[at // digit.stride % digit.count == value]
+    whole = torch.arange(shape.numel).reshape(shape.factors)
+    assert torch.equal(x, whole[:, at].reshape(x.shape))
+
+
+@given(st.lists(st.tuples(st.sampled_from([1, 2, 3, 4, 6]), st.sampled_from([2, 3, 4])), min_size=1, max_size=3))
+def test_digits_nest_if_each_combination_of_values_has_as_many_positions(numbers: list[tuple[int, int]]) -> None:
+    size = 24
+    digits = tuple(Digit(0, stride, count) for stride, count in numbers)
+    if not nests(digits, size):
+        return
+    found = [tuple(p // d.stride % d.count for d in digits) for p in range(size)]
+    combinations = list(itertools.product(*(range(d.count) for d in digits)))
+    assert {found.count(c) for c in combinations} == {size // len(combinations)}
+
+
+def test_digits_that_overlap_do_not_nest() -> None:
+    assert nests((Digit(0, 8, 2), Digit(0, 4, 2), Digit(0, 1, 4)), 16)
+    assert nests((Digit(0, 1, 2), Digit(0, 8, 2)), 16)
+    for overlapping in [(8, 2), (4, 4), (2, 8)]:
+        assert not nests((Digit(0, 8, 2), Digit(0, *overlapping)), 16)
+    assert not nests((Digit(0, 8, 3),), 16)
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(0, 9))
+def test_ranks_and_coordinates(sizes: list[int], first: int) -> None:
+    """Along each axis, ranks in the order of a group (ascending) are in the order of their coordinates."""
+    mesh = Mesh("gpus", dict(zip("abcd", sizes, strict=False)), first)
+    for rank in range(first, first + mesh.size):
+        at = mesh.coordinates(rank)
+        assert at is not None and mesh.rank(at) == rank
+    assert mesh.coordinates(first - 1) is None and mesh.coordinates(first + mesh.size) is None
+    for axis in mesh.axes:
+        for line in mesh.lines((axis,)):
+            places = [mesh.coordinates(rank) for rank in line]
+            assert [p[axis] for p in places if p] == list(range(mesh.axes[axis]))
+            assert all({**p, axis: 0} == {**places[0], axis: 0} for p in places)
+    for axes in itertools.combinations(mesh.axes, 2):
+        assert sorted(itertools.chain(*mesh.lines(axes))) == list(range(first, first + mesh.size))
