@@ -8,24 +8,21 @@ from ssdsl.text.source import Span
 
 
 @dataclass(frozen=True)
-class IndexMismatch(Diagnostic):
-    """An index has another count than the mesh axis of the same name.
+class UnevenWithOthers(Diagnostic):
+    """A dimension is cut into parts of given, unequal sizes, and by a second index as well.
 
-    `assign` sends the part with index `tp = 1` to the device whose axis `tp` is 1, so an index that is a mesh axis
-    needs exactly as many parts as the axis has devices. Give the index the axis's size, or another name: then its
-    parts run one after another.
+    The parts of the two indices would not line up: the communication between layouts counts on parts of one size. Give
+    sizes only for an index that cuts its dimension alone.
     """
 
     code: ClassVar[str] = "E0401"
-    title: ClassVar[str] = "index `{index}` has {count} parts, but axis `{index}` of mesh `{mesh}` has {size} devices"
-    label: ClassVar[str] = "cut into {count} here"
-    note: ClassVar[str] = "`{operator}` (module `{path}`) is assigned to this mesh"
-    help: ClassVar[str] = "write `{index} = {size}`, or give the index a name that is no axis of the mesh"
+    title: ClassVar[str] = "`{dim}` has unequal parts along `{index}` and is cut by `{other}` too"
+    label: ClassVar[str] = "unequal sizes"
+    note: ClassVar[str] = "for instance in module `{path}`"
+    help: ClassVar[str] = "give `{index}` a number of equal parts, or cut `{dim}` by it alone"
+    dim: str
     index: str
-    count: int
-    mesh: str
-    size: int
-    operator: str
+    other: str
     path: str
 
 
@@ -91,15 +88,3 @@ class HomesOverlap(Diagnostic):
     weight: str
     first: str
     second: str
-
-
-@dataclass(frozen=True)
-class TooFewDevices(Diagnostic):
-    """The plan's meshes need more devices than there are processes."""
-
-    code: ClassVar[str] = "E0406"
-    title: ClassVar[str] = "the plan needs {needed} devices, but there are {given}"
-    label: ClassVar[str] = "this mesh ends at device {needed}"
-    help: ClassVar[str] = "make an axis of the mesh smaller, or run with {needed} processes"
-    needed: int
-    given: int

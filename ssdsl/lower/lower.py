@@ -2,10 +2,10 @@
 
 from ssdsl.cluster.cluster import LAPTOP, Cluster
 from ssdsl.lower.blocks import form_blocks, submeshes_of
-from ssdsl.lower.cuts import OperatorCut, operator_cuts
+from ssdsl.lower.cuts import LINEAR, OperatorCut, operator_cuts
 from ssdsl.lower.deadlock import check_deadlock
 from ssdsl.lower.defer import defer
-from ssdsl.lower.errors import CombinedInTime, IndexMismatch
+from ssdsl.lower.errors import CombinedInTime, UnevenWithOthers
 from ssdsl.lower.layout import PARTIAL, Submesh
 from ssdsl.lower.order import TaskGraph, roles_of
 from ssdsl.lower.schedule import Schedule
@@ -19,7 +19,7 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 def lower(plan: Plan, cluster: Cluster = LAPTOP) -> Schedule:
     """The schedule of a plan: blocks, communication, tasks in order.
 
-    Raises PlanError: an index that does not fit its mesh axis, statistics split in time, state that cannot be cut, an
+    Raises PlanError: unequal parts cut again, statistics split in time, state that cannot be cut, an
     order that is a circle.
     """
     plan, carriers = spread(plan)
@@ -48,7 +48,7 @@ def _cuts(plan: Plan, submeshes: dict[str, Submesh], carriers: Carriers) -> dict
         axes = dict(submesh.axes)
         indices = plan.indices.get(operator.name, ())
         for index in indices:
-            if (problem := _problem(operator, index, submesh)) is not None:
+            if (problem := _problem(operator, index, indices, submesh)) is not None:
                 wrong.setdefault((problem.code, index.name), problem)
         cuts[operator.name] = operator_cuts(operator, indices, frozenset(axes), carriers)
     if wrong:
@@ -56,24 +56,15 @@ def _cuts(plan: Plan, submeshes: dict[str, Submesh], carriers: Carriers) -> dict
     return cuts
 
 
-def _problem(operator: Operator, index: Index, submesh: Submesh) -> Diagnostic | None:
-    size = dict(submesh.mesh.axes).get(index.name)
-    held = index.name in dict(submesh.fixed)
-    if size is not None and not held:
-        if size != index.count:
-            return IndexMismatch(
-                index.span,
-                index.name,
-                index.count,
-                submesh.mesh.name,
-                size,
-                operator.name,
-                operator.path or "the model",
-            )
+def _problem(operator: Operator, index: Index, indices: tuple[Index, ...], submesh: Submesh) -> Diagnostic | None:
+    if index.dim == LINEAR:
         return None
-    if index.dim >= 0 and operator.dims[index.dim].combined:
+    path = operator.path or "the model"
+    others = [i.name for i in indices if i.dim == index.dim and i.name != index.name]
+    if index.sizes is not None and others:
+        return UnevenWithOthers(index.span, operator.dims[index.dim].name, index.name, others[0], path)
+    in_space = index.name in dict(submesh.axes)
+    if not in_space and operator.dims[index.dim].combined:
         name = operator.dims[index.dim].name
-        return CombinedInTime(
-            index.span, operator.kind, operator.path or "the model", name, index.name, operator.source
-        )
+        return CombinedInTime(index.span, operator.kind, path, name, index.name, operator.source)
     return None

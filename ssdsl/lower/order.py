@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import networkx
+
 from ssdsl.lower.errors import OrderCycle
 from ssdsl.lower.layout import REPLICATE, Layout, Shape, Submesh
 from ssdsl.lower.schedule import Block, Role, Task, TimeIndex, Transfer
@@ -44,6 +46,7 @@ class TaskGraph:
         self.nodes: list[Node] = []
         self.number: dict[Task, int] = {}
         self.spans: dict[tuple[int, int], Span] = {}
+        self._paths = {o.name: o.path for o in plan.graph.operators}
         self._roles_of = {s: _roles_in(s, roles) for s in {b.submesh for b in blocks}}
         costs = _costs(plan.graph, blocks)
         for block in blocks:
@@ -220,29 +223,22 @@ class TaskGraph:
 
     def _circle(self, stuck: set[int]) -> OrderCycle:
         """One circle among the nodes that never became ready."""
-        before: dict[int, int] = {}
-        for k in sorted(stuck):
-            for after in self.nodes[k].after:
-                if after in stuck:
-                    before.setdefault(after, k)
-        k = min(k for k in stuck if k in before)
-        seen: list[int] = []
-        while k not in seen:
-            seen.append(k)
-            k = before[k]
-        circle = list(reversed(seen[seen.index(k) :]))
-        edges = list(zip(circle, circle[1:] + circle[:1], strict=True))
+        waits = [(k, after) for k in sorted(stuck) for after in self.nodes[k].after if after in stuck]
+        edges = [(a, b) for a, b, *_ in networkx.find_cycle(networkx.DiGraph(waits))]
+        circle = [a for a, _ in edges]
         spans = list(dict.fromkeys(self.spans[e] for e in edges if e in self.spans))
         names = [self.describe(t) for k in circle if (t := self.nodes[k].task) is not None]
         shown = names if len(names) <= 8 else [*names[:7], f"... {len(names) - 7} more"]
         return OrderCycle(spans[0] if spans else None, " -> ".join([*shown, names[0]]), tuple(spans[1:4]))
 
     def describe(self, task: Task) -> str:
-        """A task in words: `h.0 ... h.3 fwd[m = 2]`."""
+        """A task in words: `h.0.ln_1 ... h.3.mlp.fwd[m = 2]`."""
         block = self.blocks[task.block]
         inside = ", ".join(f"{t.name} = {c}" for t, c in zip(block.time, task.coordinate, strict=False))
         what = "send " if task.transfer is not None else ""
-        return f"{what}{block.name}.{task.phase}{f'[{inside}]' if inside else ''}"
+        paths = [p for name in (block.operators[0], block.operators[-1]) if (p := self._paths[name])]
+        where = " ... ".join(dict.fromkeys(paths)) or "the loss"
+        return f"{what}{where}.{task.phase}{f'[{inside}]' if inside else ''}"
 
     def by_role(self) -> tuple[Role, ...]:
         """The roles with their tasks in order."""

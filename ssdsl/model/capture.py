@@ -1,8 +1,12 @@
 """From a module to captured calls: torch.export, with subgraphs inlined and every tensor given its name."""
 
+import contextlib
+import io
+import logging
 import operator
 import re
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,13 +64,25 @@ def _export(model: Model) -> torch.export.ExportedProgram:
     batch = model.batches[0]
     wrapped = LossOf(model.module, tuple(batch))
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _quiet():
             program = torch.export.export(wrapped, tuple(batch.values()), strict=False)
             return program.run_decompositions(_composites())
     except Exception as error:  # torch.export raises its own and the module's errors of any type
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise PlanError(CaptureFailed(None, model.name, reason)) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Holds back what torch.export prints, which is the whole graph where it fails."""
+    level, held = logging.root.manager.disable, io.StringIO()
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(held), contextlib.redirect_stderr(held):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
 
 
 def _composites() -> dict[Any, Any]:

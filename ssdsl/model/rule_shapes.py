@@ -137,7 +137,7 @@ def cross_entropy(call: Call, tensors: Tensors) -> str:
     at = 1 if len(names) > 1 else 0
     same = len(labels.shape) == len(names)
     out_shape = tensors[call.outputs[0]].shape
-    names[at] = "vocab!" if whole or len(names) != 2 or out_shape else "vocab*"
+    names[at] = "vocab!" if whole or len(names) < 2 or out_shape else "vocab*"
     given = names if same else names[:at] + names[at + 1 :]
     out = given if out_shape else []
     if call.argument("reduction") == 1:  # a mean that normalise could not turn into a sum

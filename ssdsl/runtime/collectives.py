@@ -123,7 +123,7 @@ class keep_first:
     group: Group
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return x if self.group.index == 0 else torch.zeros_like(x)
+        return x.view_as(x) if self.group.index == 0 else torch.zeros_like(x)
 
 
 class _Reshard(torch.autograd.Function):

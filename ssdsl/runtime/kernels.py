@@ -71,7 +71,7 @@ class _CrossEntropyParts(torch.autograd.Function):
 def cross_entropy_parts(
     logits: torch.Tensor, labels: torch.Tensor, start: int, group: Group, ignore_index: int = -100
 ) -> torch.Tensor:
-    """The summed cross entropy of [n, vocabulary / parts] logits whose first class is `start`; the same on every
+    """The summed cross entropy of [n, vocabulary / parts, ...] logits whose first class is `start`; the same on every
     rank."""
     return _CrossEntropyParts.apply(logits, labels, start, ignore_index, group)  # type: ignore[no-any-return, no-untyped-call]
 

@@ -205,11 +205,11 @@ def random_gradient(layout: Layout, draw: random.Random) -> Layout:
 
 
 def train(text: str, names: dict[str, object], value: torch.Tensor, gradient: torch.Tensor) -> list[torch.Tensor]:
-    """The result of a conversion as a program writes it, and the gradient of its argument."""
-    x = value.clone().requires_grad_()
-    y = eval(text, names | {"x": x})
-    y.backward(gradient)
-    return [y.detach(), x.grad]
+    """The result of a conversion as a program writes it, and the gradient of its argument, a leaf or a fresh result."""
+    leaf = value.clone().requires_grad_()
+    y = eval(text, names | {"leaf": leaf, "fresh": leaf + 0})
+    y.backward(gradient.clone())
+    return [y.detach(), leaf.grad]
 
 
 @pytest.mark.parametrize("sizes", [(2,), (4,), (2, 2), (2, 4), (2, 2, 2)], ids=str)
@@ -226,7 +226,8 @@ def test_gradients_arrive_in_the_layout_needed(lockstep, tensors, sizes: tuple[i
         produced, needed = random_gradient(after, draw), random_gradient(before, draw)
         forward = reshard(before, after, shape, axes, 4, LAPTOP)
         backward = reshard(produced, needed, shape, axes, 4, LAPTOP)
-        text = conversion_text(Conversion("x", "y", forward, backward), "x", (), "_".join)
+        value, in_place = draw.choice([("leaf", (False, False)), ("leaf", (False, True)), ("fresh", (True, True))])
+        text = conversion_text(Conversion("x", "y", forward, backward), value, (), "_".join, in_place)
         given = tensors.spread(whole, shape, before, axes, generator)
         returned = tensors.spread(whole_gradient, shape, produced, axes, generator)
 

@@ -43,7 +43,7 @@ class Probe(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.made = 0
-        return sum((r.double().sum() for r in self.family(self)), x.sum())
+        return sum((r.sum() for r in self.family(self)), x.sum())
 
 
 UNARY = """
@@ -131,6 +131,7 @@ def cross_entropy(p: Probe) -> Results:
         F.cross_entropy(p.weight(6, 8), labels(6), reduction="none"),
         F.cross_entropy(p.weight(6, 8), p.ids(6, below=8), ignore_index=3),
         F.cross_entropy(p.weight(4, 8, 2, 2), labels(4, 2, 2)),
+        F.cross_entropy(p.weight(2, 8, 4), p.ids(2, 4, below=8), ignore_index=2),
         F.cross_entropy(p.weight(6, 8), labels(6), label_smoothing=0.1),
         F.cross_entropy(p.weight(6, 8), labels(6), weight=p.data(8)),
         F.cross_entropy(p.weight(6, 8), labels(6), weight=p.data(8), label_smoothing=0.1),

@@ -2,6 +2,7 @@
 
 import functools
 import random
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -62,8 +63,12 @@ def test_graph_computes_what_the_module_computes(family: str) -> None:
 def test_parts_compute_what_the_operator_computes(family: str) -> None:
     graph, values, _ = captured(family)
     draw = random.Random(family)
+    seen = set()
     for operator in graph.operators:
-        if operator.stage is not Stage.CONSTANT and operator.kind not in UNDEFINED:
+        alike = (operator.args, operator.kwargs, tuple(values[o.value].shape for o in operator.inputs))
+        alike = re.sub(r"Ref\([^)]*\)", "Ref", repr(alike))
+        if operator.stage is not Stage.CONSTANT and operator.kind not in UNDEFINED and alike not in seen:
+            seen.add(alike)
             check(graph, operator, values, draw)
 
 

@@ -1,0 +1,106 @@
+"""Models captured once, plans compiled, programs trained and compared with the single device."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from ssdsl.codegen.write import write_program
+from ssdsl.compile import Compiled, compile_plan
+from ssdsl.model.graph import Graph
+from ssdsl.model.load import load
+from ssdsl.model.source import Model
+from ssdsl.model.trace import capture
+from ssdsl.run.launch import Training
+from ssdsl.run.result import RunResult, read_result
+from ssdsl.run.verify import difference, verify
+from ssdsl.text.render import render
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+TRAINING = Training(steps=2, optimizer="sgd", lr=0.1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """The single device, too, computes on one thread: tensors are small and processors few."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@cache
+def captured(spec: str) -> tuple[Model, Graph]:
+    """A model by its name as on the command line; a user's file is one of tests/models."""
+    model = load(str(HERE.parent / "models" / spec) if ".py:" in spec else spec)
+    return model, capture(model)
+
+
+def plan_path(name: str) -> Path:
+    """A plan of this folder, or of the examples."""
+    own = HERE / "plans" / f"{name}.ssp"
+    return own if own.exists() else ROOT / "examples" / f"{name}.ssp"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A plan compiled for a model, in a folder of its own."""
+
+    model: Model
+    compiled: Compiled
+    folder: Path
+    out: Path
+    starter: "subprocess.Popen[str]"
+
+    @property
+    def devices(self) -> int:
+        return self.compiled.plan.devices
+
+    def train(self, training: Training = TRAINING) -> RunResult:
+        """Train on as many processes as the plan has devices."""
+        self.out.mkdir()
+        main = [str(self.folder / "main.py"), *training.arguments(), "--out", str(self.out), "--dump"]
+        assert self.starter.stdin and self.starter.stdout
+        print(json.dumps({"arguments": main, "processes": self.devices}), file=self.starter.stdin, flush=True)
+        status = self.starter.stdout.readline().strip()
+        errors = [path.read_text() for path in sorted(self.out.glob("rank*.err"))]
+        assert status == "0", "\n".join([f"a rank ended with status {status}", *errors])
+        return read_result(self.out, training.steps, self.devices)
+
+    def verify(self, training: Training = TRAINING) -> RunResult:
+        """Train, and compare every loss, gradient, weight and buffer with the single device's."""
+        result = self.train(training)
+        found = difference(verify(self.model, training, result))
+        assert found is None, render(found)
+        return result
+
+
+@pytest.fixture(scope="session")
+def starter() -> Iterator["subprocess.Popen[str]"]:
+    """The process that starts ranks."""
+    command = [sys.executable, str(HERE / "ranks.py")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        assert process.stdin
+        process.stdin.close()
+
+
+@pytest.fixture
+def program(starter: "subprocess.Popen[str]", tmp_path: Path) -> Callable[..., Program]:
+    """Compile a plan, by name or by path, for a model; params by keyword."""
+
+    def make(plan: str | Path, spec: str = "gpt", **params: int) -> Program:
+        model, graph = captured(spec)
+        path = plan if isinstance(plan, Path) else plan_path(plan)
+        compiled = compile_plan(path, graph, params)
+        write_program(compiled.schedule, model, tmp_path / "program", compiled.source)
+        return Program(model, compiled, tmp_path / "program", tmp_path / "results", starter)
+
+    return make

@@ -1,0 +1,77 @@
+"""Every example on every model, and plans that no fixed system can express, compute what a single device computes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ssdsl.run.launch import Training
+from ssdsl.text.diagnostic import PlanError
+
+UNET, EINSUMS, TIED = "convnet.py:unet", "einsums.py:einsums", "tied.py:tied"
+
+
+@pytest.mark.parametrize("model", ["gpt", "swin"])
+@pytest.mark.parametrize(
+    ("plan", "params"),
+    [
+        ("data_parallel", {}),
+        ("tensor_parallel", {}),
+        ("sequence_parallel", {}),
+        ("megatron", {}),
+        ("megatron", {"D": 2, "S": 1, "M": 2}),
+        ("pipeline", {}),
+        ("co_shard", {}),
+        ("zero", {"Z": 1}),
+        ("zero", {"Z": 2}),
+        ("zero", {"Z": 3}),
+    ],
+    ids=lambda value: ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value,
+)
+def test_examples(program: Callable[..., Any], plan: str, params: dict[str, int], model: str) -> None:
+    if (plan, model) == ("sequence_parallel", "swin"):  # its tokens are places in an image, in windows
+        with pytest.raises(PlanError, match="E0204: no operator selected here has a dimension `seq`"):
+            program(plan, model)
+    else:
+        program(plan, model, **params).verify()
+
+
+@pytest.mark.parametrize(
+    ("plan", "model"),
+    [
+        ("stages", UNET),  # skip connections pass a stage by, batch norm sees the whole batch
+        ("recomputed", UNET),  # statistics summed over the replicas, and moved once
+        ("heads_and_ffn", EINSUMS),
+        ("co_shard", EINSUMS),
+        ("tied_stages", TIED),
+        ("tensor_parallel", TIED),
+        ("zero", TIED),
+    ],
+)
+def test_models_of_users(program: Callable[..., Any], plan: str, model: str) -> None:
+    program(plan, model).verify()
+
+
+@pytest.mark.parametrize(
+    ("plan", "model"),
+    [
+        ("interlaced", "gpt"),
+        ("interlaced_loss", "gpt"),
+        ("ulysses", "gpt"),
+        ("unequal_meshes", "gpt"),
+        ("uneven", "gpt"),
+        ("uneven", "swin"),
+        ("across", "gpt"),
+        ("swapped", "gpt"),
+        ("swapped", TIED),
+        ("spread", "gpt"),
+    ],
+)
+def test_plans_of_no_fixed_system(program: Callable[..., Any], plan: str, model: str) -> None:
+    program(plan, model).verify()
+
+
+@pytest.mark.parametrize(("plan", "params"), [("megatron", {}), ("zero", {"Z": 1}), ("zero", {"Z": 3})])
+def test_adamw(program: Callable[..., Any], plan: str, params: dict[str, int]) -> None:
+    """Its state lives with the parts of the weights: a part's step is the whole's step, cut."""
+    program(plan, "gpt", **params).verify(Training(steps=3, optimizer="adamw", lr=1e-3))
