@@ -17,7 +17,7 @@ from ssdsl.lower.layout import REPLICATE, Digit, Layout, Shape, Submesh, cut
 from ssdsl.lower.prepare import Preparation
 from ssdsl.lower.reshard import Step, reshard
 from ssdsl.lower.schedule import Block, Combine, Conversion, Input, Output, Take, TimeIndex, Transfer
-from ssdsl.lower.transfer import plan_move
+from ssdsl.lower.transfer import keep_boxes, plan_move
 from ssdsl.model.graph import Operand, Operator, Origin
 from ssdsl.plan.plan import Plan
 
@@ -181,18 +181,12 @@ class Wiring:
     ) -> tuple[Layout, Layout]:
         """The layout in which a value arrives from other devices: as its first consumer needs it."""
         if value not in draft.received:
-            arrives = self._contiguous(need, shape)
+            arrives = keep_boxes(need.value.summed(), shape, tuple(d for _, d, _ in producer.layout.time))
             gradient = Layout(tuple(p if isinstance(p, Digit) else REPLICATE for p in arrives.places))
             draft.received[value] = (arrives, gradient)
             output = self._completed(source, producer, value, shape)
             self._transfer(draft, source, producer, output, shape, arrives, gradient)
         return draft.received[value]
-
-    def _contiguous(self, need: OperandLayout, shape: Shape) -> Layout:
-        """The layout needed, with whole tensors where a part would not be one box (an index in time cuts above it)."""
-        times = [d for _, d, _ in need.time]
-        above = {d for d in need.value.digits() if any(t.factor == d.factor and t.stride > d.stride for t in times)}
-        return Layout(tuple(REPLICATE if p in above else p for p in need.value.places))
 
     def _completed(self, source: Draft, producer: Producer, value: str, shape: Shape) -> Output:
         if (value, True) not in source.outputs:

@@ -30,7 +30,6 @@ class Call:
     path: str
     source: str
     outputs: tuple[str, ...]
-    differentiable: bool = True
 
     def refs(self) -> tuple[str, ...]:
         """The names of all tensors it reads, in the order of its arguments."""

@@ -1,10 +1,11 @@
-"""From a module to captured calls: torch.export, with subgraphs inlined and every tensor given its name."""
+"""From a module to captured calls: torch.export, decomposed to operators with rules, and every tensor given its name."""
 
 import contextlib
 import io
 import logging
 import operator
 import re
+import traceback
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -55,7 +56,7 @@ def capture_calls(model: Model) -> Capture:
     program = _export(model)
     capture = Capture()
     names = _placeholders(program, model, capture)
-    _Reader(capture, model.name, names).read(program.graph, program.graph_module)
+    _Reader(capture, model.name, names).read(program.graph)
     _outputs(program, model, names, capture)
     return capture
 
@@ -66,10 +67,28 @@ def _export(model: Model) -> torch.export.ExportedProgram:
     try:
         with _quiet():
             program = torch.export.export(wrapped, tuple(batch.values()), strict=False)
+            _stop_gradients(program.graph_module)
             return program.run_decompositions(_composites())
     except Exception as error:  # torch.export raises its own and the module's errors of any type
         reason = str(error).strip().split("\n")[0] or type(error).__name__
+        frames = [(f.filename, str(f.lineno)) for f in traceback.extract_tb(error.__traceback__)]
+        reason = f"torch.export says: {reason}, at {_innermost(frames)}"
         raise PlanError(CaptureFailed(None, model.name, reason)) from error
+
+
+def _stop_gradients(module: fx.GraphModule) -> None:
+    """Detaches what leaves the regions under `no_grad`: decomposing inlines them and forgets what they were."""
+    for node in module.graph.find_nodes(op="call_function", target=torch.ops.higher_order.wrap_with_set_grad_enabled):
+        if node.args[0] is False:
+            inner = getattr(module, node.args[1].target)
+            output = inner.graph.output_node()
+            results = []
+            for result in output.args[0]:
+                with inner.graph.inserting_before(output):
+                    results.append(inner.graph.call_function(torch.ops.aten.detach.default, (result,)))
+                results[-1].meta = dict(result.meta)
+            output.args = (tuple(results),)
+            inner.recompile()
 
 
 @contextlib.contextmanager
@@ -113,7 +132,7 @@ def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: 
         target = (spec.target or "").removeprefix("module.")
         value = node.meta.get("val")
         if spec.kind is InputKind.TOKEN:
-            raise PlanError(CaptureFailed(None, model.name, "an operator checks values or has side effects"))
+            raise PlanError(CaptureFailed(None, model.name, "an operator of it checks values or has side effects"))
         if spec.kind is InputKind.USER_INPUT:
             name, origin = next(inputs), Origin.INPUT
         elif spec.kind is InputKind.PARAMETER:
@@ -159,24 +178,23 @@ def _outputs(program: torch.export.ExportedProgram, model: Model, names: dict[st
 
 @dataclass
 class _Reader:
-    """Walks an fx graph, its subgraphs inlined, and appends calls to the capture."""
+    """Walks an fx graph and appends its calls to the capture."""
 
     capture: Capture
     model: str
     names: dict[str, Any]
-    with_grad: bool = True
-    prefix: str = ""
 
-    def read(self, graph: fx.Graph, owner: fx.GraphModule) -> None:
+    def read(self, graph: fx.Graph) -> None:
         for node in graph.nodes:
             if node.op == "call_function":
-                self._node(node, owner)
+                self._node(node)
 
-    def _node(self, node: fx.Node, owner: fx.GraphModule) -> None:
+    def _node(self, node: fx.Node) -> None:
         if node.target is operator.getitem:
             self.names[node.name] = self.names[node.args[0].name][node.args[1]]
         elif isinstance(node.target, torch._ops.HigherOrderOperator):
-            self._inline(node, owner)
+            fact = f"`{node.target}` takes functions as arguments, at {_source(node)}"
+            raise PlanError(CaptureFailed(None, self.model, fact))
         elif not str(node.target).startswith("aten._assert"):
             self._call(node)
 
@@ -186,9 +204,9 @@ class _Reader:
         if value is None:  # a check of values
             return
         if any(map(_depends_on_data, results)):
-            place = f"`{node.target}` at {_source(node)}"
-            raise PlanError(CaptureFailed(None, self.model, f"the values of a tensor decide the result's shape or are read: {place}"))
-        name = self.prefix + node.name
+            fact = f"`{kind_of(node.target)}` gives a number, or a shape, that depends on a tensor's values"
+            raise PlanError(CaptureFailed(None, self.model, f"{fact}, at {_source(node)}"))
+        name = node.name
         outputs = [name] if not isinstance(value, (list, tuple)) else [f"{name}_out{i}" for i in range(len(results))]
         for output, result in zip(outputs, results, strict=True):
             if isinstance(result, torch.Tensor):
@@ -204,7 +222,6 @@ class _Reader:
                 _path(node),
                 _source(node),
                 tuple(outputs),
-                self.with_grad,
             )
         )
 
@@ -214,20 +231,6 @@ class _Reader:
         if isinstance(item, (list, tuple)):
             return tuple(self._argument(i) for i in item)
         return item
-
-    def _inline(self, node: fx.Node, owner: fx.GraphModule) -> None:
-        """A region under `no_grad` or autocast arrives as an operator with a subgraph: its calls join ours."""
-        at, attribute = next((i, a) for i, a in enumerate(node.args) if isinstance(a, fx.Node) and a.op == "get_attr")
-        assert isinstance(attribute, fx.Node)
-        inner = getattr(owner, str(attribute.target))
-        enabled = node.args[0] is not False if "grad" in str(node.target) else self.with_grad
-        given = iter(node.args[at + 1 :])
-        reader = _Reader(self.capture, self.model, {}, enabled and self.with_grad, f"{self.prefix}{node.name}_")
-        for placeholder in (n for n in inner.graph.nodes if n.op == "placeholder"):
-            reader.names[placeholder.name] = self.names[next(given).name]  # type: ignore[union-attr]
-        reader.read(inner.graph, inner)
-        result = next(n for n in inner.graph.nodes if n.op == "output").args[0]
-        self.names[node.name] = [reader.names[r.name] for r in result]
 
 
 def _depends_on_data(result: Any) -> bool:
@@ -278,5 +281,10 @@ def _number(path: str, full: str, count: int) -> str:
 def _source(node: fx.Node) -> str:
     """File and line of the innermost frame that is not torch's own, as `name.py:12`."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    own = [f for f in frames if "/torch/" not in f[0]] or frames
+    return _innermost(frames)
+
+
+def _innermost(frames: list[tuple[str, str]]) -> str:
+    """Of files and lines, outermost first, the last that is not torch's own."""
+    own = [f for f in frames if "/torch/" not in f[0] and not f[0].startswith("<")] or frames
     return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else "unknown"

@@ -24,11 +24,14 @@ def normalise(capture: Capture) -> Capture:
     """The same computation without identities, with losses and means as sums, and views as `reshape`."""
     normal = Capture([], dict(capture.tensors), capture.origins, capture.constants, capture.loss, dict(capture.updates))
     renamed: dict[str, str] = {}
+    learns = {name for name, tensor in capture.tensors.items() if tensor.differentiable}
     for call in capture.calls:
         call = rename(call, renamed)
-        if (same := _identity(call, normal)) is not None:
+        depends = not learns.isdisjoint(call.refs())
+        if (same := _identity(call, normal, depends)) is not None:
             renamed[call.outputs[0]] = renamed.get(same, same)
         else:
+            learns.update(call.outputs if depends else ())
             normal.calls.extend(REWRITES[call.kind](call, normal) if call.kind in REWRITES else [call])
     normal.loss = renamed.get(capture.loss, capture.loss)
     normal.updates = {b: renamed.get(v, v) for b, v in normal.updates.items()}
@@ -51,8 +54,8 @@ def rename(call: Call, names: dict[str, str]) -> Call:
     return replace(call, args=args, kwargs={k: new(v) for k, v in call.kwargs.items()})
 
 
-def _identity(call: Call, capture: Capture) -> str | None:
-    """The value that the call returns unchanged, if it is such a call."""
+def _identity(call: Call, capture: Capture, learns: bool) -> str | None:
+    """The value that the call returns unchanged, if it is such a call; `learns` if a gradient could flow through it."""
     if not call.args or not isinstance(call.args[0], Ref):
         return None
     given = call.args[0].value
@@ -60,6 +63,8 @@ def _identity(call: Call, capture: Capture) -> str | None:
     if before is None or after is None or before.shape != after.shape or before.dtype != after.dtype:
         return None
     if call.kind in ("alias", "clone", "contiguous", "lift_fresh_copy", "_to_copy", "to", "expand", "slice", *REGROUPINGS):
+        return given
+    if call.kind == "detach" and not learns:
         return given
     if call.kind == "dropout" and not (call.args[1] and call.args[2]):
         return given
@@ -159,8 +164,8 @@ def _batch_norm(call: Call, capture: Capture) -> Iterator[Call]:
 def _embedding(call: Call, capture: Capture) -> Iterator[Call]:
     """A padding index gives its row no gradient: an embedding without one, of whose result these places are detached."""
     padding = call.argument("padding_idx")
-    if padding < 0:
-        yield replace(call, args=call.args[:2])
+    if padding < 0 or call.argument("scale_grad_by_freq"):
+        yield call
         return
     rows = capture.tensors[call.outputs[0]]
     ids = call.args[1]

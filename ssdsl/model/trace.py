@@ -120,8 +120,7 @@ class _Builder:
         return Dim(self.names[leaf], self.found.factors.size(leaf), leaf, fixed, combined)
 
     def _propagate(self, call: Call) -> None:
-        flows = call.differentiable and call.kind not in STOPS_GRADIENT
-        flows = flows and any(self.differentiable[r] for r in call.refs())
+        flows = call.kind not in STOPS_GRADIENT and any(self.differentiable[r] for r in call.refs())
         for output in (o for o in call.outputs if o in self.calls.tensors):
             self.differentiable[output] = flows and self.calls.tensors[output].dtype.startswith(FLOATS)
 

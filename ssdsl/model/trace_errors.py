@@ -17,7 +17,7 @@ class CaptureFailed(Diagnostic):
 
     code: ClassVar[str] = "E0330"
     title: ClassVar[str] = "model `{model}` cannot be captured"
-    note: ClassVar[str] = "torch.export says: {reason}"
+    note: ClassVar[str] = "{reason}"
     help: ClassVar[str] = "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
     model: str
     reason: str

@@ -132,7 +132,7 @@ def test_every_transition(lockstep, tensors, sizes: tuple[int, ...], dims: int) 
     if len(pairs) > 10000:  # other orders of nesting than the mesh's are a sample here; all are in the smaller cases
         in_order = {x for x in layouts if nests_in_order(x)}
         draw = random.Random(0)
-        pairs = [(a, b) for a, b in pairs if (a in in_order and b in in_order) or draw.random() < 0.1]
+        pairs = [(a, b) for a, b in pairs if (a in in_order and b in in_order) or draw.random() < 0.05]
     assert wrong(lockstep, tensors, axes, shape, pairs, first=5) == []
 
 
@@ -159,7 +159,7 @@ def test_splits_of_every_factor_of_a_fused_axis(lockstep, tensors, sizes: tuple[
     axes, shape = axes_of(sizes), Shape(((2,), (4, 2, 4)))
     layouts = list(tensors.layouts(axes, shape, (0, 1, 2, 3)))
     draw = random.Random(0)
-    pairs = [(draw.choice(layouts), draw.choice(layouts)) for _ in range(1500)]
+    pairs = [(draw.choice(layouts), draw.choice(layouts)) for _ in range(600)]
     assert wrong(lockstep, tensors, axes, shape, pairs) == []
 
 
@@ -189,7 +189,7 @@ def transitions(draw) -> tuple[Axes, Shape, Layout, Layout]:
 
 
 @given(transitions())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_path_turns_its_first_layout_into_its_last(lockstep, tensors, transition) -> None:
     axes, shape, before, after = transition
     assume(shape.numel <= 4096)
@@ -221,7 +221,7 @@ def test_gradients_arrive_in_the_layout_needed(lockstep, tensors, sizes: tuple[i
     generator = torch.Generator().manual_seed(0)
     whole, whole_gradient = whole_tensor(shape, generator), whole_tensor(shape, generator)
     draw = random.Random(0)
-    for _ in range(60):
+    for _ in range(40):
         before, after = draw.choice(layouts), draw.choice(layouts)
         produced, needed = random_gradient(after, draw), random_gradient(before, draw)
         forward = reshard(before, after, shape, axes, 4, LAPTOP)
@@ -321,7 +321,7 @@ def test_no_path_is_cheaper(tensors, sizes: tuple[int, ...], dims: int, cluster:
     axes = axes_of(sizes)
     shape, factors = tensor(dims, math.prod(sizes))
     pairs = list(itertools.product(tensors.layouts(axes, shape, factors), repeat=2))
-    for before, after in random.Random(0).sample(pairs, min(100, len(pairs))):
+    for before, after in random.Random(0).sample(pairs, min(50, len(pairs))):
         steps = reshard(before, after, shape, axes, 4, cluster)
         cost = path_cost(steps, before, axes, shape, cluster)
         said = f"{before} -> {after}: {' '.join(s.kind for s in steps)}"

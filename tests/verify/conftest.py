@@ -17,6 +17,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
+from ssdsl.run.errors import RunDiffers
 from ssdsl.run.launch import Training
 from ssdsl.run.result import RunResult, read_result
 from ssdsl.run.verify import difference, verify
@@ -74,12 +75,14 @@ class Program:
         assert status == "0", "\n".join([f"a rank ended with status {status}", *errors])
         return read_result(self.out, training.steps, self.devices)
 
-    def verify(self, training: Training = TRAINING) -> RunResult:
+    def verify(self, training: Training = TRAINING) -> None:
         """Train, and compare every loss, gradient, weight and buffer with the single device's."""
-        result = self.train(training)
-        found = difference(verify(self.model, training, result))
+        found = self.difference(training)
         assert found is None, render(found)
-        return result
+
+    def difference(self, training: Training = TRAINING) -> RunDiffers | None:
+        """Train; the first tensor that differs."""
+        return difference(verify(self.model, training, self.train(training)))
 
 
 @pytest.fixture(scope="session")

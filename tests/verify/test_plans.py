@@ -44,7 +44,7 @@ def test_examples(program: Callable[..., Any], plan: str, params: dict[str, int]
         ("heads_and_ffn", EINSUMS),
         ("co_shard", EINSUMS),
         ("tied_stages", TIED),
-        ("tensor_parallel", TIED),
+        ("vocab_and_ffn", TIED),
         ("zero", TIED),
     ],
 )

@@ -1,0 +1,201 @@
+"""Capture: module paths, inlined regions, tensors changed in place, tied weights; and what cannot be captured."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ssdsl.model.graph import Graph, Origin
+from ssdsl.model.source import Model
+from ssdsl.model.trace import capture
+from ssdsl.plan.paths import match_paths
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
+from tests.model.parts import outside, run_graph
+
+ERRORS = Path(__file__).parent.parent / "errors"
+
+
+class Net(nn.Module):
+    """A linear layer and what a function makes of the layer, its bias and the input."""
+
+    def __init__(self, compute: Callable[["Net", torch.Tensor], Any]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.compute = compute
+        self.fc = nn.Linear(4, 4)
+        self.trunk = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.compute(self, x)
+
+
+def graph_of(compute: Callable[[Net, torch.Tensor], Any], training: bool = True) -> tuple[Graph, Net]:
+    module = Net(compute).train(training)
+    return capture(Model("net", module, ({"x": torch.ones(2, 4)},), {"x": ("batch", "width")})), module
+
+
+def assert_same_loss(graph: Graph, module: Net) -> None:
+    batch = {"x": torch.randn(2, 4)}
+    values = run_graph(graph, outside(graph, module, batch))
+    loss = module(**batch)
+    torch.testing.assert_close(values[graph.loss], loss)
+    weights = {n: w for n, w in module.named_parameters() if n in values}
+    ours = torch.autograd.grad(values[graph.loss], [values[n] for n in weights], materialize_grads=True)
+    theirs = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_calls_of_a_module_are_numbered() -> None:
+    graph, _ = graph_of(lambda net, x: net.trunk(net.trunk(net.fc(net.trunk(x)))).sum())
+    paths = ["trunk.0", "trunk.1", "fc", "trunk#1.0", "trunk#1.1", "trunk#2.0", "trunk#2.1"]
+    assert list(dict.fromkeys(o.path for o in graph.operators if o.path)) == paths
+    of_path = {p: frozenset(o.name for o in graph.operators if o.path == p) for p in paths}
+    third = of_path["trunk#2.0"] | of_path["trunk#2.1"]
+    assert match_paths(of_path, "trunk#2") == (third,)
+    assert match_paths(of_path, "trunk#0") == (of_path["trunk.0"] | of_path["trunk.1"],)
+
+
+def test_calls_inside_a_repeated_module_have_its_number() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(self.inner(x))  # type: ignore[no-any-return]
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = Twice()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.block(self.block(x)).sum()  # type: ignore[no-any-return]
+
+    graph = capture(Model("outer", Outer(), ({"x": torch.ones(2, 4)},), {"x": ("batch", "width")}))
+    paths = [o.path for o in graph.operators if o.kind == "linear"]
+    assert paths == ["block.inner", "block.inner#1", "block#1.inner#2", "block#1.inner#3"]
+
+
+def test_every_operator_has_its_line_in_the_users_code() -> None:
+    graph, _ = graph_of(lambda net, x: net.fc(x).sum())
+    assert {o.source.split(":")[0] for o in graph.operators} == {"test_capture.py"}
+
+
+def test_regions_without_gradient_are_inlined() -> None:
+    def compute(net: Net, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            scale = net.fc(x).abs().amax()
+            with torch.enable_grad():
+                shift = net.fc(x).square() * scale
+            scale = scale + net.trunk(x).amax()
+        return (net.fc(x) / scale + shift).sum()
+
+    assert_same_loss(*graph_of(compute))
+
+
+def test_what_is_detached_has_no_gradient() -> None:
+    graph, module = graph_of(lambda net, x: (net.fc(x) * net.trunk(x).detach() + x.detach()).sum())
+    assert [o.kind for o in graph.operators].count("detach") == 1, "the input has no gradient to stop"
+    assert_same_loss(graph, module)
+
+
+def test_changes_in_place_become_values() -> None:
+    def compute(net: Net, x: torch.Tensor) -> torch.Tensor:
+        y = net.fc(x)
+        y += x
+        y.mul_(2)
+        y[:, 0] = 0.5
+        y[:, 1:3].relu_()
+        return y.sum()
+
+    graph, module = graph_of(compute)
+    assert {"add", "mul", "select_scatter", "slice_scatter", "relu"} <= {o.kind for o in graph.operators}
+    assert_same_loss(graph, module)
+
+
+def test_running_statistics_are_buffers_that_the_call_updates() -> None:
+    graph, module = graph_of(lambda net, x: net.norm(x).square().sum())
+    buffers = {v.name for v in graph.of(Origin.BUFFER)}
+    assert buffers == {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
+    assert set(graph.updates) == {"norm.num_batches_tracked"}
+    batch = {"x": torch.randn(2, 4)}
+    values = run_graph(graph, outside(graph, module, batch))
+    module(**batch)
+    torch.testing.assert_close(values["norm.running_mean"], module.norm.running_mean)
+    torch.testing.assert_close(values[graph.updates["norm.num_batches_tracked"]], module.norm.num_batches_tracked)
+
+
+def test_running_statistics_are_constants_in_eval_mode() -> None:
+    graph, module = graph_of(lambda net, x: net.norm(x).square().sum(), training=False)
+    assert not graph.of(Origin.BUFFER) and "norm.running_mean" in graph.constants
+    (norm,) = (o for o in graph.operators if o.kind == "batch_norm")
+    assert not any(d.fixed or d.combined for d in norm.dims)
+    assert_same_loss(graph, module)
+
+
+def test_tied_weights_are_one_value() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(8, 4)
+            self.out = nn.Linear(4, 8, bias=False)
+            self.out.weight = self.table.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.cross_entropy(self.out(self.table(x)), x)
+
+    graph = capture(Model("tied", Tied(), ({"x": torch.tensor([1, 2])},), {"x": ("batch",)}))
+    assert [v.name for v in graph.of(Origin.WEIGHT)] == ["table.weight"]
+    users = [o.kind for o in graph.operators if any(i.value == "table.weight" for i in o.inputs)]
+    assert users == ["embedding", "linear"]
+    assert [graph.dim_names[c] for c, in graph.values["table.weight"].factors] == ["vocab", "hidden"]
+
+
+WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
+    "E0330": {
+        "control flow": lambda net, x: net.fc(x).sum() if net.fc(x).sum() > 0 else net.fc(x).mean(),
+        "a number read": lambda net, x: (net.fc(x) * x.amax().item()).sum(),
+        "a shape": lambda net, x: net.fc(x)[x > 0].sum(),
+        "an exception": lambda net, x: net.fcc(x).sum(),
+        "a function of functions": lambda net, x: torch.cond(x.sum() > 0, net.fc, net.trunk, (x,)).sum(),
+        "a check": lambda net, x: torch.linalg.inv(net.fc.weight).sum() + x.sum(),
+    },
+    "E0331": {
+        "no rule": lambda net, x: net.fc(x).mode(1)[0].sum(),
+        "two, one of them often": lambda net, x: (net.fc(x).mode(1)[0] + x.mode(1)[0] + net.fc(x).trace()).sum(),
+        "gradients by frequency": lambda net, x: F.embedding(x.long(), net.fc.weight, scale_grad_by_freq=True).sum(),
+    },
+    "E0332": {
+        "dropout": lambda net, x: F.dropout(net.fc(x), 0.1).sum(),
+        "attention": lambda net, x: F.scaled_dot_product_attention(net.fc(x), x, x, dropout_p=0.1).sum(),
+        "noise": lambda net, x: (net.fc(x) + torch.randn(2, 4)).sum(),
+    },
+    "E0333": {
+        "a tensor": lambda net, x: net.fc(x),
+        "several": lambda net, x: (net.fc(x).sum(), net.fc(x).mean()),
+        "a number": lambda net, x: 3.0,
+        "nothing": lambda net, x: None,
+        "no weight": lambda net, x: x.sum(),
+        "detached": lambda net, x: net.fc(x).sum().detach(),
+    },
+}
+
+
+@pytest.mark.parametrize("code", WRONG)
+def test_what_is_wrong_is_said(code: str, capfd: pytest.CaptureFixture[str], golden: Callable[[Path, str], None]) -> None:
+    texts = []
+    for case, compute in WRONG[code].items():
+        with pytest.raises(PlanError) as caught:
+            graph_of(compute)
+        assert {d.code for d in caught.value.diagnostics} == {code}
+        texts += [f"# {case}", *map(render, caught.value.diagnostics), ""]
+    assert capfd.readouterr() == ("", ""), "torch.export prints whole graphs"
+    golden(ERRORS / f"{code}.err", re.sub(r"test_capture\.py:\d+", "test_capture.py:12", "\n".join(texts)))

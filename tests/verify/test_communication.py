@@ -1,0 +1,119 @@
+"""Communication per step, counted at run time by each rank, is what the textbooks say: no call more, no byte more.
+
+Bytes are those of the whole tensor: what an all_reduce sums, an all_gather returns, a reduce_scatter is given.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from ssdsl.model.zoo.gpt import SIZES
+
+GPT = SIZES["tiny"]
+LAYERS = GPT.layers
+TOKENS = GPT.batch * GPT.seq
+FLOAT, INT = 4, 8
+STATE = TOKENS * GPT.hidden * FLOAT  # the residual stream: batch x seq x hidden
+WEIGHTS = GPT.parameters() * FLOAT
+TABLE = GPT.vocab * GPT.hidden * FLOAT  # the embedding of tokens, tied to the head
+POSITIONS = GPT.seq * GPT.hidden * FLOAT
+NORMS = (2 * LAYERS + 1) * 2 * GPT.hidden * FLOAT
+UNITS = LAYERS + 3  # what ZeRO-3 gathers at once: a layer, the two embeddings, the last norm
+VALID = INT  # one number: how many labels are not ignored, where the batch or the sequence is split
+M = 4
+
+
+@dataclass(frozen=True)
+class Row:
+    """So many calls of a collective that take so many bytes together."""
+
+    kind: str
+    calls: int
+    size_bytes: int
+    why: str
+
+
+ENTROPY = (
+    Row("all_reduce", 1, TOKENS * FLOAT, "cross entropy: the highest logit of every token"),
+    Row("all_reduce", 1, 2 * TOKENS * FLOAT, "cross entropy: the sum of exponentials and the label's logit"),
+)
+COUNT = Row("all_reduce", 1, VALID, "the number of valid labels")
+
+LEDGER: dict[str, tuple[Row, ...]] = {
+    "data_parallel": (
+        Row("all_reduce", 1, WEIGHTS, "gradients, in one bucket"),
+        COUNT,
+    ),
+    "tensor_parallel": (
+        Row("all_reduce", 4 * LAYERS, 4 * LAYERS * STATE, "attention and ffn of each layer, forward and backward"),
+        Row("all_reduce", 1, STATE, "embedding, forward"),
+        Row("all_reduce", 1, STATE, "head, backward"),
+        *ENTROPY,
+    ),
+    "sequence_parallel": (
+        Row("all_gather", 4 * LAYERS, 4 * LAYERS * STATE, "before attention and ffn, and behind them in backward"),
+        Row("reduce_scatter", 4 * LAYERS, 4 * LAYERS * STATE, "behind attention and ffn, and before them in backward"),
+        Row("reduce_scatter", 1, STATE, "embedding, forward"),
+        Row("all_gather", 1, STATE, "embedding, backward"),
+        Row("all_gather", 1, STATE, "head, forward"),
+        Row("reduce_scatter", 1, STATE, "head, backward"),
+        *ENTROPY,
+        Row("all_gather", 1, TOKENS * INT, "labels, shifted in parts of the sequence"),
+        COUNT,
+        Row("all_reduce", 1, NORMS + POSITIONS, "gradients of what every device has: norms and positions"),
+    ),
+    "zero Z=1": (
+        Row("reduce_scatter", 1, WEIGHTS, "gradients"),
+        Row("all_gather", 1, WEIGHTS, "weights after the step"),
+        COUNT,
+    ),
+    "zero Z=2": (
+        Row("reduce_scatter", 1, WEIGHTS, "gradients"),
+        Row("all_gather", 1, WEIGHTS, "weights after the step"),
+        COUNT,
+    ),
+    "zero Z=3": (
+        Row("all_gather", UNITS, WEIGHTS, "weights, forward"),
+        Row("all_gather", UNITS - 1, WEIGHTS - POSITIONS, "weights, backward; a look-up needs none, the table is the head's"),
+        Row("reduce_scatter", UNITS, WEIGHTS, "gradients"),
+        COUNT,
+    ),
+    "pipeline rank 0": (
+        Row("send", M, STATE, "to the second stage, forward"),
+        Row("all_reduce", 1, TABLE, "gradient of the embedding, tied to the head"),
+    ),
+    "pipeline rank 1": (
+        Row("send", M, STATE, "to the first stage, backward"),
+        Row("all_reduce", 1, TABLE, "gradient of the embedding, tied to the head"),
+    ),
+    "swapped rank 0": (
+        Row("send", M, STATE, "from the last stage to the one before, backward"),
+        Row("all_reduce", 1, TABLE, "gradient of the embedding, tied to the head"),
+    ),
+    "swapped rank 1": (Row("send", 2 * M, 2 * STATE, "to both neighbours; no embedding here"),),
+    "swapped rank 2": (
+        Row("send", M, STATE, "from the first stage to the next, forward"),
+        Row("all_reduce", 1, TABLE, "gradient of the embedding, tied to the head"),
+    ),
+}
+
+
+@pytest.mark.parametrize("plan", dict.fromkeys(name.partition(" rank ")[0] for name in LEDGER))
+def test_ledger(program: Callable[..., Any], plan: str) -> None:
+    name, _, setting = plan.partition(" ")
+    param, _, value = setting.partition("=")
+    result = program(name, "gpt:tiny", **({param: int(value)} if param else {})).train()
+    for rank in result.ranks:
+        counted = {kind: (t.calls / result.steps, t.size_bytes / result.steps) for kind, t in rank.comm.items()}
+        assert counted == added(LEDGER.get(f"{plan} rank {rank.rank}") or LEDGER[plan])
+
+
+def added(rows: tuple[Row, ...]) -> dict[str, tuple[int, int]]:
+    """Calls and bytes of each kind."""
+    total: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        calls, size_bytes = total.get(row.kind, (0, 0))
+        total[row.kind] = calls + row.calls, size_bytes + row.size_bytes
+    return total

@@ -1,0 +1,55 @@
+"""Programs made wrong on purpose: one communication left out, and the comparison names a tensor that shows it."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
+
+WHERE = {
+    "forward": r"error\[E0512\]: loss `step 0` differs",  # all that follows is wrong; the loss comes first
+    "backward": r"step 0's gradient `transformer\.h\.0\.ln_1\.(weight|bias)`|gradient `step 0 transformer\.[\w.]+`",
+}
+
+
+@pytest.mark.parametrize("phase", WHERE)
+def test_an_all_reduce_left_out(program: Callable[..., Any], phase: str) -> None:
+    wrong = program("tensor_parallel")
+    role = wrong.folder / "role_gpus.py"
+    text, dropped = re.subn(rf", {phase}=\[all_reduce_?\(tp\)\]", "", role.read_text(), count=1)
+    assert dropped
+    role.write_text(text)
+    assert re.search(WHERE[phase], found(wrong))
+
+
+def test_a_gradient_not_summed(program: Callable[..., Any]) -> None:
+    """Without the all_reduce over replicas each rank trains on its own part of the batch."""
+    wrong = program("data_parallel")
+    table = wrong.folder / "program.json"
+    text, changed = re.subn(r'"partial": \[[^\]]+\]', '"partial": []', table.read_text())
+    assert changed
+    table.write_text(text)
+    assert re.search(r"ranks 0 and 1 disagree on step 0's gradient `[\w.]+\.(weight|bias)`", found(wrong))
+
+
+def test_a_part_scaled(program: Callable[..., Any]) -> None:
+    """A thousandth too much between two stages."""
+    wrong = program("pipeline")
+    role = wrong.folder / "role_gpus_pp0.py"
+    text, changed = re.subn(r"return \((\w+),\)\n", r"return (\1 * 1.001,)\n", role.read_text())
+    assert changed
+    role.write_text(text)
+    assert re.search(WHERE["forward"], found(wrong))
+
+
+def found(wrong: Any) -> str:
+    """What verify says of the program, as the user sees it."""
+    try:
+        tensor = wrong.difference()
+    except PlanError as error:
+        return "\n".join(map(render, error.diagnostics))
+    assert tensor is not None, "verify found nothing"
+    return render(tensor)
