@@ -187,10 +187,8 @@ def _row(call: Call, capture: Capture) -> str:
 
 def stages(capture: Capture) -> tuple[set[str], set[str]]:
     """The calls that depend on no input and no weight, and those that depend on inputs only."""
-    reads = {name: origin for name, origin in capture.origins.items()}
-    level: dict[str, int] = {
-        name: {Origin.CONSTANT: 0, Origin.INPUT: 1}.get(origin, 2) for name, origin in reads.items()
-    }
+    known = {Origin.CONSTANT: 0, Origin.INPUT: 1}
+    level = {name: known.get(origin, 2) for name, origin in capture.origins.items()}
     constants: set[str] = set()
     data: set[str] = set()
     for call in capture.calls:

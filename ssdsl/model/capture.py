@@ -1,4 +1,4 @@
-"""From a module to captured calls: torch.export, decomposed to operators with rules, and every tensor given its name."""
+"""From a module to captured calls: torch.export, decomposed to operators with rules, every tensor given its name."""
 
 import contextlib
 import io
@@ -68,7 +68,8 @@ def _export(model: Model) -> torch.export.ExportedProgram:
         with _quiet():
             program = torch.export.export(wrapped, tuple(batch.values()), strict=False)
             _stop_gradients(program.graph_module)
-            return program.run_decompositions(_composites())
+            decomposed: torch.export.ExportedProgram = program.run_decompositions(_composites())
+            return decomposed
     except Exception as error:  # torch.export raises its own and the module's errors of any type
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         frames = [(f.filename, str(f.lineno)) for f in traceback.extract_tb(error.__traceback__)]
@@ -110,7 +111,7 @@ def _composites() -> dict[Any, Any]:
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
     return {
         operator: decomposition
-        for operator, decomposition in torch.export.default_decompositions().items()
+        for operator, decomposition in dict(torch.export.default_decompositions()).items()
         if isinstance(operator, torch._ops.OpOverload)
         and operator.has_kernel_for_dispatch_key(composite)
         and kind_of(operator) not in known
@@ -191,7 +192,8 @@ class _Reader:
 
     def _node(self, node: fx.Node) -> None:
         if node.target is operator.getitem:
-            self.names[node.name] = self.names[node.args[0].name][node.args[1]]
+            results, at = node.args
+            self.names[node.name] = self.names[str(results)][at]
         elif isinstance(node.target, torch._ops.HigherOrderOperator):
             fact = f"`{node.target}` takes functions as arguments, at {_source(node)}"
             raise PlanError(CaptureFailed(None, self.model, fact))

@@ -1,11 +1,12 @@
 """Factors: the pieces that tensor axes are made of, in a union-find that refines (DESIGN section 3).
 
-An axis is a sequence of factors, outermost first. Uniting two sequences of the same total size cuts both at their common
-boundaries: `[768]` and `[3, 256]` become the same `[3, 256]`, everywhere.
+An axis is a sequence of factors, outermost first. Uniting two sequences of the same total size cuts both at their
+common boundaries: `[768]` and `[3, 256]` become the same `[3, 256]`, everywhere.
 """
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 
 class Factors:
@@ -45,10 +46,10 @@ class Factors:
         return found
 
     def unite(self, a: Sequence[int], b: Sequence[int]) -> bool:
-        """Makes two sequences the same, refining both; False, with nothing changed, where they have no common refinement."""
+        """Makes two sequences the same, refining both; without a common refinement False, and nothing is changed."""
         left, right = self.leaves(a), self.leaves(b)
         cuts = sorted(set(self._cuts(left)) | set(self._cuts(right)))
-        if self._cuts(left)[-1] != self._cuts(right)[-1] or any(y % x for x, y in zip(cuts, cuts[1:], strict=False)):
+        if self._cuts(left)[-1] != self._cuts(right)[-1] or any(y % x for x, y in pairwise(cuts)):
             return False
         self._refine(left, cuts)
         self._refine(right, cuts)
@@ -87,6 +88,6 @@ class Factors:
             high = low * self._size[factor]
             inner = [c for c in cuts if low <= c <= high]
             if len(inner) > 2 and not self._parts[self.root(factor)]:
-                pieces = [self.new(y // x) for x, y in zip(inner, inner[1:], strict=False)]
+                pieces = [self.new(y // x) for x, y in pairwise(inner)]
                 self._parts[self.root(factor)] = tuple(reversed(pieces))
             low = high

@@ -1,4 +1,4 @@
-"""Names for dimension classes: inputs name theirs, roles name others, the operator that introduces it names the rest."""
+"""Names for dimension classes: inputs name theirs, roles name others, the rest is named by what introduces it."""
 
 from collections.abc import Iterator
 
@@ -48,7 +48,6 @@ def _candidates(model: Model, capture: Capture, found: Analysis) -> Iterator[tup
         for output in (o for o in call.outputs if o in found.axes):
             for factors in found.axes[output]:
                 yield found.factors.leaves(factors), f"{introducer(call)}.out"
-
 
     for name in capture.origins:
         for at, factors in enumerate(found.axes[name]):

@@ -62,7 +62,17 @@ def _identity(call: Call, capture: Capture, learns: bool) -> str | None:
     before, after = capture.tensors.get(given), capture.tensors.get(call.outputs[0])
     if before is None or after is None or before.shape != after.shape or before.dtype != after.dtype:
         return None
-    if call.kind in ("alias", "clone", "contiguous", "lift_fresh_copy", "_to_copy", "to", "expand", "slice", *REGROUPINGS):
+    if call.kind in (
+        "alias",
+        "clone",
+        "contiguous",
+        "lift_fresh_copy",
+        "_to_copy",
+        "to",
+        "expand",
+        "slice",
+        *REGROUPINGS,
+    ):
         return given
     if call.kind == "detach" and not learns:
         return given
@@ -114,7 +124,7 @@ def _mean_loss(call: Call, capture: Capture) -> Iterator[Call]:
         yield call
         return
     shapes = [capture.tensors[r].shape for r in call.refs()[:2]]
-    count = math.prod(torch.broadcast_shapes(*shapes))
+    count = math.prod(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
     total = _temporary(call, "total", capture, capture.tensors[call.outputs[0]])
     yield replace(_with_argument(call, "reduction", SUM), name=total, outputs=(total,))
     yield _divide(call, total, count)
@@ -162,7 +172,7 @@ def _batch_norm(call: Call, capture: Capture) -> Iterator[Call]:
 
 
 def _embedding(call: Call, capture: Capture) -> Iterator[Call]:
-    """A padding index gives its row no gradient: an embedding without one, of whose result these places are detached."""
+    """A padding index gives its row no gradient: an embedding without one, detached where the result is that row."""
     padding = call.argument("padding_idx")
     if padding < 0 or call.argument("scale_grad_by_freq"):
         yield call
@@ -242,9 +252,7 @@ REWRITES: dict[str, Callable[[Call, Capture], Iterator[Call]]] = {
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"), _pool_to_one),
     **dict.fromkeys(LOSSES, _mean_loss),
     **dict.fromkeys(("cross_entropy_loss", "nll_loss_nd"), _cross_entropy),
-    **dict.fromkeys(
-        [f"_native_batch_norm_legit{form}" for form in ("", "_functional", "_no_training")], _batch_norm
-    ),
+    **dict.fromkeys([f"_native_batch_norm_legit{form}" for form in ("", "_functional", "_no_training")], _batch_norm),
     "embedding": _embedding,
     **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty"), _filled),
     "copy": _copy,

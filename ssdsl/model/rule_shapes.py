@@ -20,7 +20,7 @@ def elementwise(call: Call, tensors: Tensors) -> str:
 def elementwise_loss(call: Call, tensors: Tensors) -> str:
     """A loss summed over all its elements, or kept elementwise (`reduction="none"`)."""
     refs = [tensors[r].shape for r in call.refs()]
-    full = tuple(torch.broadcast_shapes(*refs))
+    full = tuple(torch.broadcast_shapes(*refs))  # type: ignore[no-untyped-call]
     whole = tensors[call.outputs[0]].shape == full
     return f"{', '.join(_broadcast(s, full) for s in refs)} -> {_broadcast(full, full) if whole else '_'}"
 
@@ -47,10 +47,7 @@ def addmm(call: Call, tensors: Tensors) -> str:
     shapes = [tensors[r].shape for r in call.refs()]
     rows = {"addmm": ["n", "out"], "addmv": ["n"], "baddbmm": ["b", "n", "out"]}[call.kind]
     out = tensors[call.outputs[0]].shape
-    addend = [
-        "1" if n == 1 and out[i] != 1 else rows[i]
-        for i, n in enumerate(shapes[0], len(rows) - len(shapes[0]))
-    ]
+    addend = ["1" if n == 1 and out[i] != 1 else rows[i] for i, n in enumerate(shapes[0], len(rows) - len(shapes[0]))]
     batch = ["b"] if call.kind == "baddbmm" else []
     right = [*batch, "k", *(["out"] if "out" in rows else [])]
     return f"{_row(addend)}+, {_row([*batch, 'n', 'k'], right)} -> {_row(rows)}"
@@ -101,7 +98,7 @@ def attention(call: Call, tensors: Tensors) -> str:
     """softmax(q k^T) v over any batch axes, the last of them the heads; keys are combined by no kernel yet."""
     q, k, mask = tensors[call.refs()[0]].shape, tensors[call.refs()[1]].shape, call.argument("attn_mask")
     rank = len(q)
-    batch = letters(rank - 3) + ["heads"] if rank > 2 else []
+    batch = [*letters(rank - 3), "heads"] if rank > 2 else []
     query = "s!" if call.argument("is_causal") else "s"
     key_batch = ["1" if k[i] == 1 != q[i] else x for i, x in enumerate(batch)]
     if call.argument("enable_gqa") and k[-3] != q[-3]:  # queries in groups, each with one key: splits by groups
@@ -132,7 +129,9 @@ def embedding(call: Call, tensors: Tensors) -> str | None:
 def cross_entropy(call: Call, tensors: Tensors) -> str:
     """Summed over the labels. With class labels the vocabulary may be split: the kernel combines the parts."""
     logits, labels = (tensors[r] for r in call.refs()[:2])
-    whole = call.kind == "nll_loss_nd" or call.argument("label_smoothing") or labels.dtype.startswith(("float", "bfloat"))
+    whole = (
+        call.kind == "nll_loss_nd" or call.argument("label_smoothing") or labels.dtype.startswith(("float", "bfloat"))
+    )
     names = letters(len(logits.shape))
     at = 1 if len(names) > 1 else 0
     same = len(labels.shape) == len(names)
@@ -157,7 +156,10 @@ def index(call: Call, tensors: Tensors) -> str:
     full = tensors[call.outputs[0]].shape[places[0] : places[0] + rank] if _adjacent(places) else ()
     if not _adjacent(places):
         full = tensors[call.outputs[0]].shape[:rank]
-    rows = [[("1" if n == 1 and full[i + rank - len(s)] != 1 else f"i{i + rank - len(s)}") for i, n in enumerate(s)] for s in shapes]
+    rows = [
+        [("1" if n == 1 and full[i + rank - len(s)] != 1 else f"i{i + rank - len(s)}") for i, n in enumerate(s)]
+        for s in shapes
+    ]
     kept = [n for i, n in enumerate(names) if i not in places]
     at = places[0] if _adjacent(places) else 0
     out = [*kept[:at], *letters(rank, "i"), *kept[at:]]

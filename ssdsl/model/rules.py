@@ -1,7 +1,7 @@
 """The rule table: for every operator, which axes of its tensors are the same dimension (DESIGN section 3).
 
-A row is a signature (`signature.py`) or, where the axes depend on the arguments, a function that writes one. The letters
-`heads`, `head_dim`, `vocab` and `hidden` name the dimension that they meet.
+A row is a signature (`signature.py`) or, where the axes depend on the arguments, a function that writes one. The
+letters `heads`, `head_dim`, `vocab` and `hidden` name the dimension that they meet.
 """
 
 from collections.abc import Callable
@@ -13,18 +13,19 @@ Tensors = dict[str, Tensor]
 Rule = str | Callable[[Call, Tensors], str | None]
 
 ELEMENTWISE = """
-    abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not bitwise_or
-    bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min copysign cos cosh deg2rad detach digamma div elu
-    empty_like eq erf erfc erfinv exp exp2 expm1 fill floor floor_divide fmod frac full_like ge gelu gt hardsigmoid hardswish
-    hardtanh heaviside hypot isfinite isinf isnan isneginf isposinf le leaky_relu lerp lgamma log log10 log1p log2 log_sigmoid
-    logaddexp logaddexp2 logical_and logical_not logical_or logical_xor logit lt masked_fill maximum minimum mish mul
-    nan_to_num ne neg ones_like pow rad2deg reciprocal relu relu6 remainder round rsqrt rsub selu sgn sigmoid sign silu sin
-    sinc sinh softplus sqrt square sub tan tanh threshold true_divide trunc where xlogy zeros_like __and__ __or__ __xor__
-    _prelu_kernel _to_copy
+    abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not
+    bitwise_or bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min copysign cos cosh deg2rad detach
+    digamma div elu empty_like eq erf erfc erfinv exp exp2 expm1 fill floor floor_divide fmod frac full_like ge gelu
+    gt hardsigmoid hardswish hardtanh heaviside hypot isfinite isinf isnan isneginf isposinf le leaky_relu lerp
+    lgamma log log10 log1p log2 log_sigmoid logaddexp logaddexp2 logical_and logical_not logical_or logical_xor
+    logit lt masked_fill maximum minimum mish mul nan_to_num ne neg ones_like pow rad2deg reciprocal relu relu6
+    remainder round rsqrt rsub selu sgn sigmoid sign silu sin sinc sinh softplus sqrt square sub tan tanh threshold
+    true_divide trunc where xlogy zeros_like __and__ __or__ __xor__ _prelu_kernel _to_copy
 """.split()
 
 LOSSES = """
-    mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss kl_div binary_cross_entropy binary_cross_entropy_with_logits
+    mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss kl_div binary_cross_entropy
+    binary_cross_entropy_with_logits
 """.split()
 
 RULES: dict[str, Rule] = {
@@ -105,14 +106,18 @@ RULES: dict[str, Rule] = {
 REGROUPINGS = "view _unsafe_view reshape flatten unflatten squeeze unsqueeze".split()  # all become `reshape`
 
 RANDOM = frozenset(
-    "dropout native_dropout alpha_dropout feature_dropout feature_alpha_dropout bernoulli rand randn rand_like randn_like "
-    "randint randint_like randperm normal normal_functional multinomial rrelu_with_noise rrelu uniform exponential cauchy "
-    "geometric log_normal random poisson binomial".split()
+    """
+    dropout native_dropout alpha_dropout feature_dropout feature_alpha_dropout bernoulli rand randn rand_like randn_like
+    randint randint_like randperm normal normal_functional multinomial rrelu rrelu_with_noise uniform exponential cauchy
+    geometric log_normal random poisson binomial
+    """.split()
 )
 
 CONTRACTIONS = frozenset(
-    "linear addmm addmv mm bmm baddbmm dot mv outer matmul einsum bilinear conv1d conv2d conv3d conv_transpose1d "
-    "conv_transpose2d conv_transpose3d scaled_dot_product_attention".split()
+    """
+    linear addmm addmv mm bmm baddbmm dot mv outer matmul einsum bilinear conv1d conv2d conv3d conv_transpose1d
+    conv_transpose2d conv_transpose3d scaled_dot_product_attention
+    """.split()
 )
 
 

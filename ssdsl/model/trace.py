@@ -48,7 +48,9 @@ class _Builder:
             for call in self.calls.calls
         )
         values = {name: self._value(name) for name in self._named_values()}
-        return Graph(self.model.name, operators, values, self.calls.loss, self.names, self.calls.updates, self.calls.constants)
+        return Graph(
+            self.model.name, operators, values, self.calls.loss, self.names, self.calls.updates, self.calls.constants
+        )
 
     def _named_values(self) -> list[str]:
         outputs = [o for c in self.calls.calls for o in c.outputs if o in self.found.axes]

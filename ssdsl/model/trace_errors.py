@@ -10,15 +10,18 @@ from ssdsl.text.diagnostic import Diagnostic
 class CaptureFailed(Diagnostic):
     """`torch.export` could not turn the module into a graph.
 
-    ssdsl captures the module with `torch.export.export(strict=False)`, which follows one run of `forward` on the example
-    batch. Control flow that depends on the values of tensors (`if x.sum() > 0`, `.item()`) and operators that torch.export
-    does not know stop it. Rewrite that place with tensor operations (`torch.where`), or move it out of the module.
+    ssdsl captures the module with `torch.export.export(strict=False)`, which follows one run of `forward` on the
+    example batch. Control flow that depends on the values of tensors (`if x.sum() > 0`, `.item()`), shapes that do
+    (`x[x > 0]`) and operators that torch.export does not know stop it. Rewrite that place with tensor operations
+    (`torch.where`), or move it out of the module.
     """
 
     code: ClassVar[str] = "E0330"
     title: ClassVar[str] = "model `{model}` cannot be captured"
     note: ClassVar[str] = "{reason}"
-    help: ClassVar[str] = "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
+    help: ClassVar[str] = (
+        "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
+    )
     model: str
     reason: str
 
@@ -28,8 +31,8 @@ class MissingRule(Diagnostic):
     """The model calls an operator that the rule table does not know.
 
     A rule says which axes of an operator's inputs and outputs are the same dimension, as an einsum over named letters
-    (`ssdsl/model/rules.py`). Without it ssdsl cannot know how the operator may be split, and does not guess: a wrong guess
-    would train on wrong numbers. The help shows the row to add; `!` marks a dimension that cannot be split.
+    (`ssdsl/model/rules.py`). Without it ssdsl cannot know how the operator may be split, and does not guess: a wrong
+    guess would train on wrong numbers. The help shows the row to add; `!` marks a dimension that cannot be split.
     """
 
     code: ClassVar[str] = "E0331"
@@ -47,8 +50,8 @@ class MissingRule(Diagnostic):
 class RandomOperator(Diagnostic):
     """The model draws random numbers in its forward pass.
 
-    A plan computes exactly what one device computes, and random numbers drawn by parts on several devices are not those that
-    one device draws. Set the probabilities of dropout and stochastic depth to zero.
+    A plan computes exactly what one device computes, and random numbers drawn by parts on several devices are not those
+    that one device draws. Set the probabilities of dropout and stochastic depth to zero.
     """
 
     code: ClassVar[str] = "E0332"

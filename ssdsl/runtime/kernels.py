@@ -57,7 +57,8 @@ class _CrossEntropyParts(torch.autograd.Function):
         total, target = both
         valid = labels != ignored
         ctx.save_for_backward(exponents.div_(total.unsqueeze(1)), local, outside, valid)
-        return ((total.log() - target) * valid).sum()
+        loss: torch.Tensor = ((total.log() - target) * valid).sum()
+        return loss
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:

@@ -38,6 +38,7 @@ def main() -> None:
         role = role_of(table, rank)
         if role is None:  # the plan gives this rank nothing to do; it still joins what all ranks join
             tie_groups(table, rank)
+            _idle(rank, options)
         else:
             trainer = Trainer(table, role, rank, options)
             trainer.train()
@@ -47,6 +48,21 @@ def main() -> None:
         _report_failure(error, rank, trainer, options.out)
         sys.stdout.flush()
         os._exit(1)  # the other ranks may wait for this one in a collective: leave without waiting for them
+
+
+def _idle(rank: int, options: argparse.Namespace) -> None:
+    """The report of a rank that the plan gives nothing to do."""
+    if options.out is not None:
+        _write_report(options.out, {"rank": rank, "role": "idle", "losses": [], "step_s": [], "peak_bytes": 0, "comm": {}})
+        if options.dump:
+            empty: dict[str, Any] = {"weights": {}, "buffers": {}, "grads": [{} for _ in range(options.steps)]}
+            torch.save(empty, options.out / f"rank{rank}.pt")
+
+
+def _write_report(out: Path, report: dict[str, Any]) -> None:
+    beside = out / f".rank{report['rank']}.json"
+    beside.write_text(json.dumps(report))
+    beside.rename(out / f"rank{report['rank']}.json")
 
 
 def _options() -> argparse.Namespace:
@@ -175,9 +191,7 @@ class Trainer:
             "peak_bytes": self._peak(),
             "comm": COUNTS,
         }
-        beside = out / f".rank{self.rank}.json"
-        beside.write_text(json.dumps(report))
-        beside.rename(out / f"rank{self.rank}.json")
+        _write_report(out, report)
 
     def _peak(self) -> int:
         if self.device.type == "cuda":

@@ -56,7 +56,7 @@ class Mover:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.sending: list[tuple[Any, torch.Tensor]] = []
-        self.waiting: dict[Key, Waiting] = {}
+        self.waiting: dict[Key, list[Waiting]] = {}  # a gradient may come from several readers
 
     def move(self, leg: Leg, value: torch.Tensor | None, key: Key, tag: int, at: At, transfer: Transfer) -> None:
         rank = dist.get_rank()
@@ -84,17 +84,15 @@ class Mover:
             works.append(dist.irecv(buffer, peer, tag=tag))
             buffers.append((box, buffer))
         shape = _shape(leg.gets_shape, at, transfer)
-        self.waiting[key] = Waiting(works, buffers, shape, transfer.dtype, kept)
+        self.waiting.setdefault(key, []).append(Waiting(works, buffers, shape, transfer.dtype, kept))
 
     def arrive(self, key: Key, store: dict[Key, torch.Tensor], *, add: bool = False) -> None:
-        """Waits for a value that was posted, if it was, and puts it where it is looked for."""
-        waiting = self.waiting.pop(key, None)
-        if waiting is None:
-            return
-        for work in waiting.works:
-            work.wait()
-        value = _assembled(waiting, self.device)
-        store[key] = store[key] + value if add and key in store else value
+        """Waits for a value that was posted, if it was, and puts it where it is looked for; with `add`, adds it there."""
+        for waiting in self.waiting.pop(key, ()):
+            for work in waiting.works:
+                work.wait()
+            value = _assembled(waiting, self.device)
+            store[key] = store[key] + value if add and key in store else value
 
     def finish(self) -> None:
         """Waits until everything that was sent has left."""

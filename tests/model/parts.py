@@ -17,7 +17,9 @@ from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
 from ssdsl.runtime import kernels
 from ssdsl.runtime.mesh import Group
 
-KERNELS = {n: getattr(kernels, n) for n in "embedding_part cross_entropy_parts batch_norm_parts first first_time".split()}
+KERNELS = {
+    n: getattr(kernels, n) for n in "embedding_part cross_entropy_parts batch_norm_parts first first_time".split()
+}
 CODE = {"torch": torch, "F": F, "aten": torch.ops.aten, "device": torch.device("cpu"), **KERNELS}
 Values = dict[str, torch.Tensor]
 Place = tuple[int, ...]  # the value of each cut's index
@@ -145,7 +147,12 @@ def evaluate(
     flowing = [(y, g) for y, g in zip(outputs, upstream, strict=True) if g is not None]
     if flowing and any(x.requires_grad for x in leaves):
         torch.autograd.backward(*map(list, zip(*flowing, strict=True)))
-    return Result([y.detach() for y in outputs], [x.grad for x in leaves], [x.detach() for x in leaves], [y.requires_grad for y in outputs])
+    return Result(
+        [y.detach() for y in outputs],
+        [x.grad for x in leaves],
+        [x.detach() for x in leaves],
+        [y.requires_grad for y in outputs],
+    )
 
 
 def evaluate_parts(
@@ -154,7 +161,7 @@ def evaluate_parts(
     upstream: Sequence[torch.Tensor | None],
     cuts: tuple[OperatorCut, ...],
 ) -> Result:
-    """All parts, put together by the table of DESIGN section 4. Parts in space that talk to each other run in threads."""
+    """All parts, put together by the table of DESIGN section 4. Parts that talk to each other run in threads."""
     groups = Groups(cuts)
     places = list(itertools.product(*(range(c.count) for c in cuts)))
     results: dict[Place, Any] = {}
@@ -221,17 +228,21 @@ def _join(
     pieces: list[tuple[Place, torch.Tensor]],
     copied: list[bool],
 ) -> torch.Tensor:
-    """Parts put where they belong; along a cut that the operand does not carry, they are added or, if copied, the same."""
+    """Parts put where they belong; along a cut that the operand lacks, they are added or, if copied, the same."""
     first = pieces[0][1]
     dtype = torch.int64 if first.dtype is torch.bool else first.dtype
     result = torch.zeros(shape, dtype=dtype)
     skip = [c and not operand.carries(cut.dim) for c, cut in zip(copied, cuts, strict=True)]
     for at, piece in pieces:
         where = indices_of(operator, operand, cuts, at)
-        assert piece.shape == where.shape, f"part {at} of `{operand.value}` is {list(piece.shape)}, not {list(where.shape)}"
+        assert piece.shape == where.shape, (
+            f"part {at} of `{operand.value}` is {list(piece.shape)}, not {list(where.shape)}"
+        )
         if not any(p and s for p, s in zip(at, skip, strict=True)):
             result.view(-1).index_add_(0, where.flatten(), piece.flatten().to(dtype))
     for at, piece in pieces:
         if any(skip) and not any(p and not s for p, s in zip(at, skip, strict=True)):
-            torch.testing.assert_close(piece, dict(pieces)[tuple(0 for _ in at)], msg=f"copies of `{operand.value}` differ")
+            torch.testing.assert_close(
+                piece, dict(pieces)[tuple(0 for _ in at)], msg=f"copies of `{operand.value}` differ"
+            )
     return result.to(first.dtype)

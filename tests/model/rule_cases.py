@@ -48,16 +48,18 @@ class Probe(torch.nn.Module):
 
 UNARY = """
     abs acos asin asinh atan atanh ceil cos cosh deg2rad detach digamma erf erfc erfinv exp exp2 expm1 floor frac
-    isfinite isinf isnan isneginf isposinf lgamma log log10 log1p log2 logical_not logit nan_to_num neg ones_like rad2deg
-    reciprocal round rsqrt sgn sigmoid sign sin sinc sinh sqrt square tan tanh trunc zeros_like relu
+    isfinite isinf isnan isneginf isposinf lgamma log log10 log1p log2 logical_not logit nan_to_num neg ones_like
+    rad2deg reciprocal round rsqrt sgn sigmoid sign sin sinc sinh sqrt square tan tanh trunc zeros_like relu
 """.split()
 ACTIVATIONS = "celu elu gelu hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu6 selu silu softplus".split()
 BINARY = """
-    add atan2 copysign div eq fmod ge gt hypot le logaddexp logaddexp2 logical_and logical_or
-    logical_xor lt maximum minimum mul ne pow remainder rsub sub true_divide xlogy
+    add atan2 copysign div eq fmod ge gt hypot le logaddexp logaddexp2 logical_and logical_or logical_xor lt maximum
+    minimum mul ne pow remainder rsub sub true_divide xlogy
 """.split()
 BITWISE = "bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor".split()
-LOSSES = "mse_loss l1_loss smooth_l1_loss huber_loss kl_div binary_cross_entropy binary_cross_entropy_with_logits".split()
+LOSSES = (
+    "mse_loss l1_loss smooth_l1_loss huber_loss kl_div binary_cross_entropy binary_cross_entropy_with_logits".split()
+)
 
 
 def unary(p: Probe) -> Results:
@@ -214,7 +216,7 @@ def tables(p: Probe) -> Results:
     x = p.weight
     return [
         F.embedding(p.ids(2, 4, below=8), x(8, 6)),
-        F.embedding(p.ids(4, below=8), x(8, 6), padding_idx=int(1)),
+        F.embedding(p.ids(4, below=8), x(8, 6), padding_idx=1),
         F.embedding(p.buffer(lambda: torch.tensor([[0, 1], [2, 0]])), x(8, 6), padding_idx=0),
         x(4, 6)[p.ids(2, below=4)],
         x(4, 6)[:, p.ids(2, 4, below=6)],
@@ -348,16 +350,31 @@ def moves(p: Probe) -> Results:
         *(x(4, 6).repeat(2, 1), x(4, 6).repeat(2, 2, 2), x(1, 1, 6).repeat(4, 2, 1), x(4, 6).repeat_interleave(2, 1)),
         *(torch.cat([x(4, 6), x(4, 2)], 1), torch.cat([x(0), x(4, 6)]), torch.hstack([x(4), x(4)])),
         *(torch.stack([x(4, 6), x(4, 6)], 1), torch.stack([x(4), x(4)], -1)),
-        *(*x(4, 6).split(2, 1), *x(4, 6).split([2, 4], -1), *x(4, 6).chunk(2), *x(6).tensor_split(4), *x(4, 6).split(4, 1)),
+        *(
+            *x(4, 6).split(2, 1),
+            *x(4, 6).split([2, 4], -1),
+            *x(4, 6).chunk(2),
+            *x(6).tensor_split(4),
+            *x(4, 6).split(4, 1),
+        ),
         *x(2, 4, 6).unbind(1),
-        *(x(4, 6).flatten(), x(24).unflatten(0, (4, 6)), x(4, 1, 6).squeeze(1), x(4, 6)[:, None], x(4, 6).view(2, 2, 3, 2)),
+        *(
+            x(4, 6).flatten(),
+            x(24).unflatten(0, (4, 6)),
+            x(4, 1, 6).squeeze(1),
+            x(4, 6)[:, None],
+            x(4, 6).view(2, 2, 3, 2),
+        ),
         x(4, 6).view(8, 3),
         *torch.meshgrid(x(4), x(6), indexing="ij"),
     ]
 
 
 FAMILIES: dict[str, Callable[[], Any]] = {
-    **{f.__name__: lambda f=f: Probe(f) for f in (unary, binary, losses, cross_entropy, contractions, einsums, attention)},
+    **{
+        f.__name__: lambda f=f: Probe(f)
+        for f in (unary, binary, losses, cross_entropy, contractions, einsums, attention)
+    },
     **{f.__name__: lambda f=f: Probe(f) for f in (tables, normalisation, batch_norm, convolutions, images, reductions)},
     **{f.__name__: lambda f=f: Probe(f) for f in (along, moves)},
     "batch_norm in eval mode": lambda: Probe(batch_norm, training=False),

@@ -156,7 +156,7 @@ def test_tied_weights_are_one_value() -> None:
     assert [v.name for v in graph.of(Origin.WEIGHT)] == ["table.weight"]
     users = [o.kind for o in graph.operators if any(i.value == "table.weight" for i in o.inputs)]
     assert users == ["embedding", "linear"]
-    assert [graph.dim_names[c] for c, in graph.values["table.weight"].factors] == ["vocab", "hidden"]
+    assert [graph.dim_names[c] for (c,) in graph.values["table.weight"].factors] == ["vocab", "hidden"]
 
 
 WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
@@ -190,7 +190,9 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
 
 
 @pytest.mark.parametrize("code", WRONG)
-def test_what_is_wrong_is_said(code: str, capfd: pytest.CaptureFixture[str], golden: Callable[[Path, str], None]) -> None:
+def test_what_is_wrong_is_said(
+    code: str, capfd: pytest.CaptureFixture[str], golden: Callable[[Path, str], None]
+) -> None:
     texts = []
     for case, compute in WRONG[code].items():
         with pytest.raises(PlanError) as caught:

@@ -1,4 +1,4 @@
-"""Factors: uniting refines both sides to their common refinement, everywhere, and changes nothing where there is none."""
+"""Factors: uniting refines both sides to their common refinement, and changes nothing where there is none."""
 
 import math
 

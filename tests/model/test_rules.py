@@ -47,16 +47,15 @@ def test_graph_computes_what_the_module_computes(family: str) -> None:
     expected = module(**INPUT)
     torch.testing.assert_close(values[graph.loss], expected, equal_nan=True)
     assert set(weights) <= set(values)
-    used = {n: w for n, w in weights.items() if values[n].requires_grad}
-    gradients = torch.autograd.grad(values[graph.loss], [values[n] for n in used], allow_unused=True, retain_graph=True)
-    for name, ours, theirs in zip(used, gradients, torch.autograd.grad(expected, list(used.values()), allow_unused=True), strict=True):
-        zeros = torch.zeros_like(used[name])
-        torch.testing.assert_close(
-            zeros if ours is None else ours, zeros if theirs is None else theirs, equal_nan=True, msg=lambda m: f"{name}: {m}"
-        )
-    for name, buffer in module.named_buffers():
-        if name in values and name not in graph.updates:
-            torch.testing.assert_close(values[name], buffer, msg=lambda m: f"{name}: {m}")
+    gradients = torch.autograd.grad(
+        values[graph.loss], [values[n] for n in weights], materialize_grads=True, retain_graph=True
+    )
+    wanted = torch.autograd.grad(expected, list(weights.values()), materialize_grads=True)
+    torch.testing.assert_close(
+        dict(zip(weights, gradients, strict=True)), dict(zip(weights, wanted, strict=True)), equal_nan=True
+    )
+    buffers = {n: b for n, b in module.named_buffers() if n in values and n not in graph.updates}
+    torch.testing.assert_close({n: values[n] for n in buffers}, buffers)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -74,7 +73,10 @@ def test_parts_compute_what_the_operator_computes(family: str) -> None:
 
 def check(graph: Graph, operator: Operator, values: Values, draw: random.Random) -> None:
     """Compares an operator with its parts: split by each dimension in space and in time, and by several at random."""
-    given = [v.detach().requires_grad_(differentiable(graph, o.value, v)) for o, v in zip(operator.inputs, reads(operator, values), strict=True)]
+    given = [
+        v.detach().requires_grad_(differentiable(graph, o.value, v))
+        for o, v in zip(operator.inputs, reads(operator, values), strict=True)
+    ]
     upstream = [
         torch.randn(values[o.value].shape).to(values[o.value].dtype) if graph.values[o.value].differentiable else None
         for o in operator.outputs
@@ -85,7 +87,7 @@ def check(graph: Graph, operator: Operator, values: Values, draw: random.Random)
     for cuts in splits(operator, draw):
         parts = evaluate_parts(operator, given, upstream, cuts)
         where = f"{operator.args[0]} of {[list(x.shape) for x in given]}, {operator.args[1:]}, split by {cuts}"
-        compare(operator, whole, parts, where)
+        compare(whole, parts, where)
 
 
 def differentiable(graph: Graph, value: str, tensor: torch.Tensor) -> bool:
@@ -117,15 +119,14 @@ def divisors(size: int) -> list[int]:
     return [n for n in (2, 3) if size % n == 0]
 
 
-def compare(operator: Operator, whole: Result, parts: Result, where: str) -> None:
+def compare(whole: Result, parts: Result, where: str) -> None:
     for word in ("outputs", "gradients", "after"):
         for number, (a, b) in enumerate(zip(getattr(whole, word), getattr(parts, word), strict=True)):
             assert (a is None) == (b is None), f"{word} {number} of {where}"
             if a is not None:
-                tolerance = 2e-3 if a.dtype is torch.float16 else 2e-5
-                torch.testing.assert_close(
-                    b, a, rtol=tolerance, atol=tolerance, equal_nan=True, msg=lambda m, n=number: f"{word} {n} of {where}: {m}"
-                )
+                within = 2e-3 if a.dtype is torch.float16 else 2e-5
+                close = functools.partial(torch.testing.assert_close, rtol=within, atol=within, equal_nan=True)
+                close(b, a, msg=functools.partial("{} {} of {}: {}".format, word, number, where))
 
 
 def test_every_row_is_covered() -> None:

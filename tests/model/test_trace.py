@@ -42,7 +42,9 @@ def test_gpt() -> None:
     assert [axis[0][0] for axis in axes_of(graph, "transformer.wpe.weight")] == ["positions", "hidden"]
     assert "lm_head.weight" not in graph.values, "tied to the embedding"
     for name in ("heads", "ffn", "vocab", "batch"):
-        fixed = [o.name for o in graph.operators for d in o.dims if d.name == name and d.fixed and o.stage is Stage.COMPUTE]
+        fixed = [
+            o.name for o in graph.operators for d in o.dims if d.name == name and d.fixed and o.stage is Stage.COMPUTE
+        ]
         assert not fixed, f"{name} cannot be split in {fixed}"
 
 
@@ -59,13 +61,20 @@ def test_llama_with_grouped_queries() -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
     )
     ids = torch.randint(64, (2, 8))
     graph = check(LlamaForCausalLM(config), {"input_ids": ids, "labels": ids}, TOKENS)
     layer = "model.layers.0.self_attn"
     assert [s for _, s in axes_of(graph, f"{layer}.q_proj.weight")[0]] == [2, 2, 8]
-    assert axes_of(graph, f"{layer}.q_proj.weight")[0][0] == axes_of(graph, f"{layer}.k_proj.weight")[0][0] == ("heads", 2)
+    assert (
+        axes_of(graph, f"{layer}.q_proj.weight")[0][0] == axes_of(graph, f"{layer}.k_proj.weight")[0][0] == ("heads", 2)
+    )
     assert axes_of(graph, "model.layers.0.mlp.gate_proj.weight")[0] == [("ffn", 48)]
 
 
@@ -76,7 +85,9 @@ def check(module: nn.Module, batch: dict[str, torch.Tensor], axes: dict[str, tup
     loss = run_graph(graph, outside(graph, module, batch))[graph.loss]
     result = module(**batch)
     torch.testing.assert_close(loss, getattr(result, "loss", result))
-    whole = [o.name for o in graph.operators for d in o.dims if d.name == "batch" and d.fixed and o.stage is Stage.COMPUTE]
+    whole = [
+        o.name for o in graph.operators for d in o.dims if d.name == "batch" and d.fixed and o.stage is Stage.COMPUTE
+    ]
     assert not whole, f"the batch cannot be split in {whole}"
     return graph
 
@@ -97,7 +108,9 @@ class Residual(nn.Module):
 
     def __init__(self, given: int, made: int, stride: int) -> None:
         super().__init__()
-        self.first = nn.Sequential(nn.Conv2d(given, made, 3, stride, 1, bias=False), nn.BatchNorm2d(made), nn.ReLU(True))
+        self.first = nn.Sequential(
+            nn.Conv2d(given, made, 3, stride, 1, bias=False), nn.BatchNorm2d(made), nn.ReLU(True)
+        )
         self.second = nn.Sequential(nn.Conv2d(made, made, 3, padding=1), nn.BatchNorm2d(made))
         self.short = nn.Conv2d(given, made, 1, stride)
 
@@ -209,7 +222,7 @@ def images(*layers: nn.Module) -> Case:
 
 def tokens(module: nn.Module, *names: str) -> Case:
     ids = {name: torch.randint(1, 64, (2, 6)) for name in names}
-    return module, ids, {name: ("batch", "seq") for name in names}
+    return module, ids, dict.fromkeys(names, ("batch", "seq"))
 
 
 MODELS: dict[str, Callable[[], Case]] = {
@@ -240,7 +253,14 @@ def test_no_rule_is_missing_in_t5() -> None:
     from transformers import T5Config, T5ForConditionalGeneration
 
     config = T5Config(
-        vocab_size=64, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4, dropout_rate=0.0, decoder_start_token_id=0
+        vocab_size=64,
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=1,
+        num_heads=4,
+        dropout_rate=0.0,
+        decoder_start_token_id=0,
     )
     ids = torch.randint(1, 64, (2, 8))
     graph = check(T5ForConditionalGeneration(config), {"input_ids": ids, "labels": ids}, TOKENS)

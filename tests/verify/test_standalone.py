@@ -24,12 +24,14 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(folder / "venv" / "bin" / "python"), str(folder / "site")]
 
 
+def start(python: list[str], *arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     environment |= {"PYTHONPATH": python[1], "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     return subprocess.run([python[0], *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=240)
 
 
 def test_ssdsl_is_not_there(python: list[str], tmp_path: Path) -> None:
+    ended = start(python, "-c", "import torch, ssdsl", cwd=tmp_path)
     assert ended.returncode and "No module named 'ssdsl'" in ended.stderr
 
 
@@ -40,6 +42,7 @@ def test_the_folder_runs_with_torch_alone(python: list[str], tmp_path: Path) -> 
     assert compiled.returncode == 0, compiled.stderr
     assert compiled.stdout.strip() == f"torchrun --nproc-per-node=4 {program / 'main.py'}"
     agent = ["-m", "torch.distributed.run", "--nproc-per-node=4", "--master-port=0"]
+    ended = start(python, *agent, str(program / "main.py"), "--steps", "3", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     losses = [float(line.split()[3]) for line in ended.stdout.splitlines() if line.startswith("step ")]
     assert len(losses) == 3 and all(5.5 < loss < 7.5 for loss in losses)  # log(512) = 6.2: it has learnt nothing yet

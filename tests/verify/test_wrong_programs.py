@@ -9,20 +9,17 @@ import pytest
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 
-WHERE = {
-    "forward": r"error\[E0512\]: loss `step 0` differs",  # all that follows is wrong; the loss comes first
-    "backward": r"step 0's gradient `transformer\.h\.0\.ln_1\.(weight|bias)`|gradient `step 0 transformer\.[\w.]+`",
-}
+DISAGREE = r"ranks 0 and 1 disagree on step 0's gradient `[\w.]+\.(weight|bias)`"  # copies that drift apart
 
 
-@pytest.mark.parametrize("phase", WHERE)
+@pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_an_all_reduce_left_out(program: Callable[..., Any], phase: str) -> None:
     wrong = program("tensor_parallel")
     role = wrong.folder / "role_gpus.py"
     text, dropped = re.subn(rf", {phase}=\[all_reduce_?\(tp\)\]", "", role.read_text(), count=1)
     assert dropped
     role.write_text(text)
-    assert re.search(WHERE[phase], found(wrong))
+    assert re.search(DISAGREE, found(wrong))
 
 
 def test_a_gradient_not_summed(program: Callable[..., Any]) -> None:
@@ -32,7 +29,7 @@ def test_a_gradient_not_summed(program: Callable[..., Any]) -> None:
     text, changed = re.subn(r'"partial": \[[^\]]+\]', '"partial": []', table.read_text())
     assert changed
     table.write_text(text)
-    assert re.search(r"ranks 0 and 1 disagree on step 0's gradient `[\w.]+\.(weight|bias)`", found(wrong))
+    assert re.search(DISAGREE, found(wrong))
 
 
 def test_a_part_scaled(program: Callable[..., Any]) -> None:
@@ -42,7 +39,7 @@ def test_a_part_scaled(program: Callable[..., Any]) -> None:
     text, changed = re.subn(r"return \((\w+),\)\n", r"return (\1 * 1.001,)\n", role.read_text())
     assert changed
     role.write_text(text)
-    assert re.search(WHERE["forward"], found(wrong))
+    assert "error[E0512]: gradient `step 0 transformer.wte.weight` differs from the single device's" in found(wrong)
 
 
 def found(wrong: Any) -> str:
