@@ -87,7 +87,8 @@ class TaskGraph:
             for given in block.inputs:
                 producer = self.blocks[given.producer]
                 transfer = moved.get((given.value, block.number))
-                for a, b in matching(producer.time, block.time):
+                joined = {c.index for c in given.combines}
+                for a, b in matching(producer.time, block.time, joined):
                     self._flow(producer, block, a, b, transfer, given.differentiable)
 
     def _flow(
@@ -282,11 +283,11 @@ def coordinates(time: Iterable[TimeIndex]) -> Iterator[tuple[int, ...]]:
 
 
 def matching(
-    before: tuple[TimeIndex, ...], after: tuple[TimeIndex, ...]
+    before: tuple[TimeIndex, ...], after: tuple[TimeIndex, ...], joined: set[str]
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The pairs of coordinates that agree on the indices that both have."""
+    """The pairs of coordinates that agree on the indices that both have, but for those whose parts are joined."""
     names = [t.name for t in after]
-    shared = [(k, names.index(t.name)) for k, t in enumerate(before) if t.name in names]
+    shared = [(k, names.index(t.name)) for k, t in enumerate(before) if t.name in names and t.name not in joined]
     groups: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
     for b in coordinates(after):
         groups.setdefault(tuple(b[k] for _, k in shared), []).append(b)

@@ -1,6 +1,7 @@
 """From a module to captured calls: torch.export, decomposed to operators with rules, every tensor given its name."""
 
 import contextlib
+import functools
 import io
 import logging
 import operator
@@ -68,7 +69,7 @@ def _export(model: Model) -> torch.export.ExportedProgram:
         with _quiet():
             program = torch.export.export(wrapped, tuple(batch.values()), strict=False)
             _stop_gradients(program.graph_module)
-            decomposed: torch.export.ExportedProgram = program.run_decompositions(_composites())
+            decomposed: torch.export.ExportedProgram = program.run_decompositions(dict(_composites()))
             return decomposed
     except Exception as error:  # torch.export raises its own and the module's errors of any type
         reason = str(error).strip().split("\n")[0] or type(error).__name__
@@ -105,6 +106,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(level)
 
 
+@functools.cache
 def _composites() -> dict[Any, Any]:
     """The operators that torch defines by others, and autograd differentiates through these: those without a rule."""
     known = {*RULES, *RANDOM, *REGROUPINGS}
