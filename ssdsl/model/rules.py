@@ -79,8 +79,8 @@ RULES: dict[str, Rule] = {
     # reductions
     "sum": shapes.reduce_sum,
     **dict.fromkeys(
-        "amax amin max min argmax argmin prod any all var std var_mean std_mean linalg_vector_norm norm logsumexp median "
-        "nansum count_nonzero".split(),
+        "amax amin max min argmax argmin prod any all var std var_mean std_mean linalg_vector_norm norm logsumexp "
+        "median nansum count_nonzero".split(),
         shapes.reduce_whole,
     ),
     **dict.fromkeys("cumsum cumprod cummax cummin logcumsumexp sort argsort topk".split(), shapes.along),

@@ -53,7 +53,8 @@ def main() -> None:
 def _idle(rank: int, options: argparse.Namespace) -> None:
     """The report of a rank that the plan gives nothing to do."""
     if options.out is not None:
-        _write_report(options.out, {"rank": rank, "role": "idle", "losses": [], "step_s": [], "peak_bytes": 0, "comm": {}})
+        report = {"rank": rank, "role": "idle", "losses": [], "step_s": [], "peak_bytes": 0, "comm": {}}
+        _write_report(options.out, report)
         if options.dump:
             empty: dict[str, Any] = {"weights": {}, "buffers": {}, "grads": [{} for _ in range(options.steps)]}
             torch.save(empty, options.out / f"rank{rank}.pt")

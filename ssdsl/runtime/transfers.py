@@ -87,7 +87,7 @@ class Mover:
         self.waiting.setdefault(key, []).append(Waiting(works, buffers, shape, transfer.dtype, kept))
 
     def arrive(self, key: Key, store: dict[Key, torch.Tensor], *, add: bool = False) -> None:
-        """Waits for a value that was posted, if it was, and puts it where it is looked for; with `add`, adds it there."""
+        """Waits for a value that was posted, if it was, and puts it (adds it) where it is looked for."""
         for waiting in self.waiting.pop(key, ()):
             for work in waiting.works:
                 work.wait()

@@ -9,7 +9,10 @@ class Layer(nn.Module):
         super().__init__()
         self.query, self.key, self.value = (nn.Parameter(torch.randn(width, heads, size) * 0.1) for _ in range(3))
         self.out = nn.Parameter(torch.randn(heads, size, width) * 0.1)
-        self.rise, self.fall = nn.Parameter(torch.randn(width, inner) * 0.1), nn.Parameter(torch.randn(inner, width) * 0.1)
+        self.rise, self.fall = (
+            nn.Parameter(torch.randn(width, inner) * 0.1),
+            nn.Parameter(torch.randn(inner, width) * 0.1),
+        )
         self.norm = nn.LayerNorm(width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
