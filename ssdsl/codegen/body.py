@@ -6,7 +6,7 @@ Layers that compute the same get the same text, and so one function.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ssdsl.codegen.expressions import expression
+from ssdsl.codegen.expressions import assignment, expression
 from ssdsl.codegen.identifiers import Identifiers
 from ssdsl.codegen.steps import conversion_text
 from ssdsl.lower.cuts import OperatorCut
@@ -55,7 +55,7 @@ class Body:
         text = expression(item, [self.read(r) for r in reads], self.cuts(item), group=self.group)
         kept = used | self.updates.keys()
         outputs = [self.make(o.value, item.kind.strip("_")) if o.value in kept else "_" for o in item.outputs]
-        self.lines.append(f"{', '.join(outputs)} = {text}")
+        self.lines.append(f"{assignment(item, outputs)} = {text}")
         for value in (o.value for o in item.outputs if o.value in self.updates):
             self.lines.append(f"{self.read(self.updates[value])}.copy_({self.made[value]})")
 

@@ -159,6 +159,13 @@ def _extent(operator: Operator, axis: tuple[int, ...], cuts: tuple[OperatorCut, 
     return " * ".join([*uneven, *([str(known)] if known != 1 or not uneven else [])])
 
 
+def assignment(operator: Operator, targets: Sequence[str]) -> str:
+    """The left-hand side of the call: a trailing comma unpacks the one tensor of a sequence."""
+    returns = operator.args[0]._schema.returns
+    sequence = len(returns) > 1 or "List" in str(returns[0].type)
+    return ", ".join(targets) + ("," if len(targets) == 1 and sequence else "")
+
+
 def text(item: Any, names: Iterator[str]) -> str:
     """An argument as Python; tensors are the next of `names`."""
     match item:

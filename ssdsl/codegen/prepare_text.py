@@ -1,6 +1,6 @@
 """The functions of a role's file that run outside its blocks: constants once, data once per step."""
 
-from ssdsl.codegen.expressions import expression
+from ssdsl.codegen.expressions import assignment, expression
 from ssdsl.codegen.quote import quoted
 from ssdsl.codegen.scope import Scope
 from ssdsl.codegen.steps import conversion_text
@@ -64,5 +64,5 @@ def _prepared(p: Prepared, scope: Scope) -> list[str]:
 def _line(operator: Operator, reads: list[str], scope: Scope, axes: frozenset[str] = frozenset()) -> str:
     indices = scope.schedule.plan.indices.get(operator.name, ())
     cuts = tuple(c for c in operator_cuts(operator, indices, axes) if c.in_space)
-    targets = ", ".join(f"c[{quoted(o.value)}]" for o in operator.outputs)
+    targets = assignment(operator, [f"c[{quoted(o.value)}]" for o in operator.outputs])
     return f"    {targets} = {expression(operator, reads, cuts, group=scope.group)}"

@@ -103,7 +103,8 @@ def operand_layout(
         elif is_output:
             value[c.index] = REPLICATE if combined else PARTIAL
         elif c.dim == LINEAR:
-            value[c.index] = PARTIAL if operand.value in c.carriers else REPLICATE
+            # a factor of a partial sum: its gradient is a product with that sum, and so partial too
+            (value if operand.value in c.carriers else gradient)[c.index] = PARTIAL
         elif not (operand.once and operator.summed(c.dim)):  # an addend's gradient is whole on every part
             gradient[c.index] = PARTIAL
     return OperandLayout(

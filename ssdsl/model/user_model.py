@@ -28,7 +28,7 @@ def check_model(span: Span | None, name: str, function: str, result: Any) -> Mod
             BadModel(span, fact, "return an instance of torch.nn.Module first: return MyModel(), inputs, axes")
         )
     batches = _batches(span, module, inputs)
-    return Model(name, module.train(), batches, _axes(span, axes, batches[0]))
+    return Model(name, module, batches, _axes(span, axes, batches[0]))
 
 
 def _batches(span: Span | None, module: torch.nn.Module, inputs: Any) -> tuple[Batch, ...]:

@@ -10,7 +10,7 @@ from ssdsl.plan.errors.select import NothingSelected, TooFewUnits
 from ssdsl.plan.errors.split import BadCount
 from ssdsl.plan.errors.values import WrongType
 from ssdsl.plan.select import require_whole
-from ssdsl.plan.units import deepest_level, repeated_units
+from ssdsl.plan.units import deepest_level, module_runs, repeated_units
 from ssdsl.plan.values import Selection, is_number, kind_of
 from ssdsl.text.diagnostic import PlanError
 
@@ -20,7 +20,8 @@ GOOD_ENOUGH = 1.5  # a stage this much heavier than the mean is cut finer, if th
 def balance(ctx: Context, e: nodes.Call, value: Any, stages: Any) -> tuple[Selection, ...]:
     """The selections of the stages, none empty.
 
-    Units are the repeated modules: the outermost, unless that leaves too few, or a stage far heavier than the mean.
+    Units are the repeated modules: the outermost, unless that leaves too few, or a stage far heavier than the mean. A
+    model with too few of them is cut between any two modules.
     """
     if not isinstance(value, Selection):
         raise PlanError(WrongType(_argument(e, 0), "a selection of operators", kind_of(value), ""))
@@ -33,9 +34,13 @@ def balance(ctx: Context, e: nodes.Call, value: Any, stages: Any) -> tuple[Selec
         raise PlanError(NothingSelected(_argument(e, 0)))
     best: list[list[list[str]]] = []
     units: list[tuple[str, list[str]]] = []
-    for level in range(1, max(2, deepest_level(ctx, value.operators) + 1)):
+    deepest = max(1, deepest_level(ctx, value.operators))
+    for level in range(1, deepest + 2):
         ctx.step(e, 1 + len(value.operators) // 64)
-        units = repeated_units(ctx, value.operators, level)
+        finest = level > deepest
+        if finest and best:
+            break
+        units = module_runs(ctx, value.operators) if finest else repeated_units(ctx, value.operators, level)
         if len(units) < stages:
             continue
         weights = [sum(ctx.operators[n].flops + 1 for n in names) for _, names in units]

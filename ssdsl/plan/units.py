@@ -28,6 +28,17 @@ def repeated_units(ctx: Context, operators: frozenset[str], level: int = 1) -> l
     return units
 
 
+def module_runs(ctx: Context, operators: frozenset[str]) -> list[tuple[str, list[str]]]:
+    """Runs of COMPUTE operators of one module each, in the order of the graph: for models that repeat no module."""
+    runs: list[tuple[str, list[str]]] = []
+    for op in ctx.ordered(ctx.only_compute(operators)):
+        if runs and runs[-1][0] == op.path:
+            runs[-1][1].append(op.name)
+        else:
+            runs.append((op.path, [op.name]))
+    return runs
+
+
 def module_of(path: str, level: int) -> str:
     """The path up to its numbered segment, of the first `level` ones; empty if it has none."""
     segments, end, left = path.split("."), 0, level

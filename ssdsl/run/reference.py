@@ -30,7 +30,7 @@ def reference(model: Model, training: Training, follow: Sequence[Tensors] | None
     With `follow`, the gradients of another run, each step is taken with that run's gradients after its own are
     recorded.
     """
-    module = copy.deepcopy(model.module).train()
+    module = copy.deepcopy(model.module)
     torch.manual_seed(training.seed)
     optimizer = OPTIMIZERS[training.optimizer](module.parameters(), lr=training.lr)
     losses, grads = [], []
@@ -39,7 +39,7 @@ def reference(model: Model, training: Training, follow: Sequence[Tensors] | None
         loss = _loss(module(**model.batches[step % len(model.batches)]))
         loss.backward()  # type: ignore[no-untyped-call]
         losses.append(float(loss.detach()))
-        grads.append({n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None})
+        grads.append({n: p.grad.to_dense().clone() for n, p in module.named_parameters() if p.grad is not None})
         if follow is not None:
             _take(module, follow[step])
         optimizer.step()

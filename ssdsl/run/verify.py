@@ -62,6 +62,10 @@ def _trained(model: Model, result: RunResult) -> Trained:
     )
     weights = _whole(names, "weight", {rank: dump["weights"] for rank, dump in dumps.items()})
     buffers = _whole(names, "buffer", {rank: dump["buffers"] for rank, dump in dumps.items()})
+    frozen = [
+        n for n, _ in model.module.named_parameters() if n in buffers
+    ]  # a program keeps what it does not train there
+    weights |= {n: buffers.pop(n) for n in frozen}
     return Trained(losses, grads, weights, buffers)
 
 
