@@ -1,7 +1,7 @@
 """The graph of a model: operators, the values between them, and the named dimensions of each operator.
 
-A tensor's axis is a sequence of *factors* (DESIGN section 3): the fused axis `[qkv · heads · head_dim]` of GPT-2 has three.
-An operator's `dims` are the factors of its iteration space; its operands name, axis by axis, which of them they carry.
+A tensor's axis is a sequence of *factors*: the fused axis `[qkv · heads · head_dim]` of GPT-2 has three. An operator's
+`dims` are the factors of its iteration space; its operands name, axis by axis, which of them they carry.
 """
 
 from dataclasses import dataclass, field

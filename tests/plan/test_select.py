@@ -94,7 +94,7 @@ def test_functions(plan) -> None:
     ("text", "code"),
     [
         ("let x = balance(model, 0)", "E0215"),
-        ("let x = balance(model, 7)", "E0248"),
+        ("let x = balance(model, 99)", "E0248"),
         ("let x = balance(3, 7)", "E0210"),
         ("let x = balance(model)", "E0229"),
         ("let x = balance(stages = 3)", "E0229"),

@@ -39,8 +39,8 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def captured(spec: str) -> tuple[Model, Graph]:
-    """A model by its name as on the command line; a user's file is one of tests/models."""
-    model = load(str(HERE.parent / "models" / spec) if ".py:" in spec else spec)
+    """A model by its name as on the command line; a user's file without a folder is one of tests/models."""
+    model = load(str(HERE.parent / "models" / spec) if ".py:" in spec else spec)  # `/` keeps an absolute path as it is
     return model, capture(model)
 
 

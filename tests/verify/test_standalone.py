@@ -1,6 +1,7 @@
 """A compiled folder runs with torchrun where torch is and ssdsl is not; the command line does the whole way."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,13 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def start(python: list[str], *arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     environment |= {"PYTHONPATH": python[1], "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    return subprocess.run([python[0], *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=240)
+    pipe = subprocess.PIPE
+    with subprocess.Popen([python[0], *arguments], cwd=cwd, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            out, err = process.communicate(timeout=240)
+            return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+        finally:
+            process.terminate()  # torchrun ends its ranks, which a kill would leave behind
 
 
 def test_ssdsl_is_not_there(python: list[str], tmp_path: Path) -> None:
@@ -41,8 +48,15 @@ def test_the_folder_runs_with_torch_alone(python: list[str], tmp_path: Path) -> 
     compiled = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert compiled.returncode == 0, compiled.stderr
     assert compiled.stdout.strip() == f"torchrun --nproc-per-node=4 {program / 'main.py'}"
-    agent = ["-m", "torch.distributed.run", "--nproc-per-node=4", "--master-port=0"]
+    agent = ["-m", "torch.distributed.run", "--nproc-per-node=4", f"--master-port={free_port()}"]
     ended = start(python, *agent, str(program / "main.py"), "--steps", "3", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     losses = [float(line.split()[3]) for line in ended.stdout.splitlines() if line.startswith("step ")]
     assert len(losses) == 3 and all(5.5 < loss < 7.5 for loss in losses)  # log(512) = 6.2: it has learnt nothing yet
+
+
+def free_port() -> int:
+    """Not torchrun's own default, which two runs at a time would share."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
