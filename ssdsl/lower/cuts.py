@@ -85,7 +85,7 @@ def operand_layout(
     *,
     is_output: bool,
 ) -> OperandLayout:
-    """The table of DESIGN section 4: a split dimension that the tensor lacks makes outputs, and gradients of inputs,
+    """The table in docs/design.md: a split dimension that the tensor lacks makes outputs, and gradients of inputs,
     partial."""
     value: dict[str, Place] = {}
     gradient: dict[str, Place] = {}

@@ -1,4 +1,4 @@
-"""Layouts: how a tensor lies on the devices of a submesh (DESIGN section 4).
+"""Layouts: how a tensor lies on the devices of a submesh.
 
 Along each axis of the submesh a tensor is replicated, a partial sum, or sharded: it carries one *digit* of the
 position in one of its factors. A factor of size 16 split by dp = 2 and then m = 4 is written `dp · m · 2`: dp is the

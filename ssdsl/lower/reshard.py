@@ -1,5 +1,4 @@
-"""Communication as a shortest path: the cheapest steps that turn one layout of a tensor into another (DESIGN section
-4)."""
+"""Communication as a shortest path: the cheapest steps that turn one layout of a tensor into another."""
 
 import heapq
 import itertools

@@ -1,4 +1,4 @@
-"""Transfers between submeshes: which box of a tensor each device sends to which (DESIGN section 4, the fallback of
+"""Transfers between submeshes: which box of a tensor each device sends to which (the fallback of
 last resort).
 
 Axes that both submeshes have, with the same place in both layouts, are aligned: devices exchange only with those at

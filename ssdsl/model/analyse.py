@@ -1,4 +1,4 @@
-"""Discovers the dimensions of a captured model: follows the rules through the whole graph (DESIGN section 3)."""
+"""Discovers the dimensions of a captured model: follows the rules through the whole graph."""
 
 import math
 from collections.abc import Sequence

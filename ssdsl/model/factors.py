@@ -1,4 +1,4 @@
-"""Factors: the pieces that tensor axes are made of, in a union-find that refines (DESIGN section 3).
+"""Factors: the pieces that tensor axes are made of, in a union-find that refines.
 
 An axis is a sequence of factors, outermost first. Uniting two sequences of the same total size cuts both at their
 common boundaries: `[768]` and `[3, 256]` become the same `[3, 256]`, everywhere.

@@ -1,6 +1,6 @@
 """Captured calls in a smaller vocabulary: identities vanish, a mean becomes a sum times one over the global count.
 
-A plan computes what one device computes, not an average of averages (DESIGN section 3, "Exact loss"): so the sum, whose
+A plan computes what one device computes, not an average of averages: so the sum, whose
 parts add up, is an operator of its own, and the count is taken over the whole batch.
 """
 

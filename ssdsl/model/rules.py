@@ -1,4 +1,4 @@
-"""The rule table: for every operator, which axes of its tensors are the same dimension (DESIGN section 3).
+"""The rule table: for every operator, which axes of its tensors are the same dimension.
 
 A row is a signature (`signature.py`) or, where the axes depend on the arguments, a function that writes one. The
 letters `heads`, `head_dim`, `vocab` and `hidden` name the dimension that they meet.

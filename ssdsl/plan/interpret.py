@@ -1,4 +1,4 @@
-"""Script and graph to plan: an evaluator without effects (DESIGN section 2). A kind of statement is one row."""
+"""Script and graph to plan: an evaluator without effects. A kind of statement is one row."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

@@ -103,12 +103,13 @@ def test_the_same_plan_gives_the_same_bytes() -> None:
 
 def test_wider_meshes_change_only_the_numbers(mlp: tuple[Model, Graph], tmp_path: Path) -> None:
     """Replicas add no code: one function per role, whatever the number of its ranks."""
-    text = (HERE / "mlp.ssp").read_text().replace("tp = 2)", "dp = {D}, tp = 2)").replace("into m = 2", "into dp, m = 2")
+    text = (HERE / "mlp.ssp").read_text().replace("into m = 2", "into dp, m = 2")
     sizes = []
     for replicas in (2, 4):
         plan = tmp_path / f"dp{replicas}.ssp"
-        plan.write_text(text.format(D=replicas))
-        sizes.append([len(t) for n, t in program_files(compile_plan(plan, mlp[1], {}).schedule).items() if n != "program.json"])
+        plan.write_text(text.replace("tp = 2)", f"dp = {replicas}, tp = 2)"))
+        files = program_files(compile_plan(plan, mlp[1], {}).schedule)
+        sizes.append([len(text) for name, text in files.items() if name != "program.json"])
     assert all(abs(a - b) < 40 for a, b in zip(*sizes, strict=True))
 
 

@@ -161,7 +161,7 @@ def evaluate_parts(
     upstream: Sequence[torch.Tensor | None],
     cuts: tuple[OperatorCut, ...],
 ) -> Result:
-    """All parts, put together by the table of DESIGN section 4. Parts that talk to each other run in threads."""
+    """All parts, put together by the table in docs/design.md. Parts that talk to each other run in threads."""
     groups = Groups(cuts)
     places = list(itertools.product(*(range(c.count) for c in cuts)))
     results: dict[Place, Any] = {}

@@ -9,6 +9,7 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"  # these two as ssdsl.run.launch sets them
 os.environ["GLOO_SOCKET_IFNAME"] = "lo"
 
+import importlib
 import json
 import runpy
 import signal
@@ -17,14 +18,12 @@ import sys
 import time
 from pathlib import Path
 
-import torch._dynamo  # torch.optim loads it on first use
-import torch.distributed
-
 LIMIT_S = 120
 GRACE_S = 1.0  # for the other ranks to write their errors after one has failed
 
 
 def main() -> None:
+    importlib.import_module("torch._dynamo")  # all of torch, and what torch.optim loads on first use
     for line in sys.stdin:
         request = json.loads(line)
         print(run(request["arguments"], request["processes"]), flush=True)

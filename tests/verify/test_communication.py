@@ -76,7 +76,7 @@ LEDGER: dict[str, tuple[Row, ...]] = {
     ),
     "zero Z=3": (
         Row("all_gather", UNITS, WEIGHTS, "weights, forward"),
-        Row("all_gather", UNITS - 1, WEIGHTS - POSITIONS, "weights, backward; a look-up needs none, the table is the head's"),
+        Row("all_gather", UNITS - 1, WEIGHTS - POSITIONS, "weights, backward; looking up positions needs none"),
         Row("reduce_scatter", UNITS, WEIGHTS, "gradients"),
         COUNT,
     ),

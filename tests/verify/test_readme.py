@@ -13,7 +13,8 @@ from ssdsl.cli.app import app
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 PLANS = re.findall(r"^```ssp\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-MODEL = next(text for text in re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL) if "nn.Module" in text)
+PYTHON = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+MODEL = next(text for text in PYTHON if "nn.Module" in text)
 
 
 def test_your_own_model(program: Callable[..., Any], tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def start(python: list[str], *arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     environment |= {"PYTHONPATH": python[1], "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    pipe = subprocess.PIPE
-    with subprocess.Popen([python[0], *arguments], cwd=cwd, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+    command, pipe = [python[0], *arguments], subprocess.PIPE
+    with subprocess.Popen(command, cwd=cwd, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
         try:
             out, err = process.communicate(timeout=240)
             return subprocess.CompletedProcess(arguments, process.returncode, out, err)
