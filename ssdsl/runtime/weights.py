@@ -63,6 +63,7 @@ class Unit:
         self.parameters: dict[str, torch.nn.Parameter] = {}
         self.shard: torch.nn.Parameter | None = None
         self.row: torch.Tensor | None = None
+        self._started = False
         self._pending: Any = None
         self._sum: torch.Tensor | None = None
         self._again: torch.Tensor | None = None
@@ -96,6 +97,7 @@ class Unit:
 
     def start_step(self) -> None:
         """Drops the gradients of the last step."""
+        self._started = False
         for parameter in self.parameters.values():
             parameter.grad = None
         if self.shard is not None:
@@ -107,12 +109,15 @@ class Unit:
             self._give(self._row_of_gradients())
 
     def start_reduction(self) -> None:
-        """Starts to complete the gradients; other work may go on until `finish_reduction`."""
+        """Starts to complete the gradients, once a step; other work may go on until `finish_reduction`."""
+        if self._started:
+            return
+        self._started = True
         if self.cut == "weights" or (self.cut == "grads"):
             self.after_backward()
         elif self.cut == "optimizer":
             self._give(self._row_of_gradients())
-        elif self.partial is not None and self._pending is None:
+        elif self.partial is not None:
             self._sum = self._row_of_gradients()
             count("all_reduce", self._sum)
             self._pending = dist.all_reduce(self._sum, group=self.partial.process_group, async_op=True)
