@@ -23,9 +23,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("code", "model"), CASES.items())
-def test_its_text(
-    code: str, model: str, golden: Callable[[Path, str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_text(code: str, model: str, golden: Callable[[Path, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(TESTS / "lower" / "plans")
     graph = capture(load(f"{TESTS / 'models' / 'tiny.py'}:{model}"))
     with pytest.raises(PlanError) as raised:
