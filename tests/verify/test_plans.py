@@ -43,6 +43,7 @@ def test_examples(program: Callable[..., Any], plan: str, params: dict[str, int]
         ("recomputed", UNET),  # statistics summed over the replicas, and moved once
         ("heads_and_ffn", EINSUMS),
         ("co_shard", EINSUMS),
+        ("data_parallel", "weighted.py:weighted"),
         ("tied_stages", TIED),
         ("vocab_and_ffn", TIED),
         ("zero", TIED),
