@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-
 
 @dataclass(frozen=True, slots=True)
 class Cluster:

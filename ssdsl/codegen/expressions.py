@@ -180,8 +180,3 @@ def text(item: Any, names: Iterator[str]) -> str:
         case torch.device():
             return "device"
     return str(item) if isinstance(item, (torch.dtype, torch.memory_format, torch.layout)) else repr(item)
-
-
-def uses_device(operator: Operator) -> bool:
-    """Whether the call makes a tensor on a device of its own choice."""
-    return any(isinstance(v, torch.device) for _, v in operator.kwargs)

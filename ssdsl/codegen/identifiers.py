@@ -30,6 +30,3 @@ class Identifiers:
     def copy(self) -> "Identifiers":
         """Identifiers of an inner scope, different from all of these."""
         return Identifiers(tuple(self._taken))
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._of

@@ -9,7 +9,6 @@ from ssdsl.lower.schedule import Home, Role, Schedule
 from ssdsl.model.graph import Origin
 
 BUCKET_BYTES = 25 << 20  # as PyTorch's DistributedDataParallel
-ITEMSIZE = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,5 +86,5 @@ def _buckets(schedule: Schedule, homes: list[Home]) -> list[tuple[Home, ...]]:
             size = 0
         buckets[-1].append(home)
         local = home.shape.local(home.layout.digits()).numel
-        size += local * ITEMSIZE.get(schedule.graph.values[home.weight].dtype, 4)
+        size += local * schedule.graph.values[home.weight].itemsize
     return [tuple(b) for b in buckets]

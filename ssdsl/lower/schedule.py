@@ -4,14 +4,13 @@ Nothing here is enumerated that is symmetric: a block stands for itself on every
 the sends and receives of all of them.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ssdsl.lower.cuts import OperatorCut
 from ssdsl.lower.layout import Cut, Layout, Shape, Submesh
 from ssdsl.lower.reshard import Step
 from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import Phase, Plan
-from ssdsl.text.source import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +194,6 @@ class Schedule:
     roles: tuple[Role, ...]
     cuts: dict[str, tuple[OperatorCut, ...]]
     loss_partial: tuple[str, ...]
-    order_from: dict[str, Span] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:

@@ -21,18 +21,6 @@ from ssdsl.lower.transfer import keep_boxes, plan_move
 from ssdsl.model.graph import Operand, Operator, Origin
 from ssdsl.plan.plan import Plan
 
-ITEMSIZE = {
-    "float64": 8,
-    "int64": 8,
-    "float32": 4,
-    "int32": 4,
-    "bfloat16": 2,
-    "float16": 2,
-    "bool": 1,
-    "uint8": 1,
-    "int8": 1,
-}
-
 
 @dataclass(slots=True)
 class Draft:
@@ -266,7 +254,7 @@ class Wiring:
         return tuple(takes)
 
     def _steps(self, before: Layout, after: Layout, shape: Shape, value: str, submesh: Submesh) -> tuple[Step, ...]:
-        itemsize = ITEMSIZE.get(self.plan.graph.values[value].dtype, 4)
+        itemsize = self.plan.graph.values[value].itemsize
         return reshard(before, after, shape, submesh.axes, itemsize, self.cluster)
 
     # -- the result --------------------------------------------------------------------------------------------------

@@ -83,6 +83,9 @@ class Operator:
         return not self.dims[dim].combined and not any(o.carries(dim) for o in self.outputs)
 
 
+ITEMSIZE = {"float64": 8, "int64": 8, "complex64": 8, "bfloat16": 2, "float16": 2, "bool": 1, "uint8": 1, "int8": 1}
+
+
 class Origin(StrEnum):
     INPUT = "input"
     WEIGHT = "weight"
@@ -105,6 +108,11 @@ class Value:
     differentiable: bool
     factors: tuple[tuple[int, ...], ...]
     sizes: tuple[tuple[int, ...], ...]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return ITEMSIZE.get(self.dtype, 4)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from ssdsl.plan.plan import Plan
 from ssdsl.show.communication import communication_view
 from ssdsl.show.view import Column, Kind, View, as_json
 
-ITEMSIZE = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "bool": 1}
 ADAMW_STATES = 2
 
 
@@ -82,7 +81,7 @@ def _state_bytes(schedule: Schedule, home: Home, axes: dict[str, int], kinds: in
         return 0.0
     cuts = (home.weights_over, home.grads_over, home.optimizer_over)[:kinds]
     over = math.prod(axes[axis] for axis in dict.fromkeys(a for cut in cuts for a in cut))
-    return home.shape.local(home.layout.digits()).numel * ITEMSIZE.get(value.dtype, 4) / over
+    return home.shape.local(home.layout.digits()).numel * value.itemsize / over
 
 
 def repeated_view(plan: Plan) -> View:
