@@ -1,0 +1,1 @@
+"""Schedule -> Report: how long a step takes, what each device does when, and what its memory holds."""
