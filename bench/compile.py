@@ -63,7 +63,7 @@ CASES = tuple(dict.fromkeys((WIDE, NARROW, *LAYERS, *MICRO_BATCHES)))
 
 def compile_program(model: "Model", graph: "Graph", settings: dict[str, int]) -> Iterator[str]:
     """The compiler from the plan's text to the program's files; yields the name of each pass when it is done."""
-    from ssdsl.cluster.cluster import LAPTOP
+    from ssdsl.cluster.link import LOOPBACK
     from ssdsl.codegen.write import write_program
     from ssdsl.compile import make_plan
     from ssdsl.lang.read import read_source
@@ -72,7 +72,7 @@ def compile_program(model: "Model", graph: "Graph", settings: dict[str, int]) ->
     yield "import"
     plan, _ = make_plan(PLAN, graph, settings)
     yield "plan"
-    schedule = lower(plan, LAPTOP)
+    schedule = lower(plan, LOOPBACK)
     yield "lower"
     with tempfile.TemporaryDirectory() as folder:
         write_program(schedule, model, Path(folder) / "program", read_source(PLAN))

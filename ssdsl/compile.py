@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ssdsl.cluster.cluster import LAPTOP, Cluster
+from ssdsl.cluster.link import LOOPBACK, Link
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.lower.lower import lower
@@ -31,8 +31,8 @@ def make_plan(path: Path, graph: Graph, overrides: Mapping[str, int]) -> tuple[P
     return interpret_all(parse(read_source(path)), graph, overrides, path.parent)
 
 
-def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], cluster: Cluster = LAPTOP) -> Compiled:
+def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], link: Link = LOOPBACK) -> Compiled:
     """The plan and its schedule; raises PlanError."""
     source = read_source(path)
     plan, warnings = interpret_all(parse(source), graph, overrides, path.parent)
-    return Compiled(source, plan, lower(plan, cluster), warnings)
+    return Compiled(source, plan, lower(plan, link), warnings)

@@ -7,6 +7,7 @@ import typer
 import ssdsl
 from ssdsl.cli.catalogue import models, plans
 from ssdsl.cli.check import check
+from ssdsl.cli.clusters import clusters
 from ssdsl.cli.compile import compile_
 from ssdsl.cli.explain import explain
 from ssdsl.cli.fmt import fmt
@@ -45,5 +46,6 @@ app.command("show", cls=PlanCommand)(show)
 app.command("compile", cls=PlanCommand)(compile_)
 app.command("models")(models)
 app.command("plans")(plans)
+app.add_typer(clusters, name="clusters")
 app.command("explain")(explain)
 app.command("fmt")(fmt)

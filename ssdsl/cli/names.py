@@ -39,12 +39,16 @@ def shipped_plans() -> list[tuple[str, Path]]:
 
 def complete_plan(incomplete: str) -> list[str]:
     """For the shell: shipped plans, and plans in the folder that is being typed."""
+    words = [*(name for name, _ in shipped_plans()), *_files(incomplete, "*.ssp")]
+    return [word for word in words if word.startswith(incomplete)]
+
+
+def _files(incomplete: str, pattern: str) -> list[str]:
     folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
     try:
-        files = [str(path) for path in sorted(folder.glob("*.ssp"))]
+        return [str(path) for path in sorted(folder.glob(pattern))]
     except OSError:
-        files = []
-    return [word for word in [*(name for name, _ in shipped_plans()), *files] if word.startswith(incomplete)]
+        return []
 
 
 def complete_model(incomplete: str) -> list[str]:
@@ -53,3 +57,10 @@ def complete_model(incomplete: str) -> list[str]:
 
     names = [word for name, family in ZOO.items() for word in (name, *(f"{name}:{size}" for size in family.sizes))]
     return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_cluster(incomplete: str) -> list[str]:
+    """For the shell: the known clusters, and TOML files in the folder that is being typed."""
+    from ssdsl.cluster.load import known_clusters
+
+    return [word for word in [*known_clusters(), *_files(incomplete, "*.toml")] if word.startswith(incomplete)]

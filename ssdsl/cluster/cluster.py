@@ -1,32 +1,165 @@
-"""A cluster's links, and the alpha-beta time of each collective on them."""
+"""A cluster: groups of equal nodes, and the links that join devices at each level, innermost first.
 
-from dataclasses import dataclass
+Ranks are laid out in order: 0..7 on the first node of eight, the next eight on the second, group after group.
+"""
+
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+from ssdsl.cluster.device import Device
+from ssdsl.cluster.errors import ClusterTooSmall
+from ssdsl.cluster.link import Link
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Span
+
+Ranks = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What joins devices: a node, a rack, a cluster, a wide area. `size` devices that lie side by side are one unit."""
+
+    name: str
+    size: int
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Equal nodes. `levels` go from the node to the whole group; each size divides the next."""
+
+    device: Device
+    levels: tuple[Level, ...]
+    site: str = ""
+
+    @property
+    def per_node(self) -> int:
+        return self.levels[0].size
+
+    @property
+    def size(self) -> int:
+        return self.levels[-1].size
+
+    @property
+    def nodes(self) -> int:
+        return self.size // self.per_node
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A level that some ranks span: a ring over them crosses it `hops` times, and one of the units that it joins has
+    only `fewest` of them."""
+
+    level: Level
+    hops: int
+    fewest: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Devices joined by links of one kind: `bandwidth` in bytes a second and direction, `latency` in seconds."""
+    """Groups of nodes; `levels` join groups, counted in devices from rank 0, up to the whole.
+
+    With `shares_cores` the devices are cores of one machine and ranks are processes on them: any number of ranks runs,
+    and beyond `size` they share. Compares and hashes by value; what `link` and `ring` found is kept.
+    """
 
     name: str
-    bandwidth: float
-    latency: float
+    about: str
+    groups: tuple[Group, ...]
+    levels: tuple[Level, ...] = ()
+    shares_cores: bool = False
+    _spans: dict[Ranks, tuple[_Span, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
-    def collective_time(self, kind: str, size_bytes: float, ranks: int) -> float:
-        """Seconds for a collective of which each rank holds `size_bytes` of the *whole* tensor (before or after).
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+        return sum(group.size for group in self.groups)
 
-        Ring algorithms: an all_reduce moves 2 (n-1)/n of the data over each link in 2 (n-1) steps, all_gather and
-        reduce_scatter half of that; an all_to_all sends all but its own n-th part once. Source: Thakur, Rabenseifner,
-        Gropp 2005, "Optimization of Collective Communication Operations in MPICH".
+    def sharing(self, world: int) -> float:
+        """How many ranks share a device when `world` of them run: its rates and its memory are divided by this."""
+        return max(1.0, world / self.size) if self.shares_cores else 1.0
+
+    def check_size(self, world: int, span: Span | None = None) -> None:
+        """Raises PlanError if the plan has more ranks than the cluster has devices."""
+        if world > self.size and not self.shares_cores:
+            raise PlanError(ClusterTooSmall(span, world, self.name, self.size))
+
+    def device(self, rank: int) -> Device:
+        return self.groups[self._group(rank)].device
+
+    def link(self, ranks: Ranks) -> Link:
+        """The slowest link between these ranks: what one of them has while all devices there use theirs."""
+        return min(self._spanned(ranks), key=lambda s: s.level.link.bandwidth).level.link
+
+    def level(self, ranks: Ranks) -> str:
+        """The name of the outermost level that these ranks span."""
+        return self._spanned(ranks)[-1].level.name
+
+    def ring(self, ranks: Ranks) -> Link:
+        """The link as a ring over these ranks sees it.
+
+        Where k of them lie in one unit, k links leave it, and NCCL sends a k-th part of the data over each: eight ranks
+        on each of two nodes talk eight times as fast as one on each. Its hops are of several levels; the latency is
+        their mean. Source: NCCL's own model of a ring's time, `src/graph/tuning.cc`.
         """
-        share = (ranks - 1) / ranks
-        rounds, volume = {
-            "all_reduce": (2 * (ranks - 1), 2 * share),
-            "all_gather": (ranks - 1, share),
-            "reduce_scatter": (ranks - 1, share),
-            "all_to_all": (ranks - 1, share / ranks),
-        }[kind]
-        return rounds * self.latency + volume * size_bytes / self.bandwidth
+        spans = self._spanned(ranks)
+        found = min(spans, key=_ring_bandwidth)
+        latency = sum(s.hops * s.level.link.latency for s in spans) / sum(s.hops for s in spans)
+        return replace(found.level.link, bandwidth=_ring_bandwidth(found), latency=latency)
+
+    def collective_time(self, kind: str, size_bytes: float, ranks: Ranks) -> float:
+        """Seconds for `Link.collective_time` among these ranks: on the ring, or all_to_all on each rank's own link."""
+        if len(ranks) < 2:
+            return 0.0
+        link = self.link(ranks) if kind == "all_to_all" else self.ring(ranks)
+        return link.collective_time(kind, size_bytes, len(ranks))
+
+    def point_to_point_time(self, size_bytes: float, source: int, target: int) -> float:
+        """Seconds from one rank to another."""
+        return 0.0 if source == target else self.link((source, target)).point_to_point_time(size_bytes)
+
+    def _group(self, rank: int) -> int:
+        if self.shares_cores:
+            return 0
+        ends = accumulate(group.size for group in self.groups)
+        return next(n for n, end in enumerate(ends) if rank < end)
+
+    def _spanned(self, ranks: Ranks) -> tuple[_Span, ...]:
+        """The levels that join some of these ranks, innermost first; of one rank alone, its node."""
+        if ranks not in self._spans:
+            self._spans[ranks] = tuple(self._find(ranks))
+        return self._spans[ranks]
+
+    def _find(self, ranks: Ranks) -> list[_Span]:
+        if self.shares_cores or len(set(ranks)) < 2:
+            return [_Span(self.groups[self._group(ranks[0])].levels[0], 1, 1)]
+        assert max(ranks) < self.size, f"{self.name} has no rank {max(ranks)}"
+        found: list[_Span] = []
+        counts: dict[int, int] = {}  # of these ranks, by the first rank of the group in which they are
+        start = 0
+        for group in self.groups:
+            inside = {rank - start: 1 for rank in ranks if start <= rank < start + group.size}
+            if inside:
+                counts[start] = sum(_climb(inside, group.levels, found).values())
+            start += group.size
+        _climb(counts, self.levels, found)
+        return found
 
 
-# gloo on loopback moves about 1.4 GB/s after 50 us (1 MiB between 2 processes: send and receive 0.37 ms, measured).
-LAPTOP = Cluster("laptop", bandwidth=1.4e9, latency=50e-6)
+def _climb(units: dict[int, int], levels: tuple[Level, ...], found: list[_Span]) -> dict[int, int]:
+    """Merge units (ranks that they hold, by their first device) level by level; note each level that joins some."""
+    for level in levels:
+        merged: dict[int, int] = {}
+        for first, count in units.items():
+            unit = first - first % level.size
+            merged[unit] = merged.get(unit, 0) + count
+        if len(merged) < len(units):
+            found.append(_Span(level, len(units) - len(merged), min(units.values())))
+        units = merged
+        if len(units) == 1:
+            break
+    return units
+
+
+def _ring_bandwidth(span: _Span) -> float:
+    return span.level.link.bandwidth * span.fewest

@@ -31,6 +31,8 @@ def _entry(block: Block, scope: Scope) -> Iterator[str]:
         yield f"        loss={loss},"
     if not block.has_backward:
         yield "        backward=False,"
+    if block.halves and block.has_backward:
+        yield "        halves=True,"
     yield "    ),"
 
 

@@ -1,5 +1,7 @@
 """The function of a block: calls of its layers' functions, and its other operators in line."""
 
+from dataclasses import replace
+
 from ssdsl.codegen.body import Body
 from ssdsl.codegen.in_place import in_place
 from ssdsl.codegen.quote import quoted
@@ -11,6 +13,8 @@ from ssdsl.model.graph import Operator
 
 def block_text(block: Block, scope: Scope) -> str:
     """The text of a block's function; its layers' functions are added to the scope."""
+    before = scope.halves(block).before
+    block = replace(block, units={n: u for n, u in block.units.items() if n not in before})
     parts = segments(block, scope.schedule.graph, scope.layers)
     parameters = [*(i.value for i in block.inputs), *prepared_names(block, scope)]
     changing = in_place(block, scope.schedule.graph)
@@ -23,7 +27,7 @@ def block_text(block: Block, scope: Scope) -> str:
             _call(block, scope, body, segment, kept)
         else:
             _write(block, body, segment, kept)
-    outputs = "".join(f"{body.read(o.name)}, " for o in block.outputs).removesuffix(" ")
+    outputs = "".join(f"{body.output(o.name)}, " for o in block.outputs).removesuffix(" ")
     lines = [
         f"def {block.name}({', '.join([*body.outside.values(), 'weights', *(t.name for t in block.time)])}):",
         f'    """{_about(block, scope)}"""',
@@ -86,7 +90,8 @@ def _call(block: Block, scope: Scope, outer: Body, segment: Segment, kept: froze
     function = scope.functions[text]
     arguments = [*(outer.read(v) for v in body.outside), "weights", quoted(segment.layer), *time]
     recomputed = segment.unit is not None and block.has_backward
-    call = f"checkpoint({', '.join([function, *arguments])})" if recomputed else f"{function}({', '.join(arguments)})"
+    again = "checkpoint_halves" if block.halves else "checkpoint"
+    call = f"{again}({', '.join([function, *arguments])})" if recomputed else f"{function}({', '.join(arguments)})"
     targets = [outer.make(v, "y") for v in values]
     outer.lines.append(f"{', '.join(targets)} = {call}" if targets else call)
 

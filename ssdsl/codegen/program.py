@@ -9,6 +9,8 @@ from ssdsl.lower.schedule import Home, Move, Role, Schedule, Task, Transfer
 from ssdsl.model.graph import Origin, Value
 from ssdsl.plan.plan import Phase
 
+LETTERS = {Phase.FORWARD: "F", Phase.BACKWARD: "B", Phase.DGRAD: "D", Phase.WGRAD: "W"}
+
 
 def program_table(schedule: Schedule, groups: list[tuple[str, tuple[str, ...]]]) -> dict[str, Any]:
     """Everything about the program that is data. `groups` are the process groups that the roles' code uses."""
@@ -60,11 +62,11 @@ def _role(schedule: Schedule, role: Role) -> dict[str, Any]:
 
 
 def _task(task: Task) -> str:
-    """`F3[0]`, `B3[0]`: a block forward and backward; `f1[0]`, `b1[0]`: a transfer's value and gradient."""
-    forward = task.phase is Phase.FORWARD
-    letter, number = ("F" if forward else "B", task.block)
+    """`F3[0]`, `B3[0]`: a block forward and backward (`D3[0]`, `W3[0]` its halves); `f1[0]`, `b1[0]`: a transfer, of a
+    gradient."""
+    letter, number = LETTERS[task.phase], task.block
     if task.transfer is not None:
-        letter, number = ("f" if forward else "b", task.transfer)
+        letter, number = letter.lower(), task.transfer
     return f"{letter}{number}{list(task.coordinate)}"
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from ssdsl.codegen.body import RESERVED, Body
 from ssdsl.codegen.identifiers import Identifiers
 from ssdsl.codegen.segments import layer_paths
+from ssdsl.codegen.weight_side import Halves, halves_of
 from ssdsl.lower.schedule import Block, Role, Schedule
 from ssdsl.model.graph import Origin
 from ssdsl.plan.plan import Mesh
@@ -15,7 +16,7 @@ RUNTIME = (
     *("Block", "Input", "Join", "Output"),
     *("all_gather", "all_reduce", "all_reduce_", "all_to_all", "keep_first", "narrow", "reduce_scatter", "reshard"),
     *("batch_norm_parts", "cross_entropy_parts", "embedding_part", "first", "first_time"),
-    *("checkpoint", "group", "take", "take_sizes"),
+    *("checkpoint", "checkpoint_halves", "group", "halves", "take", "take_sizes"),
 )
 
 
@@ -29,6 +30,7 @@ class Scope:
     groups: dict[tuple[str, ...], str] = field(default_factory=dict)
     functions: dict[str, str] = field(default_factory=dict)  # text behind the name -> name
     layers: tuple[str, ...] = ()
+    _halves: dict[int, Halves] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Axes name groups and indices in time name arguments: nothing else may be called so."""
@@ -56,6 +58,12 @@ class Scope:
         ordered = tuple(a for a, _ in self.mesh.axes if a in axes)
         return self.groups.setdefault(ordered, self.names.name("group " + "_".join(ordered)))
 
+    def halves(self, block: Block) -> Halves:
+        """What of a block is called in halves."""
+        if block.number not in self._halves:
+            self._halves[block.number] = halves_of(block, self.schedule.graph)
+        return self._halves[block.number]
+
     def body(self, block: Block, layer: str, in_place: dict[str, tuple[bool, bool]]) -> Body:
         """An empty function body of a block, in which the weights of a layer go by the rest of their names."""
         graph = self.schedule.graph
@@ -70,4 +78,15 @@ class Scope:
 
         names = self.names.copy()
         updates = {value: buffer for buffer, value in graph.updates.items()}
-        return Body(self.group, lambda o: self.schedule.cuts[o.name], block.time, weight, names, updates, in_place)
+        apart = self.halves(block)
+        return Body(
+            self.group,
+            lambda o: self.schedule.cuts[o.name],
+            block.time,
+            weight,
+            names,
+            updates,
+            in_place,
+            apart.sides,
+            apart.only_weights,
+        )

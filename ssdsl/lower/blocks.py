@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ssdsl.lower.cuts import LINEAR, OperatorCut
 from ssdsl.lower.layout import Submesh
 from ssdsl.model.graph import Graph, Operand, Operator, Stage
-from ssdsl.plan.plan import Plan
+from ssdsl.plan.plan import HALVES, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,8 @@ class Run:
     submesh: Submesh
     time: tuple[tuple[str, int, tuple[int, ...] | None], ...]
     operators: tuple[Operator, ...]
+    halves: bool = False
+    stage: int = 0
 
 
 Key = tuple[Submesh, tuple[tuple[str, int, tuple[int, ...] | None], ...], tuple[int, ...]]
@@ -38,18 +40,20 @@ def form_blocks(plan: Plan, submeshes: dict[str, Submesh], cuts: dict[str, tuple
     for o in operators:
         groups.setdefault((depths[o.name], keys[o.name]), []).append(o)
     first = {key: position for position, key in enumerate(groups)}
+    stages = {key: number for number, key in enumerate(dict.fromkeys(keys.values()))}
+    halves = frozenset[str]().union(*(t.operators for t in plan.ordered() if t.phase in HALVES))
     return [
-        Run(key[0], key[1], tuple(groups[depth, key]))
+        Run(key[0], key[1], tuple(inside), inside[0].name in halves, stages[key])
         for depth, key in sorted(groups, key=lambda group: (group[0], first[group]))
+        for inside in (groups[depth, key],)
     ]
 
 
 def _order_sets(plan: Plan) -> dict[str, set[int]]:
     """For each operator, the numbers of the sets of operators, named in `order`, that it is in."""
     numbers: dict[frozenset[str], int] = {}
-    for order in plan.orders:
-        for tasks in (order.before, order.after):
-            numbers.setdefault(tasks.operators, len(numbers))
+    for tasks in plan.ordered():
+        numbers.setdefault(tasks.operators, len(numbers))
     member: dict[str, set[int]] = {}
     for operators, number in numbers.items():
         for name in operators:

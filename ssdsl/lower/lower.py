@@ -1,22 +1,24 @@
 """Plan -> Schedule, the whole middle of the compiler in reading order."""
 
-from ssdsl.cluster.cluster import LAPTOP, Cluster
+from ssdsl.cluster.link import LOOPBACK, Link
 from ssdsl.lower.blocks import form_blocks, submeshes_of
 from ssdsl.lower.cuts import LINEAR, OperatorCut, operator_cuts
 from ssdsl.lower.deadlock import check_deadlock
 from ssdsl.lower.defer import defer
 from ssdsl.lower.errors import CombinedInTime, UnevenWithOthers
 from ssdsl.lower.layout import PARTIAL, Submesh
-from ssdsl.lower.order import TaskGraph, roles_of
+from ssdsl.lower.order import apply_orders
 from ssdsl.lower.schedule import Schedule
+from ssdsl.lower.sequence import sequence
 from ssdsl.lower.spread import Carriers, spread
+from ssdsl.lower.tasks import TaskGraph, roles_of
 from ssdsl.lower.wire import Wiring
 from ssdsl.model.graph import Operator, Stage
 from ssdsl.plan.plan import Index, Plan
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
-def lower(plan: Plan, cluster: Cluster = LAPTOP) -> Schedule:
+def lower(plan: Plan, link: Link = LOOPBACK) -> Schedule:
     """The schedule of a plan: blocks, communication, tasks in order.
 
     Raises PlanError: unequal parts cut again, statistics split in time, state that cannot be cut, an
@@ -26,15 +28,19 @@ def lower(plan: Plan, cluster: Cluster = LAPTOP) -> Schedule:
     submeshes = submeshes_of(plan, plan.graph)
     cuts = _cuts(plan, submeshes, carriers)
     runs = form_blocks(plan, submeshes, cuts)
-    wiring = Wiring(plan, runs, cuts, defer(plan, submeshes, cuts), cluster)
+    wiring = Wiring(plan, runs, cuts, defer(plan, submeshes, cuts), link)
     blocks = wiring.blocks()
     tasks = TaskGraph(plan, blocks, tuple(wiring.transfers.values()), roles_of(plan, submeshes.values()))
-    roles, transfers = tasks.by_role(), tasks.transfers
+    apply_orders(tasks)
+    roles, transfers = sequence(tasks), tasks.transfers
     check_deadlock(roles, blocks, transfers)
     loss = next(b for b in blocks if any(o.value == plan.graph.loss for o in b.outputs))
     places = wiring.made[plan.graph.loss].layout.value.places
     axes = tuple(a for (a, _), p in zip(loss.submesh.axes, places, strict=True) if p is PARTIAL)
-    return Schedule(plan, blocks, wiring.preparation.prepared(), transfers, wiring.homes.homes(), roles, cuts, axes)
+    stated = {task: tuple(spans) for task, spans in tasks.stated.items()}
+    return Schedule(
+        plan, blocks, wiring.preparation.prepared(), transfers, wiring.homes.homes(), roles, cuts, axes, stated
+    )
 
 
 def _cuts(plan: Plan, submeshes: dict[str, Submesh], carriers: Carriers) -> dict[str, tuple[OperatorCut, ...]]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ssdsl.cluster.cluster import Cluster
+from ssdsl.cluster.link import Link
 from ssdsl.lower.cuts import operand_layout, operand_shape, operator_cuts
 from ssdsl.lower.layout import REPLICATE, Layout, Shape, Submesh
 from ssdsl.lower.reshard import reshard
@@ -24,8 +24,8 @@ class Draft:
 class Preparation:
     """Collects, per submesh, what its blocks need of inputs, constants and data operators."""
 
-    def __init__(self, plan: Plan, cluster: Cluster) -> None:
-        self.plan, self.cluster = plan, cluster
+    def __init__(self, plan: Plan, link: Link) -> None:
+        self.plan, self.link = plan, link
         self.drafts: dict[Submesh, Draft] = {}
         self.producers = {
             o.value: op for op in plan.graph.operators if op.stage is not Stage.COMPUTE for o in op.outputs
@@ -50,7 +50,7 @@ class Preparation:
             return value
         key = (value, layout)
         if key not in draft.conversions:
-            steps = reshard(have, layout, shape, draft.submesh.axes, 4, self.cluster)
+            steps = reshard(have, layout, shape, draft.submesh.axes, 4, self.link)
             name = f"{value}@p{sum(v == value for v, _ in draft.conversions)}"
             draft.conversions[key] = Conversion(value, name, steps, ())
         return draft.conversions[key].result

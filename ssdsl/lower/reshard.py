@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from ssdsl.cluster.cluster import Cluster
+from ssdsl.cluster.link import Link
 from ssdsl.lower.layout import PARTIAL, REPLICATE, Cut, Digit, Layout, Shape, cut, nests
 from ssdsl.text.diagnostic import InternalError
 
@@ -48,9 +48,7 @@ class _Edge:
 
 
 @lru_cache(maxsize=65536)
-def reshard(
-    before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, cluster: Cluster
-) -> tuple[Step, ...]:
+def reshard(before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, link: Link) -> tuple[Step, ...]:
     """The cheapest steps from one layout to another of a tensor of `shape` on a submesh with these axes.
 
     Dijkstra's search over layouts. Every layout can be gathered and every replica sliced, so a path exists.
@@ -64,7 +62,7 @@ def reshard(
             return path
         if cost > best[layout]:
             continue
-        for edge in _edges(layout, before, after, shape, axes, itemsize, cluster):
+        for edge in _edges(layout, before, after, shape, axes, itemsize, link):
             total = cost + edge.cost
             if total < best.get(edge.after, float("inf")):
                 best[edge.after] = total
@@ -73,7 +71,7 @@ def reshard(
 
 
 def _edges(
-    layout: Layout, before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, cluster: Cluster
+    layout: Layout, before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, link: Link
 ) -> Iterator[_Edge]:
     def size(digits: tuple[Digit, ...]) -> int:
         return whole_bytes // math.prod(d.count for d in digits)
@@ -85,7 +83,7 @@ def _edges(
         ranks = 1
         for a in chosen:
             ranks *= axes[a][1]
-        cost = cluster.collective_time("all_reduce", size(layout.digits()), ranks)
+        cost = link.collective_time("all_reduce", size(layout.digits()), ranks)
         yield _Edge(Step(StepKind.ALL_REDUCE, tuple(axes[a][0] for a in chosen)), result, cost)
 
     for a, place in enumerate(layout.places):
@@ -100,18 +98,18 @@ def _edges(
         if isinstance(place, Digit):
             source = cut(shape, place, others)
             gathered = layout.replacing(a, REPLICATE)
-            cost = cluster.collective_time("all_gather", whole, ranks)
+            cost = link.collective_time("all_gather", whole, ranks)
             yield _Edge(Step(StepKind.ALL_GATHER, (name,), source=source), gathered, cost)
             for digit in targets:
                 if _disjoint(place, digit, others, shape):
                     step = _exchange(name, place, digit, others, shape)
-                    cost = cluster.collective_time("all_to_all", whole, ranks)
+                    cost = link.collective_time("all_to_all", whole, ranks)
                     yield _Edge(step, layout.replacing(a, digit), cost)
             continue
         for digit in targets:
             target = cut(shape, digit, others)
             if place is PARTIAL:
-                cost = cluster.collective_time("reduce_scatter", whole, ranks)
+                cost = link.collective_time("reduce_scatter", whole, ranks)
                 step = Step(StepKind.REDUCE_SCATTER, (name,), target=target)
             else:
                 cost, step = LOCAL_COST, Step(StepKind.SLICE, (name,), target=target)

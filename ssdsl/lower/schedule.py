@@ -4,13 +4,14 @@ Nothing here is enumerated that is symmetric: a block stands for itself on every
 the sends and receives of all of them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ssdsl.lower.cuts import OperatorCut
 from ssdsl.lower.layout import Cut, Layout, Shape, Submesh
 from ssdsl.lower.reshard import Step
 from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import Phase, Plan
+from ssdsl.text.source import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ class Output:
 @dataclass(frozen=True, slots=True)
 class Block:
     """Operators that run together: one autograd segment. `reads[op]` names, operand by operand, what each operator
-    reads."""
+    reads. `halves`: the plan orders the two halves of its backward apart. Blocks that only their depth tells apart have
+    the same `stage`."""
 
     number: int
     name: str
@@ -92,6 +94,8 @@ class Block:
     units: dict[str, int]  # operator -> recompute unit
     has_backward: bool
     weights: tuple[str, ...]
+    halves: bool = False
+    stage: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +198,7 @@ class Schedule:
     roles: tuple[Role, ...]
     cuts: dict[str, tuple[OperatorCut, ...]]
     loss_partial: tuple[str, ...]
+    stated: dict[Task, tuple[Span, ...]] = field(default_factory=dict)  # the statements that ordered a task
 
     @property
     def graph(self) -> Graph:

@@ -8,7 +8,7 @@ one conversion, so that their gradients are summed before they travel.
 
 from dataclasses import dataclass, field, replace
 
-from ssdsl.cluster.cluster import Cluster
+from ssdsl.cluster.link import Link
 from ssdsl.lower.blocks import Run
 from ssdsl.lower.cuts import LINEAR, OperandLayout, OperatorCut, operand_layout, operand_shape, without
 from ssdsl.lower.defer import with_partial
@@ -61,13 +61,13 @@ class Wiring:
         runs: list[Run],
         cuts: dict[str, tuple[OperatorCut, ...]],
         deferred: dict[str, frozenset[str]],
-        cluster: Cluster,
+        link: Link,
     ) -> None:
-        self.plan, self.cuts, self.deferred, self.cluster = plan, cuts, deferred, cluster
+        self.plan, self.cuts, self.deferred, self.link = plan, cuts, deferred, link
         self.drafts = [Draft(n, run) for n, run in enumerate(runs)]
         self.made: dict[str, Producer] = {}
         self.homes = Homes(plan, runs, cuts, deferred)
-        self.preparation = Preparation(plan, cluster)
+        self.preparation = Preparation(plan, link)
         self.transfers: dict[tuple[str, int], Transfer] = {}
         for draft in self.drafts:
             for operator in draft.run.operators:
@@ -255,7 +255,7 @@ class Wiring:
 
     def _steps(self, before: Layout, after: Layout, shape: Shape, value: str, submesh: Submesh) -> tuple[Step, ...]:
         itemsize = self.plan.graph.values[value].itemsize
-        return reshard(before, after, shape, submesh.axes, itemsize, self.cluster)
+        return reshard(before, after, shape, submesh.axes, itemsize, self.link)
 
     # -- the result --------------------------------------------------------------------------------------------------
 
@@ -285,4 +285,6 @@ class Wiring:
             {n: units[n] for n in names if n in units},
             False,
             tuple(draft.weights),
+            draft.run.halves,
+            draft.run.stage,
         )

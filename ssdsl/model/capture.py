@@ -18,6 +18,7 @@ from torch import fx
 
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.graph import Origin, Ref
+from ssdsl.model.regions import inline_regions
 from ssdsl.model.rules import RANDOM, REGROUPINGS, RULES
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import CaptureFailed, NotALoss
@@ -68,7 +69,7 @@ def _export(model: Model) -> torch.export.ExportedProgram:
     try:
         with _quiet():
             program = torch.export.export(wrapped, tuple(batch.values()), strict=False)
-            _stop_gradients(program.graph_module)
+            inline_regions(program.graph_module)
             decomposed: torch.export.ExportedProgram = program.run_decompositions(dict(_composites()))
             return decomposed
     except Exception as error:  # torch.export raises its own and the module's errors of any type
@@ -76,21 +77,6 @@ def _export(model: Model) -> torch.export.ExportedProgram:
         frames = [(f.filename, str(f.lineno)) for f in traceback.extract_tb(error.__traceback__)]
         reason = f"torch.export says: {reason}, at {_innermost(frames)}"
         raise PlanError(CaptureFailed(None, model.name, reason)) from error
-
-
-def _stop_gradients(module: fx.GraphModule) -> None:
-    """Detaches what leaves the regions under `no_grad`: decomposing inlines them and forgets what they were."""
-    for node in module.graph.find_nodes(op="call_function", target=torch.ops.higher_order.wrap_with_set_grad_enabled):
-        if node.args[0] is False:
-            inner = getattr(module, node.args[1].target)
-            output = inner.graph.output_node()
-            results = []
-            for result in output.args[0]:
-                with inner.graph.inserting_before(output):
-                    results.append(inner.graph.call_function(torch.ops.aten.detach.default, (result,)))
-                results[-1].meta = dict(result.meta)
-            output.args = (tuple(results),)
-            inner.recompile()
 
 
 @contextlib.contextmanager

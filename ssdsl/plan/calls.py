@@ -38,6 +38,7 @@ def call(
     if len(ctx.calls) >= DEEPEST:
         raise PlanError(CallsTooDeep(e.span))
     ctx.calls[id(function.node)] = function.node
+    ctx.sites.append(e.span)
     try:
         if isinstance(function.node, nodes.Let):
             return evaluate(ctx, scope, function.node.value)
@@ -46,6 +47,7 @@ def call(
         raise PlanError(*(_traced(d, e) for d in error.diagnostics)) from None
     finally:
         del ctx.calls[id(function.node)]
+        ctx.sites.pop()
 
 
 def _traced(d: Diagnostic, e: nodes.Call) -> Diagnostic:

@@ -8,7 +8,7 @@ from typing import Any
 from ssdsl.lang.nodes import Node
 from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.plan.errors.names import TooManySteps
-from ssdsl.plan.plan import Index, Mesh, Order, Placement, Recompute, Shard
+from ssdsl.plan.plan import Clock, Index, Mesh, Order, Placement, Recompute, Shard
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
@@ -32,6 +32,7 @@ class Context:
     aliases: dict[str, set[int]] = field(default_factory=dict)
     placements: dict[str, Placement] = field(default_factory=dict)
     orders: list[Order] = field(default_factory=list)
+    clocks: list[Clock] = field(default_factory=list)
     related: dict[Span, int] = field(default_factory=dict)
     recomputes: list[Recompute] = field(default_factory=list)
     shards: list[Shard] = field(default_factory=list)
@@ -39,6 +40,7 @@ class Context:
 
     steps: int = 0
     calls: dict[int, Node] = field(default_factory=dict)  # those under way, by identity
+    sites: list[Span] = field(default_factory=list)  # where they stand, the outermost first
     files: list[Path] = field(default_factory=list)
     libraries: dict[Path, Any] = field(default_factory=dict)
 

@@ -11,10 +11,11 @@ from ssdsl.plan.assign import assign
 from ssdsl.plan.blocks import Returned, branch, define, do, let, loop, mesh, require, return_
 from ssdsl.plan.builtins import builtin_scope
 from ssdsl.plan.check import check, warnings
+from ssdsl.plan.clock import clock
 from ssdsl.plan.context import Context
 from ssdsl.plan.dim import dim
 from ssdsl.plan.errors.names import CallsTooDeep, MisplacedReturn, UnknownParam
-from ssdsl.plan.order import clock, order
+from ssdsl.plan.order import order
 from ssdsl.plan.param import param
 from ssdsl.plan.plan import Plan
 from ssdsl.plan.recompute import recompute
@@ -134,6 +135,7 @@ def _plan(ctx: Context) -> Plan:
         indices={name: tuple(ctx.indices[name]) for name in ctx.operators if name in ctx.indices},
         placements={name: ctx.placements[name] for name in ctx.operators if name in ctx.placements},
         orders=tuple(ctx.orders),
+        clocks=tuple(ctx.clocks),
         recomputes=tuple(ctx.recomputes),
         shards=tuple(ctx.shards),
     )

@@ -5,7 +5,6 @@ from typing import Any
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.place import ClockUnavailable
 from ssdsl.plan.errors.values import WrongType
 from ssdsl.plan.expressions import evaluate
 from ssdsl.plan.plan import Order, TaskSet
@@ -16,13 +15,16 @@ from ssdsl.text.diagnostic import PlanError
 
 def order(ctx: Context, scope: Scope, s: nodes.Order) -> None:
     """Each step before the next; a step whose index is out of range names no task, and relates to none."""
-    tasks = [_tasks(ctx, step, evaluate(ctx, scope, step)) for step in s.steps]
-    orders = [Order(a, b, s.span) for a, b in pairwise(tasks) if a is not None and b is not None]
+    tasks = [task_set(ctx, step, evaluate(ctx, scope, step)) for step in s.steps]
+    called = ctx.sites[0] if ctx.sites else None
+    orders = [Order(a, b, s.span, called) for a, b in pairwise(tasks) if a is not None and b is not None]
     ctx.orders.extend(orders)
     ctx.related[s.span] = ctx.related.get(s.span, 0) + len(orders)
 
 
-def _tasks(ctx: Context, e: nodes.Expr, value: Any) -> TaskSet | None:
+def task_set(ctx: Context, e: nodes.Expr, value: Any) -> TaskSet | None:
+    """The tasks that an expression names; None where an index is out of range. Raises PlanError if it is no
+    selection."""
     if not isinstance(value, Selection):
         raise PlanError(WrongType(e.span, "a selection of operators", kind_of(value), ""))
     operators = ctx.only_compute(value.operators)
@@ -34,8 +36,3 @@ def _tasks(ctx: Context, e: nodes.Expr, value: Any) -> TaskSet | None:
         if count > 1:
             fixed.append((name, at))
     return TaskSet(operators, tuple(fixed), value.phase) if operators else None
-
-
-def clock(ctx: Context, scope: Scope, s: nodes.Clock) -> None:
-    """Not available yet: the syntax is there."""
-    raise PlanError(ClockUnavailable(s.by.span, s.by.text))

@@ -1,7 +1,9 @@
 """The plan: what the statements of a script said about the operators of a graph."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 
 from ssdsl.model.graph import Graph
 from ssdsl.text.source import Span
@@ -42,8 +44,15 @@ class Placement:
 
 
 class Phase(StrEnum):
+    """A plan may name the halves of a backward: the gradients of its inputs, and those of its weights."""
+
     FORWARD = "fwd"
     BACKWARD = "bwd"
+    DGRAD = "dgrad"
+    WGRAD = "wgrad"
+
+
+HALVES = (Phase.DGRAD, Phase.WGRAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +66,33 @@ class TaskSet:
 
 @dataclass(frozen=True, slots=True)
 class Order:
+    """`before -> after`. `called` is where the plan called the function that says so, if one does."""
+
     before: TaskSet
     after: TaskSet
     span: Span
+    called: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A row of `order by clock` in one turn of its loop: tasks at a nominal time."""
+
+    tasks: TaskSet
+    time: int | Fraction
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """`order by clock`: each device runs these in the order of their times, equal ones in the order of the rows.
+
+    `rows` are in that order already.
+    """
+
+    rows: tuple[Timed, ...]
+    span: Span
+    called: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +137,16 @@ class Plan:
     indices: dict[str, tuple[Index, ...]]
     placements: dict[str, Placement]
     orders: tuple[Order, ...]
+    clocks: tuple[Clock, ...]
     recomputes: tuple[Recompute, ...]
     shards: tuple[Shard, ...]
+
+    def ordered(self) -> Iterator[TaskSet]:
+        """All sets of tasks that the plan orders."""
+        for order in self.orders:
+            yield from (order.before, order.after)
+        for clock in self.clocks:
+            yield from (row.tasks for row in clock.rows)
 
     @property
     def devices(self) -> int:

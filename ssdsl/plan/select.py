@@ -7,7 +7,6 @@ from ssdsl.lang.suggest import listed, suggest
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.select import (
     FixedTwice,
-    HalvesUnavailable,
     NoSuchIndex,
     NoSuchKind,
     NoSuchPath,
@@ -20,7 +19,7 @@ from ssdsl.plan.plan import Phase, State
 from ssdsl.plan.values import Devices, Marker, Selection, StateOf, is_number, kind_of
 from ssdsl.text.diagnostic import PlanError
 
-PHASES = {"fwd": Phase.FORWARD, "bwd": Phase.BACKWARD}
+PHASES = {str(p): p for p in Phase}
 STATES = {str(s): s for s in State}
 
 
@@ -33,8 +32,6 @@ def attribute(ctx: Context, e: nodes.Attribute, value: Any) -> Selection | State
         if value.phase is not None:
             raise PlanError(FixedTwice(e.name.span, f".{value.phase}"))
         return Selection(value.operators, value.units, value.fixed, PHASES[name])
-    if name in ("dgrad", "wgrad"):
-        raise PlanError(HalvesUnavailable(e.name.span, name))
     if name in STATES:
         require_whole(value, e.target, f"`.{name}`")
         return StateOf(value.operators, STATES[name])

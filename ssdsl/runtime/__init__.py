@@ -2,6 +2,7 @@
 
 from .collectives import all_gather, all_reduce, all_reduce_, all_to_all, keep_first, narrow, reduce_scatter, reshard
 from .engine import Block, Input, Join, Output
+from .halves import checkpoint_halves, halves
 from .kernels import batch_norm_parts, cross_entropy_parts, embedding_part, first, first_time
 from .mesh import group
 from .moves import take, take_sizes
@@ -18,11 +19,13 @@ __all__ = [
     "all_to_all",
     "batch_norm_parts",
     "checkpoint",
+    "checkpoint_halves",
     "cross_entropy_parts",
     "embedding_part",
     "first",
     "first_time",
     "group",
+    "halves",
     "keep_first",
     "narrow",
     "reduce_scatter",

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .halves import Half, collecting, finish, first_half
 from .moves import join_sizes, take, take_sizes
 from .transfers import Mover, Transfer
 from .weights import Weights
@@ -55,20 +56,31 @@ class Block:
     outputs: tuple[Output, ...]
     loss: int | None = None  # which output is the loss
     backward: bool = True
+    halves: bool = False  # the gradients of its weights are a task of their own
     sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+PHASES = {
+    "F": "forward of block",
+    "B": "backward of block",
+    "D": "input gradients of block",
+    "W": "weight gradients of block",
+    "f": "transfer",
+    "b": "gradient of transfer",
+}
 
 
 @dataclass(frozen=True)
 class Task:
-    """`F` and `B` run a block at indices `at`; `f` and `b` carry a transfer's value or gradient."""
+    """`F` and `B` run a block at indices `at`, `D` and `W` the halves of its backward (of inputs, of weights); `f` and
+    `b` carry a transfer's value or gradient."""
 
     phase: str
     number: int
     at: At
 
     def __str__(self) -> str:
-        what = {"F": "forward of block", "B": "backward of block", "f": "transfer", "b": "gradient of transfer"}
-        return f"{what[self.phase]} {self.number} at {list(self.at)}"
+        return f"{PHASES[self.phase]} {self.number} at {list(self.at)}"
 
 
 class Engine:
@@ -89,6 +101,7 @@ class Engine:
         self.reads: dict[Key, int] = {}
         self.gradients: dict[Key, torch.Tensor] = {}
         self.kept: dict[tuple[int, At], tuple[list[torch.Tensor], tuple[torch.Tensor, ...]]] = {}
+        self.halves: dict[tuple[int, At], list[Half]] = {}
         self.losses: list[torch.Tensor] = []
         self.doing: Task | None = None
         self._uses = self._count_uses()
@@ -122,6 +135,13 @@ class Engine:
                 self._forward(task, self.blocks[task.number])
             case "B":
                 self._backward(task, self.blocks[task.number])
+            case "D":
+                with collecting() as waiting, self.weights.saving():
+                    self._backward(task, self.blocks[task.number])
+                self.halves[task.number, task.at] = waiting
+            case "W":
+                finish(self.halves.pop((task.number, task.at)))
+                self._after_backward()
             case "f":
                 self._carry(task, self.transfers[task.number])
             case _:
@@ -174,11 +194,18 @@ class Engine:
             if gradient is not None and value.requires_grad:
                 roots.append(value)
                 gradients.append(gradient)
-        torch.autograd.backward(roots, gradients)
+        if block.halves:
+            first_half(roots, gradients, [i for i in inputs if i.requires_grad])
+        else:
+            torch.autograd.backward(roots, gradients)
         at = dict(zip(block.time, task.at, strict=True))
         for given, leaf in zip(block.inputs, inputs, strict=True):
             if leaf.grad is not None:
                 self._give_back(given, at, leaf.grad)
+        if not block.halves:
+            self._after_backward()
+
+    def _after_backward(self) -> None:
         for unit in self.weights.units:
             unit.after_backward()
 
@@ -235,7 +262,7 @@ class Engine:
         """After which task the gradients of all of a unit's weights are there; before that nothing may be reduced."""
         last: dict[int, int] = {}
         for position, task in enumerate(self.tasks):
-            if task.phase == "B":
+            if task.phase in "BW":
                 last[task.number] = position
         if not last:
             return {}

@@ -15,7 +15,8 @@ def is_recomputing() -> bool:
 
 
 @contextmanager
-def _again() -> Iterator[None]:
+def recomputing() -> Iterator[None]:
+    """A context in which a forward runs for the second time."""
     global _recomputing
     _recomputing += 1
     try:
@@ -27,5 +28,5 @@ def _again() -> Iterator[None]:
 def checkpoint(run: Callable[..., Any], *args: Any) -> Any:
     """run(*args), of which autograd keeps only the inputs."""
     return torch.utils.checkpoint.checkpoint(
-        run, *args, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), _again())
+        run, *args, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), recomputing())
     )

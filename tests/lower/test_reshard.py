@@ -12,7 +12,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ssdsl.cluster.cluster import LAPTOP, Cluster
+from ssdsl.cluster.link import LOOPBACK, Link
 from ssdsl.codegen.steps import conversion_text, step_text
 from ssdsl.lower.layout import PARTIAL, REPLICATE, Digit, Layout, Shape, nests
 from ssdsl.lower.reshard import Step, StepKind, reshard
@@ -112,7 +112,7 @@ def wrong(lockstep, tensors, axes: Axes, shape: Shape, pairs: list[tuple[Layout,
         for layout in (before, after):
             if layout not in states:
                 states[layout] = devices.state(tensors.spread(whole, shape, layout, axes, generator))
-        steps = reshard(before, after, shape, axes, 4, LAPTOP)
+        steps = reshard(before, after, shape, axes, 4, LOOPBACK)
         reached = devices.run(states[before], steps)
         if (reached, after) not in right:
             same = reached is states[after]  # or, of partial sums, other parts with the same sum
@@ -224,8 +224,8 @@ def test_gradients_arrive_in_the_layout_needed(lockstep, tensors, sizes: tuple[i
     for _ in range(40):
         before, after = draw.choice(layouts), draw.choice(layouts)
         produced, needed = random_gradient(after, draw), random_gradient(before, draw)
-        forward = reshard(before, after, shape, axes, 4, LAPTOP)
-        backward = reshard(produced, needed, shape, axes, 4, LAPTOP)
+        forward = reshard(before, after, shape, axes, 4, LOOPBACK)
+        backward = reshard(produced, needed, shape, axes, 4, LOOPBACK)
         value, in_place = draw.choice([("leaf", (False, False)), ("leaf", (False, True)), ("fresh", (True, True))])
         text = conversion_text(Conversion("x", "y", forward, backward), value, (), "_".join, in_place)
         given = tensors.spread(whole, shape, before, axes, generator)
@@ -244,51 +244,51 @@ def test_gradients_arrive_in_the_layout_needed(lockstep, tensors, sizes: tuple[i
 
 # -- the cheapest ------------------------------------------------------------------------------------------------------
 
-FAR = Cluster("far", bandwidth=1e12, latency=1e-3)
-NARROW = Cluster("narrow", bandwidth=1e6, latency=1e-9)
+FAR = Link("far", bandwidth=1e12, latency=1e-3)
+NARROW = Link("narrow", bandwidth=1e6, latency=1e-9)
 
 
-def edge_cost(before: Layout, after: Layout, axes: Axes, shape: Shape, cluster: Cluster) -> float:
+def edge_cost(before: Layout, after: Layout, axes: Axes, shape: Shape, link: Link) -> float:
     """The cost of the one collective between two layouts; infinite if there is none."""
     changes = [(a, b, n) for a, b, (_, n) in zip(before.places, after.places, axes, strict=True) if a != b]
     size = 4 * shape.local(before.digits()).numel
     if changes and all((a, b) == (PARTIAL, REPLICATE) for a, b, _ in changes):
-        return cluster.collective_time("all_reduce", size, math.prod(n for _, _, n in changes))
+        return link.collective_time("all_reduce", size, math.prod(n for _, _, n in changes))
     if len(changes) != 1:
         return 0.0 if not changes else math.inf
     ((a, b, n),) = changes
     if a is REPLICATE:
         return 1e-9
     if a is PARTIAL:
-        return cluster.collective_time("reduce_scatter", size, n)
+        return link.collective_time("reduce_scatter", size, n)
     if b is REPLICATE:
-        return cluster.collective_time("all_gather", size * n, n)
+        return link.collective_time("all_gather", size * n, n)
     same = [d for d in (*before.digits(), b) if b is not PARTIAL and d.factor == b.factor]
     if b is PARTIAL or not nests(tuple(same), shape.factors[b.factor]):
         return math.inf
-    return cluster.collective_time("all_to_all", size * n, n)
+    return link.collective_time("all_to_all", size * n, n)
 
 
-def path_cost(steps: tuple[Step, ...], before: Layout, axes: Axes, shape: Shape, cluster: Cluster) -> float:
+def path_cost(steps: tuple[Step, ...], before: Layout, axes: Axes, shape: Shape, link: Link) -> float:
     """The cost of the steps, following the size of the local tensor."""
     total, size = 0.0, 4.0 * shape.local(before.digits()).numel
     for step in steps:
         n = math.prod(dict(axes)[a] for a in step.axes)
         if step.kind in (StepKind.ALL_GATHER, StepKind.ALL_TO_ALL):
-            total += cluster.collective_time(step.kind, size * n, n)
+            total += link.collective_time(step.kind, size * n, n)
         elif step.kind in (StepKind.SLICE, StepKind.KEEP_FIRST):
             total += 1e-9
         else:
-            total += cluster.collective_time(step.kind, size, n)
+            total += link.collective_time(step.kind, size, n)
         size *= {StepKind.ALL_GATHER: n, StepKind.REDUCE_SCATTER: 1 / n, StepKind.SLICE: 1 / n}.get(step.kind, 1)
     return total
 
 
-def cheapest(before: Layout, after: Layout, axes: Axes, shape: Shape, cluster: Cluster) -> float:
+def cheapest(before: Layout, after: Layout, axes: Axes, shape: Shape, link: Link) -> float:
     """The least cost over all chains of layouts, each axis as before, as after, or replicated (Bellman-Ford)."""
     choices = [dict.fromkeys((a, b, REPLICATE)) for a, b in zip(before.places, after.places, strict=True)]
     states = [x for places in itertools.product(*choices) if fits(x := Layout(places), shape)]
-    costs = {(a, b): edge_cost(a, b, axes, shape, cluster) for a in states for b in states}
+    costs = {(a, b): edge_cost(a, b, axes, shape, link) for a in states for b in states}
     best = {x: 0.0 if x == before else math.inf for x in states}
     for _ in range(len(states)):
         better = {b: min(best[a] + costs[a, b] for a in states) for b in states}
@@ -302,12 +302,12 @@ def fits(layout: Layout, shape: Shape) -> bool:
     return all(nests(tuple(d for d in layout.digits() if d.factor == f), size) for f, size in enumerate(shape.factors))
 
 
-def completed(before: Layout, after: Layout, axes: Axes, shape: Shape, cluster: Cluster) -> float:
+def completed(before: Layout, after: Layout, axes: Axes, shape: Shape, link: Link) -> float:
     """The cost of completing every axis that changes, one by one, before cutting it again."""
     cost, layout = 0.0, before
     for a, (old, new) in enumerate(zip(before.places, after.places, strict=True)):
         if old != new and old is not REPLICATE:
-            cost += edge_cost(layout, layout.replacing(a, REPLICATE), axes, shape, cluster)
+            cost += edge_cost(layout, layout.replacing(a, REPLICATE), axes, shape, link)
             layout = layout.replacing(a, REPLICATE)
     return cost + 1e-9 * len(axes)
 
@@ -315,19 +315,19 @@ def completed(before: Layout, after: Layout, axes: Axes, shape: Shape, cluster: 
 CHEAPEST = [((4,), 3), ((2, 2), 2), ((2, 2), 3), ((2, 3), 2), ((2, 2, 2), 2), ((2, 2, 2), 3)]
 
 
-@pytest.mark.parametrize("cluster", [LAPTOP, FAR, NARROW], ids=lambda cluster: cluster.name)
+@pytest.mark.parametrize("link", [LOOPBACK, FAR, NARROW], ids=lambda link: link.name)
 @pytest.mark.parametrize(("sizes", "dims"), CHEAPEST, ids=str)
-def test_no_path_is_cheaper(tensors, sizes: tuple[int, ...], dims: int, cluster: Cluster) -> None:
+def test_no_path_is_cheaper(tensors, sizes: tuple[int, ...], dims: int, link: Link) -> None:
     axes = axes_of(sizes)
     shape, factors = tensor(dims, math.prod(sizes))
     pairs = list(itertools.product(tensors.layouts(axes, shape, factors), repeat=2))
     for before, after in random.Random(0).sample(pairs, min(50, len(pairs))):
-        steps = reshard(before, after, shape, axes, 4, cluster)
-        cost = path_cost(steps, before, axes, shape, cluster)
+        steps = reshard(before, after, shape, axes, 4, link)
+        cost = path_cost(steps, before, axes, shape, link)
         said = f"{before} -> {after}: {' '.join(s.kind for s in steps)}"
-        assert cost == pytest.approx(cheapest(before, after, axes, shape, cluster), rel=1e-9), said
+        assert cost == pytest.approx(cheapest(before, after, axes, shape, link), rel=1e-9), said
         if not {*before.digits()} & {*after.digits()}:  # else the digit may have to leave one axis for another
-            assert cost <= completed(before, after, axes, shape, cluster) * (1 + 1e-9), said
+            assert cost <= completed(before, after, axes, shape, link) * (1 + 1e-9), said
 
 
 ROW, COLUMN = Digit(0, 128, 2), Digit(2, 128, 2)
@@ -351,5 +351,5 @@ ROW, COLUMN = Digit(0, 128, 2), Digit(2, 128, 2)
 )
 def test_textbook(before: list, after: list, text: list[str]) -> None:
     shape = Shape(((256,), (3, 256, 2)))
-    steps = reshard(Layout(tuple(before)), Layout(tuple(after)), shape, (("dp", 2), ("tp", 2)), 4, LAPTOP)
+    steps = reshard(Layout(tuple(before)), Layout(tuple(after)), shape, (("dp", 2), ("tp", 2)), 4, LOOPBACK)
     assert [step_text(s, "_".join) for s in steps] == text

@@ -120,10 +120,10 @@ class RelatesNothing(Traced, Diagnostic):
 
 
 @dataclass(frozen=True)
-class ClockUnavailable(Traced, Diagnostic):
-    """`order by clock` is part of the language, but not yet available."""
+class NoSuchOrder(Traced, Diagnostic):
+    """`order by` sorts by a clock, the one thing that there is to sort by: each row says `TASKS at TIME`."""
 
     code = "E0258"
-    title = "`order by {by}` is not available yet"
-    help = "write the order with `order a -> b`"
+    title = "tasks cannot be ordered by `{by}`"
+    help = "write `order by clock:`, and below it rows such as `stage[s].fwd[m = m] at 2 * m`"
     by: str

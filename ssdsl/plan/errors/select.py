@@ -70,16 +70,6 @@ class NotWhole(Traced, Diagnostic):
 
 
 @dataclass(frozen=True)
-class HalvesUnavailable(Traced, Diagnostic):
-    """`.dgrad` and `.wgrad`, the two halves of backward, are part of the language but cannot be ordered yet."""
-
-    code = "E0245"
-    title = "the halves of backward cannot be named yet"
-    help = "use `.bwd`, the whole of backward"
-    name: str
-
-
-@dataclass(frozen=True)
 class FixedTwice(Traced, Diagnostic):
     """An index or a phase is given twice: `attn[m = 1][m = 2]`."""
 

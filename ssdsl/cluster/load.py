@@ -1,0 +1,99 @@
+"""`--cluster`: one that comes with ssdsl by its name, or the user's own TOML file by its path."""
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from ssdsl.cluster.build import build
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.cluster.errors import BadToml, ClusterFileUnreadable, UnknownCluster
+from ssdsl.cluster.places import Places, find_places
+from ssdsl.cluster.schema import FILE, Check
+from ssdsl.lang.suggest import listed, suggest
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Source, Span
+
+KNOWN = Path(__file__).parent / "known"
+LARGEST_BYTES = 1 << 20
+POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+
+def load_cluster(name: str) -> Cluster:
+    """The cluster of this name or path. Raises PlanError with all that is wrong in its file."""
+    path = cluster_file(name)
+    source = read_cluster_file(path, name)
+    return build(path.stem, *_checked(source))
+
+
+def known_clusters() -> tuple[str, ...]:
+    """The names of the clusters that come with ssdsl."""
+    return tuple(sorted(path.stem for path in KNOWN.glob("*.toml")))
+
+
+def cluster_file(name: str) -> Path:
+    """The file of a name or path; `laptop` is the user's own measurement if there is one."""
+    if name.endswith(".toml") or "/" in name or os.sep in name:
+        return Path(name)
+    if name not in known_clusters():
+        span = Span(Source("--cluster", name), 0, len(name))
+        raise PlanError(UnknownCluster(span, name, suggest(name, known_clusters()), listed(known_clusters())))
+    measured = measured_laptop()
+    return measured if name == "laptop" and measured.is_file() else KNOWN / f"{name}.toml"
+
+
+def measured_laptop() -> Path:
+    """Where `ssdsl clusters measure` saves what it found of this machine."""
+    folder = os.environ.get("XDG_CONFIG_HOME", "")
+    return Path(folder if os.path.isabs(folder) else os.path.expanduser("~/.config")) / "ssdsl" / "laptop.toml"
+
+
+def read_cluster_file(path: Path, name: str) -> Source:
+    """The text of the file; `name` is what the user typed."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_BYTES + 1)
+        if len(data) > LARGEST_BYTES:
+            raise ValueError(f"it is larger than {LARGEST_BYTES >> 10} KiB")
+        return Source(str(path), data.decode("utf-8").replace("\r\n", "\n"))
+    except UnicodeDecodeError:
+        reason = "it is not UTF-8 text"
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+    except ValueError as error:
+        reason = str(error)
+    span = Span(Source("--cluster", name), 0, len(name))
+    raise PlanError(ClusterFileUnreadable(span, str(path), reason, _beside(path)))
+
+
+def _beside(path: Path) -> str:
+    try:
+        return suggest(path.name, sorted(p.name for p in path.parent.glob("*.toml") if p != path))
+    except (OSError, ValueError):
+        return ""
+
+
+def _checked(source: Source) -> tuple[dict[str, Any], Places]:
+    """The file as tomllib reads it, with every key that it needs and no other; and where they stand."""
+    try:
+        found = tomllib.loads(source.text)
+        places = find_places(source)
+    except RecursionError:
+        raise PlanError(BadToml(Span(source, 0, 0), "it is nested too deeply")) from None
+    except ValueError as error:
+        raise PlanError(_bad_toml(source, str(error))) from None
+    if wrong := list(Check(source, places).table(FILE, found)):
+        raise PlanError(*sorted(wrong, key=lambda d: d.span.start if d.span else 0))
+    return found, places
+
+
+def _bad_toml(source: Source, message: str) -> BadToml:
+    """tomllib's message ends in a line and column."""
+    place = POSITION.search(message)
+    at = len(source.text.rstrip())
+    if place is not None and place[1]:
+        lines = source.text.split("\n")
+        at = min(at, sum(len(line) + 1 for line in lines[: int(place[1]) - 1]) + int(place[2]) - 1)
+    reason = POSITION.sub("", message)
+    return BadToml(Span(source, at, at + 1), reason[:1].lower() + reason[1:])

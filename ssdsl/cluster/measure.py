@@ -1,0 +1,143 @@
+"""Measures this machine: starts the processes of `probe.py`, waits for them, leaves none behind."""
+
+import json
+import os
+import platform
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from statistics import mean
+from typing import IO
+
+from ssdsl.cluster.errors import ClusterFileUnwritable, MeasureFailed
+from ssdsl.cluster.measurement import Measurement
+from ssdsl.text.diagnostic import PlanError
+
+MOST_PROCESSES = 8  # as many as plans for a laptop have; a server's cores are not all started
+LIMIT_S = 120.0
+POLL_S = 0.05
+LARGE_BYTES = 8 << 20  # of probe.py's large messages
+
+
+def measure() -> Measurement:
+    """Measure the rates of this machine's cores and of gloo between processes, in some 15 seconds."""
+    cores = _cores()
+    computing = min(cores, MOST_PROCESSES)
+    found = _probe(max(2, computing), computing)
+
+    def rate(name: str) -> float:
+        return mean(f[name] for f in found if name in f)
+
+    small, large = rate("small_ping_s"), rate("large_ping_s")
+    small_reduce, large_reduce = rate("small_all_reduce_s"), rate("large_all_reduce_s")
+    return Measurement(
+        processor=_processor(),
+        cores=cores,
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        float32_flops=rate("float32_flops"),
+        bfloat16_flops=rate("bfloat16_flops"),
+        memory_bandwidth=rate("memory_bandwidth"),
+        launch_s=rate("launch_s"),
+        send_latency_s=small,
+        send_bandwidth=_bandwidth(small, large),
+        hop_latency_s=small_reduce / 2,
+        all_reduce_bandwidth=_bandwidth(small_reduce, large_reduce),
+        torch_version=version("torch"),
+        day=date.today(),
+    )
+
+
+def save(measurement: Measurement, path: Path) -> None:
+    """Write the cluster's file: beside its place first, so that none is ever half written."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            beside.write_text(measurement.toml(), "utf-8")
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise PlanError(ClusterFileUnwritable(None, str(path), reason.lower())) from error
+
+
+def _bandwidth(small_s: float, large_s: float) -> float:
+    """From the times of an empty and a large message; between two ranks an all_reduce sends each its size once."""
+    return LARGE_BYTES / max(large_s - small_s, large_s / 100)
+
+
+def _probe(world: int, computing: int) -> list[dict[str, float]]:
+    """What each rank found."""
+    with tempfile.TemporaryDirectory(prefix="ssdsl-measure-") as name:
+        folder = Path(name)
+        processes: list[subprocess.Popen[bytes]] = []
+        try:
+            for rank in range(world):
+                with (folder / f"rank{rank}.log").open("wb") as log:
+                    processes.append(_start(rank, world, computing, folder, log))
+            _wait(processes, folder)
+        finally:
+            for process in processes:
+                process.kill()
+            for process in processes:
+                process.wait()
+        return [json.loads((folder / f"rank{rank}.json").read_text("utf-8")) for rank in range(world)]
+
+
+def _start(rank: int, world: int, computing: int, folder: Path, log: IO[bytes]) -> "subprocess.Popen[bytes]":
+    words = [str(rank), str(world), str(computing), str(folder)]
+    command = [sys.executable, "-m", "ssdsl.cluster.probe", *words]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment())
+
+
+def _environment() -> dict[str, str]:
+    """One thread per process, gloo on the loopback interface, and this package found wherever it is run from."""
+    found = {**os.environ, "OMP_NUM_THREADS": "1", "SSDSL_PARENT": str(os.getpid())}
+    package = str(Path(__file__).resolve().parents[2])
+    found["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    if "lo" in {name for _, name in socket.if_nameindex()}:
+        found.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    return found
+
+
+def _wait(processes: "list[subprocess.Popen[bytes]]", folder: Path) -> None:
+    """Return when all have ended well. Raises PlanError when one has not, or takes too long."""
+    end = time.monotonic() + LIMIT_S
+    while any(process.poll() is None for process in processes) and time.monotonic() < end:
+        if any(process.poll() for process in processes):
+            break
+        time.sleep(POLL_S)
+    for rank, process in enumerate(processes):
+        if process.poll():
+            ending = f"ended with status {process.returncode}"
+            change = "run it again; if torch cannot be imported or gloo finds no interface, the note says so"
+            raise PlanError(MeasureFailed(None, rank, ending, _log(folder, rank), change))
+    for rank, process in enumerate(processes):
+        if process.poll() is None:
+            ending = f"did not end within {LIMIT_S:.0f} s"
+            raise PlanError(MeasureFailed(None, rank, ending, _log(folder, rank), "try when the machine is less busy"))
+
+
+def _log(folder: Path, rank: int) -> str:
+    text = (folder / f"rank{rank}.log").read_text("utf-8", "replace").strip()
+    return "\n".join(text.split("\n")[-8:]) or "it said nothing"
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _processor() -> str:
+    try:
+        found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
+    except OSError:
+        found = None
+    return f"core of {found[1].strip() if found else platform.processor() or platform.machine() or 'a processor'}"

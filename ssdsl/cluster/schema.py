@@ -1,0 +1,181 @@
+"""What a cluster's file may say: its tables, their keys, and what each value must be."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ssdsl.cluster.device import DTYPES
+from ssdsl.cluster.errors import MissingKey, OutOfRange, UnknownKey, WrongType
+from ssdsl.cluster.places import Path, Places
+from ssdsl.lang.suggest import listed, nearest, suggest
+from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.source import Source, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A text, flag or number; a number is at least `least` (or above it) and at most `most`."""
+
+    words: str
+    type: type
+    range: str = ""
+    least: float = 0
+    most: float = 1e30
+    may_be_least: bool = False
+
+    def holds(self, value: Any) -> bool:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return value != ""
+        return math.isfinite(value) and (value >= self.least if self.may_be_least else value > 0) and value <= self.most
+
+
+TEXT = Scalar("a text", str, "some words")
+FLAG = Scalar("true or false", bool)
+COUNT = Scalar("a whole number", int, "a whole number from 1 to a million", 1, 1e6, may_be_least=True)
+AMOUNT = Scalar("a number", float, "a number above 0")
+TIME = Scalar("a number", float, "a number of 0 or more", may_be_least=True)
+FRACTION = Scalar("a number", float, "a fraction above 0 and up to 1", most=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """`example` is how the value may look; `many` means an `[[array]]` of tables, `named` a table of tables."""
+
+    value: "Scalar | Table"
+    example: str
+    required: bool = True
+    many: bool = False
+    named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The keys of one kind of table."""
+
+    keys: dict[str, Key]
+
+
+SOURCE = Key(TEXT, '"NVIDIA A100 datasheet, 2021"', required=False)
+PEAK = Table({d: Key(AMOUNT, "19.5" if d == "float32" else "312", required=d == "float32") for d in DTYPES})
+DEVICE = Table(
+    {
+        "name": Key(TEXT, '"A100 SXM"'),
+        "peak_tflops": Key(PEAK, "{ float32 = 19.5, bfloat16 = 312 }"),
+        "memory_gib": Key(AMOUNT, "79.1"),
+        "memory_bandwidth_gb_s": Key(AMOUNT, "2039"),
+        "compute_efficiency": Key(FRACTION, "0.8"),
+        "memory_efficiency": Key(FRACTION, "0.9"),
+        "launch_us": Key(TIME, "4"),
+        "source": SOURCE,
+    }
+)
+LINK = {
+    "name": Key(TEXT, '"node"'),
+    "devices": Key(COUNT, "8", required=False),
+    "bandwidth_gb_s": Key(AMOUNT, "235"),
+    "latency_us": Key(TIME, "1.9"),
+    "send_bandwidth_gb_s": Key(AMOUNT, "235", required=False),
+    "send_latency_us": Key(TIME, "1.9", required=False),
+    "source": SOURCE,
+}
+NODES = Table(
+    {
+        "device": Key(TEXT, '"a100"'),
+        "count": Key(COUNT, "4"),
+        "devices": Key(COUNT, "8"),
+        "site": Key(TEXT, '"Paris"', required=False),
+        "levels": Key(Table(LINK), "a table [[nodes.levels]] with name, bandwidth_gb_s and latency_us", many=True),
+        "source": SOURCE,
+    }
+)
+FILE = Table(
+    {
+        "about": Key(TEXT, '"two nodes of 8 A100"'),
+        "source": SOURCE,
+        "shares_cores": Key(FLAG, "true", required=False),
+        "devices": Key(DEVICE, "a table [devices.a100] with name, peak_tflops and memory_gib", named=True),
+        "nodes": Key(NODES, "a table [[nodes]] with device, count and devices", many=True),
+        "levels": Key(Table(LINK), "[[levels]]", required=False, many=True),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Compares what was read with the tables above; `places` are those of the text."""
+
+    source: Source
+    places: Places
+
+    def table(self, table: Table, found: dict[str, Any], path: Path = ()) -> Iterator[Diagnostic]:
+        """All that is wrong in a table and below it."""
+        where = self.places.key(path) or Span(self.source, 0, 0)
+        unknown = [name for name in found if name not in table.keys]
+        meant = {known for name in unknown for known in nearest(name, table.keys)[:1]}
+        for name in unknown:
+            suggestion = suggest(name, table.keys)
+            yield UnknownKey(self.places.key((*path, name)), shown(path), name, suggestion, listed(table.keys, 12))
+        for name, key in table.keys.items():
+            if name in found:
+                yield from self._value(key, found[name], (*path, name))
+            elif key.required and name not in meant:
+                example = key.example if key.example.startswith("a table") else f"`{name} = {key.example}`"
+                yield MissingKey(where, shown(path), name, example)
+
+    def _value(self, key: Key, value: Any, path: Path) -> Iterator[Diagnostic]:
+        if isinstance(key.value, Scalar):
+            yield from self._scalar(key, key.value, value, path)
+            return
+        if not isinstance(value, list if key.many else dict) or not value:
+            yield self._wrong(key, value, path, "one or more tables" if key.many or key.named else "a table")
+            return
+        if isinstance(value, dict) and not key.named:
+            yield from self.table(key.value, value, path)
+            return
+        inner_tables: Iterable[tuple[str | int, Any]] = enumerate(value) if isinstance(value, list) else value.items()
+        for name, inner in inner_tables:
+            if isinstance(inner, dict):
+                yield from self.table(key.value, inner, (*path, name))
+            else:
+                yield self._wrong(key, inner, (*path, name), "a table")
+
+    def _scalar(self, key: Key, scalar: Scalar, value: Any, path: Path) -> Iterator[Diagnostic]:
+        accepted = (int, float) if scalar.type is float else (scalar.type,)
+        if type(value) not in accepted:
+            yield self._wrong(key, value, path, scalar.words)
+        elif not scalar.holds(value):
+            found = f"{value}"[:40] or "empty"
+            yield OutOfRange(
+                self.places.value(path), str(path[-1]), found, scalar.range, f"`{path[-1]} = {key.example}`"
+            )
+
+    def _wrong(self, key: Key, value: Any, path: Path, expected: str) -> Diagnostic:
+        name = next(str(p) for p in reversed(path) if isinstance(p, str))
+        is_table = key.example.startswith(("a table", "[["))
+        example = key.example if is_table or key.named else f"`{name} = {key.example}`"
+        return WrongType(self.places.value(path), name, _kind(value), expected, example)
+
+
+KINDS = {
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "a table",
+}
+
+
+def _kind(value: Any) -> str:
+    if value in ([], {}):
+        return "empty"
+    return KINDS.get(type(value), "a date or time")
+
+
+def shown(path: Path) -> str:
+    """A table as the file writes it: `[devices.a100]`, `[[nodes]]`."""
+    names = ".".join(str(p) for p in path if isinstance(p, str))
+    if not path:
+        return "the file"
+    return f"`[[{names}]]`" if isinstance(path[-1], int) else f"`[{names}]`"

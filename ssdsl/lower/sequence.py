@@ -1,0 +1,109 @@
+"""The order in which each role runs its tasks: what the plan leaves open, completed deterministically.
+
+The tasks are placed one by one at the earliest time at which their inputs and devices are ready (list scheduling with
+nominal times: a forward costs its operations, a backward twice that). The result is one global order; each role runs
+its part of it, which is why no two roles can wait for each other.
+
+A receive is posted before the task during which the value nominally leaves: nothing before that moment can depend on
+this task's end, and the value travels while the device computes.
+"""
+
+import heapq
+from dataclasses import dataclass
+
+import networkx
+
+from ssdsl.lower.errors import OrderCycle
+from ssdsl.lower.schedule import Role
+from ssdsl.lower.tasks import FORWARD, WGRAD, Node, TaskGraph
+from ssdsl.text.diagnostic import PlanError
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A node at its nominal time."""
+
+    node: int
+    start: int
+    end: int
+
+
+def sequence(graph: TaskGraph) -> tuple[Role, ...]:
+    """The roles with their tasks in order. Raises PlanError with the statements of a circle."""
+    lists: list[list[Placed]] = [[] for _ in graph.roles]
+    for placed in _place(graph):
+        if graph.nodes[placed.node].task is not None:
+            for role in graph.nodes[placed.node].roles:
+                _append(graph, lists[role], placed, role)
+    return tuple(
+        Role(r.name, r.mesh, r.fixed, tuple(t for p in those if (t := graph.nodes[p.node].task) is not None))
+        for r, those in zip(graph.roles, lists, strict=True)
+    )
+
+
+def _append(graph: TaskGraph, those: list[Placed], placed: Placed, role: int) -> None:
+    """Adds a task to a role's list; a receive goes before the task that nominally runs at that moment."""
+    at = len(those)
+    if _only_receives(graph, graph.nodes[placed.node], role):
+        while at and graph.nodes[those[at - 1].node].time and those[at - 1].end > placed.start:
+            at -= 1
+    those.insert(at, placed)
+
+
+def _only_receives(graph: TaskGraph, node: Node, role: int) -> bool:
+    if node.task is None or node.task.transfer is None:
+        return False
+    transfer = graph.transfers[node.task.transfer]
+    source = transfer.source if node.task.phase is FORWARD else transfer.target
+    return bool(transfer.value) and role not in graph.roles_of[source]
+
+
+def _place(graph: TaskGraph) -> list[Placed]:
+    """All nodes in one order that respects every edge."""
+    nodes = graph.nodes
+    free = [0] * len(graph.roles)
+    ready = [0] * len(nodes)
+    left = [n.before for n in nodes]
+    queue = [(0, _priority(node), k) for k, node in enumerate(nodes) if not left[k]]
+    heapq.heapify(queue)
+    done: list[Placed] = []
+    while queue:
+        start, priority, k = heapq.heappop(queue)
+        node = nodes[k]
+        possible = max([ready[k], *(free[r] for r in node.roles)] if node.time else [ready[k]])
+        if possible > start:
+            heapq.heappush(queue, (possible, priority, k))
+            continue
+        end = start + node.time
+        done.append(Placed(k, start, end))
+        if node.time:
+            for r in node.roles:
+                free[r] = end
+        for after in node.after:
+            ready[after] = max(ready[after], end)
+            left[after] -= 1
+            if not left[after]:
+                heapq.heappush(queue, (ready[after], _priority(nodes[after]), after))
+    if len(done) < len(nodes):
+        raise PlanError(_circle(graph, set(range(len(nodes))) - {p.node for p in done}))
+    return done
+
+
+def _priority(node: Node) -> tuple[int, int, tuple[int, ...], int]:
+    """Among tasks that can start at once: transfers, then backward before forward before the gradients of weights,
+    then lower indices."""
+    if node.task is None or node.task.transfer is not None:
+        return (0, 0, (), node.task.transfer or 0 if node.task else 0)
+    rank = {FORWARD: 1, WGRAD: 2}.get(node.task.phase, 0)
+    return (1, rank, node.task.coordinate, node.task.block)
+
+
+def _circle(graph: TaskGraph, stuck: set[int]) -> OrderCycle:
+    """One circle among the nodes that never became ready."""
+    waits = [(k, after) for k in sorted(stuck) for after in graph.nodes[k].after if after in stuck]
+    edges = [(a, b) for a, b, *_ in networkx.find_cycle(networkx.DiGraph(waits))]
+    circle = [a for a, _ in edges]
+    spans = list(dict.fromkeys(graph.spans[e] for e in edges if e in graph.spans))
+    names = [graph.describe(t) for k in circle if (t := graph.nodes[k].task) is not None]
+    shown = names if len(names) <= 8 else [*names[:7], f"... {len(names) - 7} more"]
+    return OrderCycle(spans[0] if spans else None, " -> ".join([*shown, names[0]]), tuple(spans[1:4]))

@@ -1,0 +1,30 @@
+"""`order by clock`: a schedule as a nominal time for each task, by which every device sorts what it runs."""
+
+from fractions import Fraction
+
+from ssdsl.lang import nodes
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.place import NoSuchOrder
+from ssdsl.plan.expressions import evaluate, expect, turns
+from ssdsl.plan.order import task_set
+from ssdsl.plan.plan import Clock, Timed
+from ssdsl.plan.scope import Scope
+from ssdsl.text.diagnostic import PlanError
+
+
+def clock(ctx: Context, scope: Scope, s: nodes.Clock) -> None:
+    """The rows of all turns of the loop, sorted; a row whose index is out of range names no task."""
+    if s.by.text != "clock":
+        raise PlanError(NoSuchOrder(s.by.span, s.by.text))
+    rows: list[tuple[int | Fraction, int, Timed]] = []
+    for inner in turns(ctx, scope, s.bindings):
+        for number, row in enumerate(s.rows):
+            ctx.step(row)
+            tasks = task_set(ctx, row.tasks, evaluate(ctx, inner, row.tasks))
+            time = expect(ctx, inner, row.time, (int, Fraction), "a number, the nominal time")
+            if tasks is not None:
+                rows.append((time, number, Timed(tasks, time, row.span)))
+    rows.sort(key=lambda row: row[:2])
+    called = ctx.sites[0] if ctx.sites else None
+    ctx.clocks.append(Clock(tuple(timed for _, _, timed in rows), s.span, called))
+    ctx.related[s.span] = ctx.related.get(s.span, 0) + len(rows) // 2

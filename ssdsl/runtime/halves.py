@@ -1,0 +1,145 @@
+"""Backward in halves: first the gradients of a block's inputs, later, as a task of its own, those of its weights.
+
+An operator on activations and weights runs in a small autograd graph of its own. Its first half asks that graph for the
+gradients of the activations alone; what the second half needs, the graph and the gradient of its output, waits in
+a list. So nothing is computed twice, and of a block no more is kept than its weights' gradients take. The split of
+backward is that of Zero Bubble (Qi et al. 2023, arXiv 2401.10241).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .recompute import recomputing
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Half:
+    """The gradients of one operator's weights, to be computed."""
+
+    outputs: list[torch.Tensor]
+    gradients: list[torch.Tensor]
+    leaves: list[torch.Tensor]  # the weights in the operator's own graph
+    weights: list[torch.Tensor]  # where these gradients go
+
+
+ALWAYS = torch.empty(0, requires_grad=True)  # what has no input that learns leads here
+_waiting: list[Half] = []
+
+
+@contextmanager
+def collecting() -> Iterator[list[Half]]:
+    """A backward in which the gradients of weights wait in the list that this gives."""
+    global _waiting
+    before, _waiting = _waiting, []
+    try:
+        yield _waiting
+    finally:
+        _waiting = before
+
+
+def finish(waiting: list[Half]) -> None:
+    """The second half: adds the gradients of weights, of the last operator first."""
+    weights: list[torch.Tensor] = []
+    gradients: list[torch.Tensor] = []
+    while waiting:
+        half = waiting.pop(0)
+        found = torch.autograd.grad(half.outputs, half.leaves, half.gradients, allow_unused=True)
+        for weight, gradient in zip(half.weights, found, strict=True):
+            if gradient is not None:
+                weights.append(weight)
+                gradients.append(gradient)
+    if weights:
+        torch.autograd.backward(weights, gradients)
+
+
+def first_half(roots: list[torch.Tensor], gradients: list[torch.Tensor], leaves: list[torch.Tensor]) -> None:
+    """Adds the gradients of `leaves`; what leads to weights alone is left as it is."""
+    if roots:
+        torch.autograd.backward(roots, gradients, inputs=[ALWAYS, *leaves])
+
+
+def halves(run: Callable[..., Any], activations: Tensors, weights: Tensors) -> Any:
+    """run(*activations, *weights), whose backward leaves the gradients of the weights for later."""
+    if not torch.is_grad_enabled():
+        return run(*activations, *weights)
+    return _Halves.apply(run, ALWAYS, weights, *activations)  # type: ignore[no-untyped-call]
+
+
+class _Halves(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, run: Callable[..., Any], always: torch.Tensor, weights: Tensors, *given: torch.Tensor) -> Any:
+        with torch.enable_grad():
+            activations = [t.detach().requires_grad_(t.requires_grad) for t in given]
+            leaves = [t.detach().requires_grad_(t.requires_grad) for t in weights]
+            result = run(*activations, *leaves)
+        outputs = _tuple(result)
+        ctx.held = activations, leaves, weights, outputs
+        ctx.set_materialize_grads(False)
+        detached = tuple(o.detach() for o in outputs)
+        return detached[0] if isinstance(result, torch.Tensor) else detached
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
+        activations, leaves, weights, outputs = ctx.held
+        ctx.held = None
+        roots, grads = _given(outputs, gradients)
+        learning = [a for a in activations if a.requires_grad]
+        found: Iterator[Any] = iter(())
+        if learning and roots:
+            found = iter(torch.autograd.grad(roots, learning, grads, retain_graph=True, allow_unused=True))
+        chosen = [(leaf, weight) for leaf, weight in zip(leaves, weights, strict=True) if leaf.requires_grad]
+        if chosen and roots:
+            _waiting.append(Half(roots, grads, [leaf for leaf, _ in chosen], [weight for _, weight in chosen]))
+        return None, None, None, *(next(found, None) if a.requires_grad else None for a in activations)
+
+
+def checkpoint_halves(run: Callable[..., Any], *args: Any) -> Any:
+    """run(*args), of which autograd keeps only the inputs; computed again, its backward comes in halves as well."""
+    if not torch.is_grad_enabled():
+        return run(*args)
+    return _Again.apply(run, ALWAYS, *args)  # type: ignore[no-untyped-call]
+
+
+class _Again(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, run: Callable[..., Any], always: torch.Tensor, *args: Any) -> Any:
+        ctx.run, ctx.others = run, [None if isinstance(a, torch.Tensor) else a for a in args]
+        ctx.places = [n for n, a in enumerate(args) if isinstance(a, torch.Tensor)]
+        ctx.save_for_backward(*(args[n] for n in ctx.places))
+        ctx.set_materialize_grads(False)
+        return run(*args)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
+        args = list(ctx.others)
+        given = dict(zip(ctx.places, ctx.saved_tensors, strict=True))
+        for n, tensor in given.items():
+            args[n] = tensor.detach().requires_grad_(tensor.requires_grad)
+        with torch.enable_grad(), recomputing():
+            outputs = _tuple(ctx.run(*args))
+        before = len(_waiting)
+        first_half(*_given(outputs, gradients), [args[n] for n in given if args[n].requires_grad])
+        weights = {
+            id(args[n]): tensor for n, tensor in given.items()
+        }  # those among the arguments, and not their copies
+        for half in _waiting[before:]:
+            half.weights[:] = [weights.get(id(w), w) for w in half.weights]
+        return None, None, *(a.grad if isinstance(a, torch.Tensor) else None for a in args)
+
+
+def _tuple(result: Any) -> Tensors:
+    return (result,) if isinstance(result, torch.Tensor) else tuple(result)
+
+
+def _given(
+    outputs: Tensors, gradients: tuple[torch.Tensor | None, ...]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The outputs that have a gradient, with it."""
+    given = [(o, g) for o, g in zip(outputs, gradients, strict=True) if g is not None and o.requires_grad]
+    return [o for o, _ in given], [g for _, g in given]

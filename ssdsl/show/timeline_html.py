@@ -1,0 +1,125 @@
+"""A timeline as one HTML file that needs nothing else: its data as columns, drawn by the scripts in `html/`.
+
+Nothing from a plan or a model becomes markup: the data is JSON in a script element, and the scripts write it with
+`textContent` or on a canvas. The page's own policy forbids it the network.
+"""
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from ssdsl.lang.assets import grammar_text
+from ssdsl.simulate.timeline import Event, Kind, Memory, Row, Stream, Timeline
+
+FOLDER = Path(__file__).resolve().parent / "html"
+SCRIPTS = """
+    data scale theme lanes columns events flows axis tracks memory plan tooltip header input page
+""".split()
+KEYWORD = re.compile(r'"([a-z]+)"')
+SLOT = re.compile(r"\{\{(\w+)\}\}")
+DIGITS = 10  # of a time, after the point: a tenth of a nanosecond
+
+
+def timeline_html(timeline: Timeline) -> str:
+    """The whole page as text, to be written to a file and opened in a browser."""
+    slots = {
+        "title": html.escape(timeline.title),
+        "style": _text("colours.css") + _text("page.css"),
+        "script": "\n".join(_text(f"{name}.js") for name in SCRIPTS),
+        "data": _embedded(_columns(timeline)),
+    }
+    return SLOT.sub(lambda slot: slots[slot[1]], _text("page.html"))
+
+
+def _text(name: str) -> str:
+    return (FOLDER / name).read_text("utf-8")
+
+
+def _embedded(value: dict[str, Any]) -> str:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")
+
+
+def _columns(timeline: Timeline) -> dict[str, Any]:
+    return {
+        "title": timeline.title,
+        "plan": timeline.plan,
+        "text": timeline.text,
+        "keywords": sorted(set(KEYWORD.findall(grammar_text()))),
+        "step": timeline.step_s,
+        "kinds": list(Kind),
+        "rows": [_row(row) for row in timeline.rows],
+        "events": _events(timeline.events),
+        "flows": {
+            "source": [flow.source for flow in timeline.flows],
+            "target": [flow.target for flow in timeline.flows],
+        },
+        "memory": [_memory(memory) for memory in timeline.memory],
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {"name": row.name, "devices": len(row.ranks), "ranks": _ranges(row.ranks), "device": row.device}
+
+
+def _ranges(ranks: tuple[int, ...]) -> str:
+    """Ranks as people write them: `0–3, 8–11`."""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in spans)
+
+
+def _events(events: tuple[Event, ...]) -> dict[str, Any]:
+    """A list per field; names, coordinates and lines, which repeat, as numbers in a list of the different ones."""
+    kinds, streams = list(Kind), list(Stream)
+    names = _Different()
+    coordinates = _Different()
+    lines = _Different()
+    return {
+        "row": [event.row for event in events],
+        "stream": [streams.index(event.stream) for event in events],
+        "kind": [kinds.index(event.kind) for event in events],
+        "start": [round(event.start_s, DIGITS) for event in events],
+        "end": [round(event.end_s, DIGITS) for event in events],
+        "name": [names.number(event.name) for event in events],
+        "coordinate": [coordinates.number(event.coordinate) for event in events],
+        "communication": [round(event.communication_s, DIGITS) for event in events],
+        "bytes": [event.size_bytes for event in events],
+        "lines": [lines.number(event.lines) for event in events],
+        "fromPlan": [int(event.from_plan) for event in events],
+        "names": names.values(),
+        "coordinates": coordinates.values(),
+        "lineSets": lines.values(),
+    }
+
+
+def _memory(memory: Memory) -> dict[str, Any]:
+    return {
+        "row": memory.row,
+        "times": [round(time, DIGITS) for time in memory.times_s],
+        "bytes": memory.size_bytes,
+        "peakTime": memory.peak_s,
+        "peakBytes": memory.peak_bytes,
+        "parts": memory.peak_parts,
+        "capacity": memory.capacity_bytes,
+    }
+
+
+class _Different:
+    """The different values seen, each with the number of its first sight."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {}
+
+    def number(self, value: Any) -> int:
+        return self._numbers.setdefault(value, len(self._numbers))
+
+    def values(self) -> list[Any]:
+        return list(self._numbers)

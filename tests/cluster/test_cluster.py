@@ -1,0 +1,119 @@
+"""Devices, levels and links: which link a group of ranks spans, what a ring over it sees, and the known clusters."""
+
+import pickle
+from time import perf_counter
+
+import pytest
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.cluster.link import Link
+from ssdsl.cluster.load import known_clusters, load_cluster
+from ssdsl.text.diagnostic import PlanError
+
+SIZES = {"a100x1024": 1024, "h100x1024": 1024, "h200x8": 8, "laptop": None, "two_sites": 64, "v100x32": 32}
+
+
+@pytest.fixture(autouse=True)
+def no_measurement(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize("name", known_clusters())
+def test_known(name: str) -> None:
+    cluster = load_cluster(name)
+    assert SIZES[name] in (cluster.size, None)
+    assert cluster == load_cluster(name) and hash(cluster) == hash(load_cluster(name))
+    assert pickle.loads(pickle.dumps(cluster)) == cluster
+    for group in cluster.groups:
+        assert 1e10 < group.device.peak_flops("float32") < 1e15
+        assert 1e9 < group.device.achievable_bandwidth() < 1e13
+
+
+def test_all_are_tested() -> None:
+    assert set(known_clusters()) == set(SIZES)
+
+
+def test_a_missing_dtype_is_computed_in_a_wider_one() -> None:
+    v100, h100 = load_cluster("v100x32").device(0), load_cluster("h100x1024").device(0)
+    assert v100.peak_flops("bfloat16") == v100.peak_flops("float32") == 15.7e12
+    assert v100.peak_flops("torch.float16") == 125e12
+    assert v100.peak_flops("float8_e4m3fn") == 125e12
+    assert h100.peak_flops("float8_e4m3fn") == pytest.approx(1978.9e12)
+    assert h100.peak_flops("int64") == h100.peak_flops("float32")
+
+
+def test_levels_of_equal_nodes() -> None:
+    cluster = load_cluster("a100x1024")
+    assert cluster.level((0, 7)) == "node" and cluster.level((7, 8)) == "cluster" and cluster.level((5,)) == "node"
+    assert cluster.link(tuple(range(8))).bandwidth == 235e9
+    assert cluster.link(tuple(range(16))).bandwidth == cluster.link((0, 8)).bandwidth == 22.5e9
+
+
+def test_levels_of_unlike_sites() -> None:
+    cluster = load_cluster("two_sites")
+    assert [cluster.device(rank).name[:4] for rank in (0, 31, 32, 63)] == ["A100", "A100", "V100", "V100"]
+    assert [cluster.level(ranks) for ranks in ((0, 7), (7, 8), (32, 47), (47, 48), (31, 32))] == [
+        "node",
+        "site",
+        "node",
+        "site",
+        "wide area",
+    ]
+    assert cluster.link((32, 33)).bandwidth == 120e9 and cluster.link((32, 48)).bandwidth == 5.6e9
+    assert cluster.link((0, 1, 40)).latency == 0.03
+
+
+def test_a_ring_uses_the_links_of_all_its_ranks() -> None:
+    cluster = load_cluster("a100x1024")
+    assert cluster.ring((0, 8)).bandwidth == 22.5e9
+    assert cluster.ring((0, 1, 8, 9)).bandwidth == 45e9
+    assert cluster.ring((0, 1, 2, 8)).bandwidth == 22.5e9
+    assert cluster.ring(tuple(range(16))).bandwidth == 8 * 22.5e9
+    assert cluster.ring(tuple(range(16))).latency == pytest.approx((14 * 1.9e-6 + 4e-6) / 15)
+    assert cluster.ring((0, 1)).latency == pytest.approx(1.9e-6)
+
+
+def test_times() -> None:
+    cluster = load_cluster("a100x1024")
+    assert cluster.point_to_point_time(235e9, 0, 1) == pytest.approx(1, rel=1e-3)
+    assert cluster.point_to_point_time(1e9, 3, 3) == cluster.collective_time("all_reduce", 1e9, (3,)) == 0
+    both = tuple(range(16))
+    reduced = cluster.collective_time("all_reduce", 1e9, both)
+    assert reduced == cluster.ring(both).collective_time("all_reduce", 1e9, 16)
+    assert cluster.collective_time("all_to_all", 1e9, both) == cluster.link(both).collective_time("all_to_all", 1e9, 16)
+
+
+def test_sending_may_differ_from_reducing() -> None:
+    link = Link("loopback", 1e9, 1e-4, send_bandwidth=2e9, send_latency=0.0)
+    assert link.point_to_point_time(2e9) == 1.0
+    assert Link("x", 1e9, 0.5).point_to_point_time(1e9) == 1.5
+
+
+def test_cores_are_shared() -> None:
+    laptop = load_cluster("laptop")
+    assert laptop.shares_cores and laptop.sharing(1) == 1 and laptop.sharing(4 * laptop.size) == 4
+    laptop.check_size(1000)
+    many = tuple(range(1000))
+    assert laptop.link(many) == laptop.ring(many) == laptop.link((0, 999))
+    assert laptop.device(999) == laptop.device(0)
+    gpus = load_cluster("h200x8")
+    gpus.check_size(8)
+    assert gpus.sharing(8) == 1
+    with pytest.raises(PlanError, match="E0610"):
+        gpus.check_size(9)
+
+
+def test_many_links_are_found_fast() -> None:
+    cluster = load_cluster("h100x1024")
+    columns = [tuple(range(n, 1024, 8)) for n in range(8)] + [tuple(range(1024))]
+    start = perf_counter()
+    for _ in range(200):
+        for ranks in columns:
+            _find(cluster, ranks)
+    assert perf_counter() - start < 1
+
+
+def _find(cluster: Cluster, ranks: tuple[int, ...]) -> None:
+    cluster.link(ranks)
+    cluster.ring(ranks)
+    cluster.level(ranks)

@@ -1,0 +1,88 @@
+"""Backward in halves: the first gives the gradients of inputs alone and frees what only it needs."""
+
+import gc
+import weakref
+
+import torch
+import torch.nn.functional as F
+
+from ssdsl.runtime.halves import checkpoint_halves, collecting, finish, halves
+
+
+def block(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    x = halves(lambda x, w: F.linear(x, w), (x,), (up,))
+    x = F.gelu(x)
+    x = halves(lambda x, w, s: F.linear(x, w) * s, (x,), (down, scale * 2))
+    return x.sin()
+
+
+def tensors() -> tuple[torch.Tensor, ...]:
+    torch.manual_seed(0)
+    shapes = (5, 4), (8, 4), (3, 8), (3,)
+    return tuple(torch.randn(shape, requires_grad=True) for shape in shapes)
+
+
+def expected() -> list[torch.Tensor | None]:
+    inputs = tensors()
+    with collecting() as waiting:
+        x, up, down, scale = inputs
+        (F.linear(F.gelu(F.linear(x, up)), down) * (scale * 2)).sin().sum().backward()
+    assert not waiting
+    return [i.grad for i in inputs]
+
+
+def both_halves(again: bool) -> None:
+    inputs = tensors()
+    result = checkpoint_halves(block, *inputs) if again else block(*inputs)
+    with collecting() as waiting:
+        torch.autograd.backward([result], [torch.ones_like(result)])
+    x, *weights = inputs
+    assert x.grad is not None
+    if not again:  # there the weights are arguments
+        assert all(w.grad is None for w in weights)
+    finish(waiting)
+    torch.testing.assert_close([i.grad for i in inputs], expected())
+
+
+def test_halves() -> None:
+    both_halves(again=False)
+
+
+def test_weights_that_no_argument_shows() -> None:
+    """A recomputed function finds its weights elsewhere, and learns even where none of its arguments does."""
+    x, up, down, scale = tensors()
+    given = x.detach()
+    result = checkpoint_halves(lambda x: block(x, up, down, scale), given)
+    with collecting() as waiting:
+        torch.autograd.backward([result], [torch.ones_like(result)])
+    assert up.grad is None and given.grad is None
+    finish(waiting)
+    torch.testing.assert_close([up.grad, down.grad, scale.grad], expected()[1:])
+
+
+def test_the_first_half_frees_what_the_second_does_not_need() -> None:
+    """The input of gelu goes, that of a contraction stays."""
+    x, up, down, _scale = tensors()
+    hidden = halves(lambda x, w: F.linear(x, w), (x,), (up,)).clone()
+    middle = F.gelu(hidden)
+    result = halves(lambda x, w: F.linear(x, w), (middle,), (down,))
+    storages = [weakref.ref(t.untyped_storage()) for t in (hidden, middle)]
+    with collecting() as waiting:
+        torch.autograd.backward([result], [torch.ones_like(result)])
+    del hidden, middle, result
+    gc.collect()
+    assert [s() is not None for s in storages] == [False, True]
+    finish(waiting)
+    gc.collect()
+    assert storages[1]() is None
+
+
+def test_no_gradient_is_computed_twice() -> None:
+    """Each half of a contraction is one product: three with the forward."""
+    x, up, _, _ = tensors()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        result = halves(lambda x, w: x @ w.t(), (x,), (up,))
+        with collecting() as waiting:
+            torch.autograd.backward([result], [torch.ones_like(result)])
+        finish(waiting)
+    assert sum(e.count for e in profile.key_averages() if e.key == "aten::mm") == 3

@@ -1,0 +1,331 @@
+"""The HTML timeline in a real browser: it is quiet, marks both ways between events and lines, and stays fluid."""
+
+import json
+import re
+import shutil
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from ssdsl.show.timeline_html import timeline_html
+from ssdsl.simulate.timeline import Event, Flow, Kind, Memory, Row, Stream, Timeline
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMEDRIVER = shutil.which("chromedriver")
+in_a_browser = pytest.mark.skipif(
+    not (CHROMIUM and CHROMEDRIVER), reason="chromium and chromedriver are not installed, which draw the page"
+)
+QUIET = (
+    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --window-size=1280,800 --force-device-scale-factor=1"
+)
+
+PLAN = """\
+# pipeline.ssp: 1F1B across stages, tensor parallel in a stage. <script>alert("not run")</script>
+
+param T = 2 "tensor-parallel width"
+param S = 4 "pipeline stages"
+param M = 8 "micro-batches"
+
+mesh gpus(pp = S, tp = T)
+
+split model by batch into m = M
+split model by heads into tp  # collectives in every block
+split model by ffn into tp
+
+let stage = balance(model, S)
+let F(s, m) = stage[s].fwd[m = m]
+let B(s, m) = stage[s].bwd[m = m]
+
+assign stage[s] to gpus[pp = s] for s in 0..S
+
+for s in 0..S, m in 0..M:
+    order F(s, m + S - s - 1) -> B(s, m) -> F(s, m + S - s)
+    order F(s, m) -> F(s, m + 1)
+    order B(s, m) -> B(s, m + 1)
+"""
+FORWARD_LINES = (10, 11, 13, 17, 20, 21)
+BACKWARD_LINES = (10, 11, 13, 17, 20, 22)
+SPLIT_LINES = (9, 17)
+FORWARD_S, BACKWARD_S, TRANSFER_S, OPTIMIZER_S = 6.1e-3, 12.7e-3, 1.4e-3, 9e-3
+
+
+def one_f_one_b(stages: int, micro_batches: int) -> Timeline:
+    """A 1F1B step with transfers between the stages, and an optimizer at its end."""
+    events: list[Event] = []
+    flows: list[tuple[Event, Event]] = []
+    free = [0.0] * stages
+    arrived: dict[tuple[Kind, int, int], float] = {}
+    queues = [_order(stages - s, micro_batches) for s in range(stages)]
+    while any(queues):
+        for s, queue in enumerate(queues):
+            while queue and _ready(arrived, queue[0], s, stages):
+                kind, m = queue.pop(0)
+                start = max(free[s], arrived.get((kind, s, m), 0.0))
+                event = _task(kind, s, m, start)
+                events.append(event)
+                free[s] = event.end_s
+                after = s + (1 if kind is Kind.FORWARD else -1)
+                if kind is Kind.FORWARD and s == stages - 1:
+                    arrived[Kind.BACKWARD, s, m] = event.end_s
+                elif 0 <= after < stages:
+                    sent, received = _transfer(event, after)
+                    events += sent, received
+                    flows.append((sent, received))
+                    arrived[kind, after, m] = received.end_s
+    end = max(free)
+    for s in range(stages):
+        events.append(Event(s, Stream.COMPUTE, Kind.REDUCE, free[s], free[s] + 4e-3, "gradients", (), 4e-3))
+        update = Event(
+            s, Stream.COMPUTE, Kind.OPTIMIZER, end + 4e-3, end + 4e-3 + OPTIMIZER_S, "AdamW", from_plan=False
+        )
+        events.append(update)
+    events.sort(key=lambda event: event.start_s)
+    numbers = {event: number for number, event in enumerate(events)}
+    return Timeline(
+        title=f"gpt2-xl · 1F1B on {stages * 2} × H100",
+        plan="pipeline.ssp",
+        text=PLAN,
+        step_s=end + 4e-3 + OPTIMIZER_S,
+        rows=tuple(Row(f"stage {s}", (2 * s, 2 * s + 1), "H100 80GB") for s in range(stages)),
+        events=tuple(events),
+        flows=tuple(Flow(numbers[source], numbers[target]) for source, target in flows),
+        memory=tuple(_memory(s, [e for e in events if e.row == s]) for s in range(stages)),
+    )
+
+
+def _order(warm_up: int, micro_batches: int) -> list[tuple[Kind, int]]:
+    first = min(warm_up, micro_batches)
+    order = [(Kind.FORWARD, m) for m in range(first)]
+    for m in range(micro_batches):
+        order.append((Kind.BACKWARD, m))
+        if first + m < micro_batches:
+            order.append((Kind.FORWARD, first + m))
+    return order
+
+
+def _ready(arrived: dict[tuple[Kind, int, int], float], task: tuple[Kind, int], stage: int, stages: int) -> bool:
+    kind, m = task
+    return (kind is Kind.FORWARD and stage == 0) or (kind, stage, m) in arrived
+
+
+def _task(kind: Kind, stage: int, m: int, start: float) -> Event:
+    time, lines = (FORWARD_S, FORWARD_LINES) if kind is Kind.FORWARD else (BACKWARD_S, BACKWARD_LINES)
+    name = f"h.{12 * stage} … h.{12 * stage + 11}"
+    return Event(stage, Stream.COMPUTE, kind, start, start + time, name, (("m", m),), 0.16 * time, 0, lines)
+
+
+def _transfer(task: Event, target: int) -> tuple[Event, Event]:
+    start = task.end_s
+    name = "activations" if task.kind is Kind.FORWARD else "gradients of activations"
+
+    def at(row: int, verb: str) -> Event:
+        end = start + TRANSFER_S
+        words = f"{verb} {name}"
+        return Event(
+            row, Stream.TRANSFER, Kind.TRANSFER, start, end, words, task.coordinate, 0.0, 52_428_800, SPLIT_LINES
+        )
+
+    return at(task.row, "send"), at(target, "receive")
+
+
+def _memory(row: int, events: list[Event]) -> Memory:
+    weights, one = 18_400_000_000, 5_300_000_000
+    changes = [(e.start_s, one) for e in events if e.kind is Kind.FORWARD]
+    changes += [(e.end_s, -one) for e in events if e.kind is Kind.BACKWARD]
+    times, sizes, now = [0.0], [weights], weights
+    for time, change in sorted(changes):
+        now += change
+        times.append(time)
+        sizes.append(now)
+    peak = max(sizes)
+    parts = (("weights", 4_600_000_000), ("gradients", 4_600_000_000), ("optimizer", 9_200_000_000))
+    parts += (("activations", peak - weights),)
+    return Memory(row, tuple(times), tuple(sizes), times[sizes.index(peak)], peak, parts, 80_000_000_000)
+
+
+# ---- without a browser -----------------------------------------------------------------------------------------
+
+
+def test_the_page_stands_alone() -> None:
+    page = timeline_html(one_f_one_b(4, 8))
+    assert not re.search(r"""\b(src|href|action)=(?!["']?data:)|url\(|@import|https?:""", page)
+    assert page.count("</script>") == 2 and "<script>alert" not in page
+    assert "default-src 'none'" in page and "{{" not in page
+
+
+def test_hostile_texts_stay_data() -> None:
+    text = "</script><script>window.hacked = 1</script><!-- {{script}} \u2028"
+    page = timeline_html(Timeline(text, text, text, 1.0, (Row(text, (0,), text),), ()))
+    assert page.count("</script>") == 2 and page.count("<!--") == 0
+    found = re.search(r'id="timeline">(.*?)</script>', page, re.DOTALL)
+    assert found and json.loads(found[1])["text"] == text
+
+
+def test_ranks_as_ranges() -> None:
+    page = timeline_html(Timeline("t", "p", "", 1.0, (Row("r", (0, 1, 2, 8, 10, 11)),), ()))
+    assert '"ranks":"0–2, 8, 10–11"' in page
+
+
+# ---- in a browser ----------------------------------------------------------------------------------------------
+
+
+class Page:
+    """A page in the browser."""
+
+    def __init__(self, driver: Any, path: Path) -> None:
+        self.driver = driver
+        driver.get(path.as_uri())
+
+    def __call__(self, expression: str) -> Any:
+        return self.driver.execute_script(f"return window.ssdslTimeline.{expression}")
+
+    def point_at(self, x: float, y: float) -> None:
+        """Move the mouse to a point of the window."""
+        body = self.driver.find_element(By.TAG_NAME, "html")
+        box = self.driver.execute_script(
+            "const b = arguments[0].getBoundingClientRect(); return [b.width, b.height]", body
+        )
+        ActionChains(self.driver).move_to_element_with_offset(
+            body, round(x - box[0] / 2), round(y - box[1] / 2)
+        ).perform()
+
+    def errors(self) -> list[str]:
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*QUIET.split(), f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(CHROMEDRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def small(driver: Any, tmp_path: Path) -> tuple[Page, Timeline]:
+    timeline = one_f_one_b(4, 8)
+    path = tmp_path / "small.html"
+    path.write_text(timeline_html(timeline), "utf-8")
+    return Page(driver, path), timeline
+
+
+def _requests(driver: Any) -> list[str]:
+    """The addresses that pages asked for since the last call."""
+    messages = (json.loads(entry["message"])["message"] for entry in driver.get_log("performance"))
+    return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+
+
+@in_a_browser
+def test_no_errors_and_no_network(driver: Any, tmp_path: Path) -> None:
+    _requests(driver)
+    path = tmp_path / "page.html"
+    for timeline in (one_f_one_b(4, 8), Timeline("nothing", "", "", 0.0, (), ()), _hostile()):
+        path.write_text(timeline_html(timeline), "utf-8")
+        page = Page(driver, path)
+        page("draw()")
+        assert page.errors() == []
+        assert driver.find_element(By.ID, "title").text == timeline.title
+        assert driver.find_element(By.ID, "strip").is_displayed() == bool(timeline.memory)
+        assert driver.find_element(By.ID, "plan").is_displayed() == bool(timeline.text)
+    assert all(url.startswith(("file:", "data:", "chrome")) for url in _requests(driver))  # chrome: its empty page
+    assert not driver.execute_script("return window.hacked")
+
+
+def _hostile() -> Timeline:
+    text = "<img src=x onerror='window.hacked = 1'>"
+    event = Event(0, Stream.COMPUTE, Kind.FORWARD, 0.0, 1.0, text, ((text, 1),), 0.0, 0, (1, 7))
+    return Timeline(text, text, text, 1.0, (Row(text, (0,), text),), (event,))
+
+
+@in_a_browser
+def test_an_event_marks_its_lines(small: tuple[Page, Timeline]) -> None:
+    page, timeline = small
+    number = next(n for n, e in enumerate(timeline.events) if e.kind is Kind.BACKWARD)
+    box = page(f"box({number})")
+    page.point_at(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert page("hovered()") == number
+    assert page("markedLines()") == list(BACKWARD_LINES)
+    said = page.driver.find_element(By.ID, "tooltip").text
+    for words in ("backward", "h.36 … h.47", "m = 0", "12.7 ms", "16.0 %", "as the plan says", "order B(s, m)"):
+        assert words in said
+    page.point_at(5, 5)
+    assert page("hovered()") == -1 and page("markedLines()") == []
+    assert page.errors() == []
+
+
+@in_a_browser
+def test_a_line_marks_its_events(small: tuple[Page, Timeline]) -> None:
+    page, timeline = small
+    line = page.driver.find_element(By.CSS_SELECTOR, '[data-line="21"]')
+    ActionChains(page.driver).move_to_element(line).perform()
+    assert page("markedEvents()") == [n for n, e in enumerate(timeline.events) if 21 in e.lines]
+    line.click()
+    page.point_at(5, 5)
+    assert page("markedEvents()") and page("markedLines()") == [21]  # kept
+    ActionChains(page.driver).send_keys(Keys.ESCAPE).perform()
+    assert page("markedEvents()") == [] and page("markedLines()") == []
+
+
+@in_a_browser
+def test_wheel_drag_and_keys(small: tuple[Page, Timeline]) -> None:
+    page, timeline = small
+    canvas = page.driver.find_element(By.ID, "tracks")
+    origin = ScrollOrigin.from_element(canvas)
+    ActionChains(page.driver).scroll_from_origin(origin, 0, -400).perform()
+    zoomed = page("view()")
+    assert 0 < zoomed["from"] < zoomed["to"] < timeline.step_s
+    ActionChains(page.driver).click_and_hold(canvas).move_by_offset(-60, 0).release().perform()
+    assert page("view()")["from"] > zoomed["from"]
+    ActionChains(page.driver).send_keys("0").pause(0.4).perform()
+    assert page("view()") == {"from": 0, "to": pytest.approx(timeline.step_s)}
+    box = page("box(0)")
+    page.point_at(60, box["y"] + 130)  # the name of a row further down
+    ActionChains(page.driver).click().perform()
+    assert page("selected()") == 1
+    assert page.errors() == []
+
+
+ZOOM = """
+const [done, t] = [arguments[arguments.length - 1], window.ssdslTimeline];
+const first = t.frameTimes.length;
+let frame = 0;
+const step = () => {
+  if (frame === 60) return done({drawing: t.frameTimes.slice(first), between: times});
+  const width = t.total * Math.pow(0.93, frame++);
+  t.zoom(0.4 * (t.total - width), 0.4 * (t.total - width) + width);
+  requestAnimationFrame(now => { times.push(now - last); last = now; step(); });
+};
+const times = [];
+let last = performance.now();
+step();
+"""
+
+
+@in_a_browser
+def test_many_events_stay_fluid(driver: Any, tmp_path: Path) -> None:
+    timeline = one_f_one_b(8, 455)
+    assert len(timeline.events) > 20_000
+    path = tmp_path / "large.html"
+    path.write_text(timeline_html(timeline), "utf-8")
+    page = Page(driver, path)
+    found = driver.execute_async_script(ZOOM)
+    drawing, between = (statistics.median(found[key]) for key in ("drawing", "between"))
+    print(
+        f"\n{len(timeline.events)} events, {path.stat().st_size / 1e6:.1f} MB: {drawing:.1f} ms to draw a frame (worst "
+        f"{max(found['drawing']):.1f}), {between:.1f} ms between frames"
+    )
+    assert len(found["drawing"]) >= 59 and drawing < 50
+    assert page.errors() == []

@@ -1,0 +1,44 @@
+"""Schedules of pipelines, and backward in halves: in whatever order, the numbers are those of a single device."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+RECYCLING = "recycling.py:recycling"
+
+
+@pytest.mark.parametrize("params", [{}, {"S": 4, "M": 4}], ids=["2", "4"])
+@pytest.mark.parametrize(
+    ("plan", "extra"),
+    [
+        ("pipeline", {}),
+        ("one_f_one_b", {}),
+        ("eager", {}),
+        ("interleaved", {}),
+        ("zero_bubble", {"H": 1}),
+        ("zero_bubble", {"H": 2}),
+        ("v_shaped", {}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "".join(f"{k}{v}" for k, v in value.items()),
+)
+def test_schedules_of_the_library(
+    program: Callable[..., Any], plan: str, extra: dict[str, int], params: dict[str, int]
+) -> None:
+    program(plan, "gpt:tiny,layers=8", **params, **extra).verify()
+
+
+@pytest.mark.parametrize(("stages", "micro"), [(2, 4), (4, 8)])
+def test_several_forwards_for_one_backward(program: Callable[..., Any], stages: int, micro: int) -> None:
+    program("three_f_one_b", RECYCLING, S=stages, M=micro).verify()
+
+
+@pytest.mark.parametrize("model", ["gpt", "swin", "convnet.py:unet", "einsums.py:einsums", "tied.py:tied"])
+def test_halves(program: Callable[..., Any], model: str) -> None:
+    has_batch_norm = "unet" in model  # its statistics are those of the whole batch
+    program("halves", model, M=1 if has_batch_norm else 2).verify()
+
+
+@pytest.mark.parametrize("params", [{}, {"T": 1, "D": 2, "Z": 1}, {"T": 1, "D": 2, "Z": 2}, {"T": 1, "D": 2, "Z": 3}])
+def test_halves_with_everything(program: Callable[..., Any], params: dict[str, int]) -> None:
+    program("halves_everywhere", "gpt", **params).verify()
