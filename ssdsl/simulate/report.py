@@ -1,0 +1,57 @@
+"""What a simulation found, in figures; the timeline beside them is what the pictures are drawn from."""
+
+from dataclasses import dataclass
+
+from ssdsl.simulate.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReport:
+    """One row of the timeline: devices that do the same.
+
+    `span_s` is the time from its first task's start to its last one's end; `compute_s` and `communication_s` are spent
+    in tasks (collectives that a task waits for are communication), `reduce_s` and `optimizer_s` behind them.
+    `peak_parts` is what its memory is made of when it is fullest, in bytes.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    device: str
+    span_s: float
+    compute_s: float
+    communication_s: float
+    reduce_s: float
+    optimizer_s: float
+    idle_share: float  # of the step
+    peak_bytes: int
+    peak_parts: tuple[tuple[str, int], ...]
+    capacity_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What all devices together give to a level of links in a step, by kind of communication."""
+
+    level: str
+    kind: str
+    calls: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One simulated step.
+
+    `bubble` is Zero Bubble's rate (Qi et al. 2023): with cost the largest `span_s`, and busy the largest time that a
+    device computes, (cost - busy) / cost. `model_flops` counts a step's forward and backward once, without what is
+    recomputed or repeated; `mfu` is the share of the devices' peak that this makes.
+    """
+
+    timeline: Timeline
+    cluster: str
+    devices: tuple[DeviceReport, ...]
+    step_s: float
+    bubble: float
+    model_flops: int
+    mfu: float | None
+    traffic: tuple[Traffic, ...]
