@@ -3,9 +3,9 @@
 from typing import Any
 
 from ssdsl.codegen.block_table import input_slot
-from ssdsl.codegen.units import in_role, units_of
 from ssdsl.lower.layout import Digit, Shape, Submesh, cut
 from ssdsl.lower.schedule import Home, Move, Role, Schedule, Task, Transfer
+from ssdsl.lower.units import in_role, units_of
 from ssdsl.model.graph import Origin, Value
 from ssdsl.plan.plan import Phase
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from ssdsl.codegen.body import RESERVED, Body
 from ssdsl.codegen.identifiers import Identifiers
-from ssdsl.codegen.segments import layer_paths
 from ssdsl.codegen.weight_side import Halves, halves_of
 from ssdsl.lower.schedule import Block, Role, Schedule
 from ssdsl.model.graph import Origin
+from ssdsl.model.layers import layer_paths
 from ssdsl.plan.plan import Mesh
 
 # What a file may import from the runtime beside it.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from ssdsl.lower.schedule import Block, Conversion
 from ssdsl.model.graph import Graph, Operator
+from ssdsl.model.layers import layer_of
 
 
 @dataclass(slots=True)
@@ -47,28 +48,6 @@ def _shared(block: Block, operators: dict[str, Operator], layers: tuple[str, ...
             readers.setdefault(read, set()).add((layer_of(operators[name].path, layers), block.units.get(name)))
     outside = {c.result for c in block.conversions if c.value not in made}
     return {r for r in outside if len(readers.get(r, ())) > 1}
-
-
-def layer_paths(graph: Graph) -> tuple[str, ...]:
-    """The paths of repeated modules (`h.3`, `layers.0.blocks.1`): numbered ones with named modules inside, longest
-    first."""
-    found: dict[str, None] = {}
-    for operator in graph.operators:
-        parts = operator.path.split(".")
-        for at, part in enumerate(parts[:-1]):
-            if part.isdigit() and not parts[at + 1].isdigit():
-                found[".".join(parts[: at + 1])] = None
-    return tuple(sorted(found, key=len, reverse=True))
-
-
-def layer_of(path: str, layers: tuple[str, ...]) -> str:
-    """The innermost repeated module that a module path lies in, or the empty path."""
-    known = set(layers)
-    parts = path.split(".")
-    for end in range(len(parts), 0, -1):
-        if (prefix := ".".join(parts[:end])) in known:
-            return prefix
-    return ""
 
 
 def layer_word(layer: str) -> str:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ssdsl.codegen.segments import layer_of, layer_paths
 from ssdsl.lower.layout import Submesh
 from ssdsl.lower.schedule import Home, Role, Schedule
 from ssdsl.model.graph import Origin
+from ssdsl.model.layers import layer_of, layer_paths
 
 BUCKET_BYTES = 25 << 20  # as PyTorch's DistributedDataParallel
 
