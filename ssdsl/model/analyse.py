@@ -8,7 +8,7 @@ from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture
 from ssdsl.model.factors import Factors
 from ssdsl.model.graph import Origin
-from ssdsl.model.rules import RANDOM, rule_text
+from ssdsl.model.rules import is_random, rule_text
 from ssdsl.model.signature import Letter, Pattern, Signature, parse_signature
 from ssdsl.model.trace_errors import MissingRule, RandomOperator
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -42,19 +42,18 @@ class Analysis:
 def analyse(capture: Capture, constant: set[str]) -> Analysis:
     """Binds every axis of every value to factors. `constant` names the calls that need no rule.
 
-    Raises PlanError for operators without a rule and for random ones, all of them together.
+    Raises PlanError for operators without a rule, random or not, all of them together.
     """
     found = Analysis(Factors(), {}, [])
     for name in capture.origins:
         found.axes[name] = [[found.factors.new(n)] for n in capture.tensors[name].shape]
     missing: dict[str, list[Call]] = {}
     for call in capture.calls:
-        is_random = call.kind in RANDOM or call.argument("dropout_p")
-        if call.name in constant and not is_random:
+        if call.name in constant and not is_random(call):
             _fresh(call, capture, found)
         elif call.kind == "reshape":
             found.readings.append(_regroup(call, capture, found))
-        elif is_random or (text := rule_text(call, capture.tensors)) is None:
+        elif (text := rule_text(call, capture.tensors)) is None:
             missing.setdefault(call.kind, []).append(call)
             _fresh(call, capture, found)
         else:
@@ -166,7 +165,7 @@ def _kept(reading: Reading, axis: Sequence[int], fixed: set[int], side: str, fou
 
 def _missing(calls: list[Call], capture: Capture) -> Diagnostic:
     call = calls[0]
-    if call.kind in RANDOM or call.argument("dropout_p"):
+    if is_random(call):
         return RandomOperator(None, call.kind, call.path or "the model", call.source)
     times = "once" if len(calls) == 1 else f"{len(calls)} times, first"
     return MissingRule(None, call.kind, call.path or "the model", call.source, times, _row(call, capture))

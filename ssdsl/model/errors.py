@@ -62,8 +62,8 @@ class UnknownOption(Diagnostic):
 class BadOption(Diagnostic):
     """An option of a zoo model has a value from which no model can be built.
 
-    Options are whole numbers above zero; those of Swin that differ from stage to stage are joined by `-`:
-    `depths=2-2-18-2`.
+    Most options are whole numbers above zero; those of Swin that differ from stage to stage are joined by `-`:
+    `depths=2-2-18-2`. `dtype` is the format of the weights (fp32, bf16, fp16), `dropout` a probability.
     """
 
     code: ClassVar[str] = "E0304"

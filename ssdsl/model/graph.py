@@ -63,7 +63,8 @@ class Operator:
 
     `name` is unique in the graph; `kind` is what selections and the rule table call it ("linear"); `path` is the module
     path ("transformer.h.0.attn.c_attn", a later call of the same module "trunk#2.fc", empty for the root) and `source`
-    the place in the model's code ("modeling_gpt2.py:123"). `flops` counts the multiply-adds of the forward twice.
+    the place in the model's code ("modeling_gpt2.py:123"). `flops` counts the multiply-adds of the forward twice. A
+    `random` one draws numbers, so that its parts do not compute what it computes: it can be planned, not run.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Operator:
     outputs: tuple[Operand, ...]
     dims: tuple[Dim, ...]
     flops: int = 0
+    random: bool = False
 
     def summed(self, dim: int) -> bool:
         """Whether splitting along this dimension leaves partial sums in the outputs."""

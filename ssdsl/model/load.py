@@ -7,12 +7,13 @@ from ssdsl.model.errors import BadOption, UnknownModel, UnknownOption, UnknownSi
 from ssdsl.model.source import Model
 from ssdsl.model.user import load_user
 from ssdsl.model.zoo import ZOO, Family, Size
+from ssdsl.model.zoo.options import Refused, option_text, read_option
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
 
 def load(spec: str, *, seed: int = 0, meta: bool | None = None) -> Model:
-    """The model of `gpt`, `gpt:small`, `gpt:350m,layers=8` or `path/to/file.py:function`, in training mode.
+    """The model of `gpt`, `gpt:small`, `gpt:350m,layers=8,dtype=bf16` or `path/to/file.py:function`, in training mode.
 
     `seed` draws its weights and batches. `meta` builds it without numbers or insists on them; by default the sizes of
     the papers are built without.
@@ -59,7 +60,7 @@ def _size(source: Source, name: str, family: Family, rest: str) -> tuple[Size, s
 def _unknown_size(source: Source, offset: int, name: str, family: Family, word: str) -> UnknownSize:
     default = family.sizes[family.default]
     first = fields(default)[0].name
-    example = f"{first}={_text(getattr(default, first))}"
+    example = f"{first}={option_text(getattr(default, first))}"
     place, known = _span(source, offset, word), ", ".join(family.sizes)
     return UnknownSize(place, name, word, suggest(word, family.sizes), known, family.default, example)
 
@@ -71,17 +72,11 @@ def _changed(source: Source, offset: int, name: str, size: Size, word: str) -> S
     if option not in known:
         place = _span(source, offset, option)
         raise PlanError(UnknownOption(place, name, option, suggest(option, known), ", ".join(known)))
-    many = isinstance(known[option], tuple)
-    parts = text.split("-") if many else [text]
-    if not all(part.isdecimal() and 0 < int(part) < 2**31 for part in parts):
+    value = read_option(size, option, text)
+    if isinstance(value, Refused):
         place = _span(source, offset + len(option) + 1, text)
-        change = f"give it whole numbers above zero: {option}={_text(known[option])}"
-        raise PlanError(BadOption(place, name, f"{option} is `{text}`", change))
-    return replace(size, **{option: tuple(map(int, parts)) if many else int(text)})
-
-
-def _text(value: int | tuple[int, ...]) -> str:
-    return "-".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        raise PlanError(BadOption(place, name, f"{option} is `{text}`", value.change))
+    return replace(size, **{option: value})
 
 
 def _span(source: Source, start: int, text: str) -> Span:

@@ -12,9 +12,10 @@ Tensors = dict[str, Tensor]
 
 
 def elementwise(call: Call, tensors: Tensors) -> str:
-    """Every axis of the output, broadcast from the right; an addend of size one stays whole."""
+    """Every axis of the outputs, broadcast from the right; an addend of size one stays whole."""
     out = tensors[call.outputs[0]].shape
-    return f"{', '.join(_broadcast(tensors[r].shape, out) for r in call.refs())} -> {_broadcast(out, out)}"
+    outs = [_broadcast(out, out)] * len(call.outputs)
+    return f"{', '.join(_broadcast(tensors[r].shape, out) for r in call.refs())} -> {', '.join(outs)}"
 
 
 def elementwise_loss(call: Call, tensors: Tensors) -> str:

@@ -23,13 +23,15 @@ ELEMENTWISE = """
     true_divide trunc where xlogy zeros_like __and__ __or__ __xor__ _prelu_kernel _to_copy
 """.split()
 
+NOISE = "bernoulli exponential native_dropout normal_functional rand_like randn_like uniform".split()
+
 LOSSES = """
     mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss kl_div binary_cross_entropy
     binary_cross_entropy_with_logits
 """.split()
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(ELEMENTWISE, shapes.elementwise),
+    **dict.fromkeys([*ELEMENTWISE, *NOISE], shapes.elementwise),
     **dict.fromkeys(LOSSES, shapes.elementwise_loss),
     # contractions
     "linear": "... in, out in, out+? -> ... out",
@@ -125,3 +127,8 @@ def rule_text(call: Call, tensors: Tensors) -> str | None:
     """The signature of a call, or None when the table has no row for it."""
     rule = RULES.get(call.kind)
     return rule(call, tensors) if callable(rule) else rule
+
+
+def is_random(call: Call) -> bool:
+    """Whether a call draws random numbers, of itself or because of a probability."""
+    return call.kind in RANDOM or bool(call.argument("dropout_p"))

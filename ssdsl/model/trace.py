@@ -9,19 +9,21 @@ from ssdsl.model.capture import Capture, capture_calls
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Stage, Value
 from ssdsl.model.name_dims import name_dims
 from ssdsl.model.normalise import normalise
-from ssdsl.model.rules import CONTRACTIONS
+from ssdsl.model.rules import CONTRACTIONS, is_random
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import NotALoss
 from ssdsl.text.diagnostic import PlanError
 
 FLOATS = ("float", "bfloat", "complex")
-STOPS_GRADIENT = frozenset("detach argmax argmin empty_like full_like ones_like zeros_like one_hot".split())
+STOPS_GRADIENT = frozenset(
+    "detach argmax argmin empty_like full_like ones_like zeros_like one_hot rand_like randn_like".split()
+)
 
 
 def capture(model: Model) -> Graph:
     """The graph of a model with every dimension discovered and named.
 
-    Raises PlanError: the module cannot be captured, returns no loss, has an operator without a rule or a random one.
+    Raises PlanError: the module cannot be captured, returns no loss, has an operator without a rule.
     """
     calls = normalise(capture_calls(model))
     constant, data = stages(calls)
@@ -141,6 +143,7 @@ class _Builder:
             outputs,
             tuple(_distinct(dims)),
             self._flops(call, dims, outputs),
+            is_random(call),
         )
 
     def _flops(self, call: Call, dims: list[Dim], outputs: tuple[Operand, ...]) -> int:

@@ -51,7 +51,8 @@ class RandomOperator(Diagnostic):
     """The model draws random numbers in its forward pass.
 
     A plan computes exactly what one device computes, and random numbers drawn by parts on several devices are not those
-    that one device draws. Set the probabilities of dropout and stochastic depth to zero.
+    that one device draws. Set the probabilities of dropout and stochastic depth to zero. With dropout, a plan can be
+    checked and shown, but not compiled, run or verified; noise without a rule cannot be captured at all.
     """
 
     code: ClassVar[str] = "E0332"

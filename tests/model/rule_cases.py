@@ -370,12 +370,28 @@ def moves(p: Probe) -> Results:
     ]
 
 
+def noise(p: Probe) -> Results:
+    x, attend = p.weight, F.scaled_dot_product_attention
+    return [
+        F.dropout(x(2, 4, 6), 0.3),
+        F.dropout2d(x(2, 4, 6, 2), 0.3),
+        F.alpha_dropout(x(2, 4), 0.3, training=True),
+        torch.bernoulli(x(2, 4) / 2),
+        *(x(2, 4) * torch.empty_like(x(2, 4)).bernoulli_(0.5), x(2, 4) * torch.empty(2, 4).bernoulli_(0.5)),
+        *(x(2, 4) + torch.rand_like(x(2, 4)), x(2, 4) + torch.randn_like(x(2, 4))),
+        F.gumbel_softmax(x(2, 4)),
+        *(x(2, 4).clone().normal_(), x(2, 4).clone().uniform_()),
+        attend(x(2, 4, 6, 8), x(2, 4, 4, 8), x(2, 4, 4, 8), dropout_p=0.3),
+        attend(x(2, 8, 6, 8), x(2, 4, 6, 8), x(2, 4, 6, 2), enable_gqa=True, dropout_p=0.3, is_causal=True),
+    ]
+
+
 FAMILIES: dict[str, Callable[[], Any]] = {
     **{
         f.__name__: lambda f=f: Probe(f)
         for f in (unary, binary, losses, cross_entropy, contractions, einsums, attention)
     },
     **{f.__name__: lambda f=f: Probe(f) for f in (tables, normalisation, batch_norm, convolutions, images, reductions)},
-    **{f.__name__: lambda f=f: Probe(f) for f in (along, moves)},
+    **{f.__name__: lambda f=f: Probe(f) for f in (along, moves, noise)},
     "batch_norm in eval mode": lambda: Probe(batch_norm, training=False),
 }

@@ -10,7 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ssdsl.codegen.write import write_program
+from ssdsl.compile import compile_plan
+from ssdsl.model.deterministic import check_deterministic
 from ssdsl.model.graph import Graph, Origin
+from ssdsl.model.load import load
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.plan.paths import match_paths
@@ -141,6 +145,27 @@ def test_running_statistics_are_constants_in_eval_mode() -> None:
     assert_same_loss(graph, module)
 
 
+def test_dropout_has_dimensions_but_no_program() -> None:
+    graph, _ = graph_of(lambda net, x: (F.dropout(net.fc(x), 0.1) + F.dropout(net.trunk(x), 0.2)).sum())
+    drops = [o for o in graph.operators if o.random]
+    assert [o.kind for o in drops] == ["native_dropout"] * 2
+    assert not any(d.fixed for o in drops for d in o.dims)
+    with pytest.raises(PlanError) as caught:
+        check_deterministic(graph)
+    assert len(caught.value.diagnostics) == 1, "one of a kind"
+    assert not any(o.random for o in graph_of(lambda net, x: F.dropout(net.fc(x), 0.0).sum())[0].operators)
+    assert not any(o.random for o in graph_of(lambda net, x: F.dropout(net.fc(x), 0.5, False).sum())[0].operators)
+
+
+def test_a_program_that_draws_random_numbers_is_not_written(tmp_path: Path) -> None:
+    model = load("tests/models/eager_gpt.py:tiny")
+    compiled = compile_plan(Path("examples/data_parallel.ssp"), capture(model), {})
+    with pytest.raises(PlanError) as caught:
+        write_program(compiled.schedule, model, tmp_path / "program", compiled.source)
+    assert [d.code for d in caught.value.diagnostics] == ["E0332"]
+    assert not list(tmp_path.iterdir())
+
+
 def test_tied_weights_are_one_value() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
@@ -196,7 +221,7 @@ def test_what_is_wrong_is_said(
     texts = []
     for case, compute in WRONG[code].items():
         with pytest.raises(PlanError) as caught:
-            graph_of(compute)
+            check_deterministic(graph_of(compute)[0])
         assert {d.code for d in caught.value.diagnostics} == {code}
         texts += [f"# {case}", *map(render, caught.value.diagnostics), ""]
     assert capfd.readouterr() == ("", ""), "torch.export prints whole graphs"

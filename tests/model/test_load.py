@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import pytest
 import torch
@@ -75,6 +76,24 @@ def test_a_size_can_be_changed() -> None:
     assert load("gpt:tiny", meta=True).is_meta and not load("gpt:350m,layers=1,hidden=64,vocab=8", meta=False).is_meta
 
 
+@pytest.mark.parametrize("word, dtype", [("bf16", torch.bfloat16), ("float16", torch.float16), ("fp32", torch.float32)])
+@pytest.mark.parametrize("name", ZOO)
+def test_all_weights_are_in_the_format_that_is_asked_for(name: str, word: str, dtype: torch.dtype) -> None:
+    for meta in (False, True):
+        model = load(f"{name}:dtype={word}", meta=meta)
+        assert {p.dtype for p in model.module.parameters()} == {dtype}
+        assert {t.dtype for t in model.batches[0].values() if t.is_floating_point()} <= {dtype}
+    assert model.module.state_dict().keys() == load(name, meta=True).module.state_dict().keys()
+
+
+def test_attention_and_dropout_can_be_chosen() -> None:
+    config: Any = load("gpt:attention=eager,dropout=0.1").module.config
+    assert config._attn_implementation == "eager"
+    assert config.attn_pdrop == config.embd_pdrop == config.resid_pdrop == 0.1
+    config = load("gpt").module.config
+    assert config._attn_implementation == "sdpa" and config.attn_pdrop == 0.0
+
+
 def user(folder: Path, text: str, function: str = "model") -> str:
     (folder / "mine.py").write_text(textwrap.dedent(text))
     return f"{os.path.relpath(folder / 'mine.py')}:{function}"
@@ -116,6 +135,9 @@ WRONG: dict[str, dict[str, Callable[[Path], str]]] = {
         "heads": lambda _: "gpt:hidden=100,heads=3",
         "stages": lambda _: "swin:depths=2-2-2",
         "image": lambda _: "swin:image=63",
+        "format": lambda _: "gpt:dtype=fp8",
+        "word": lambda _: "gpt:attention=flash",
+        "probability": lambda _: "gpt:dropout=1.5",
     },
     "E0306": {"missing": lambda _: "none.py:model", "a folder": lambda _: "../folder/:model"},
     "E0307": {

@@ -40,7 +40,7 @@ def collectives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "all_reduce", all_reduce)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f != "noise"])
 def test_graph_computes_what_the_module_computes(family: str) -> None:
     graph, values, module = captured(family)
     weights = dict(module.named_parameters())
@@ -66,7 +66,8 @@ def test_parts_compute_what_the_operator_computes(family: str) -> None:
     for operator in graph.operators:
         alike = (operator.args, operator.kwargs, tuple(values[o.value].shape for o in operator.inputs))
         alike = re.sub(r"Ref\([^)]*\)", "Ref", repr(alike))
-        if operator.stage is not Stage.CONSTANT and operator.kind not in UNDEFINED and alike not in seen:
+        skip = operator.stage is Stage.CONSTANT or operator.random or operator.kind in UNDEFINED
+        if not skip and alike not in seen:
             seen.add(alike)
             check(graph, operator, values, draw)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ssdsl.model.errors import TransformersMissing
+from ssdsl.model.zoo.options import DTYPES
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 BATCHES = 4
 
 
-def construct(model: str, make: Callable[[Any], Any], seed: int, meta: bool) -> "torch.nn.Module":
+def construct(model: str, make: Callable[[Any], Any], dtype: str, seed: int, meta: bool) -> "torch.nn.Module":
     """A module in training mode, its weights drawn by the seed, or without numbers on the meta device.
 
     `make` gets the transformers library. The caller's random state is left as it was. transformers reports at level
@@ -29,7 +30,7 @@ def construct(model: str, make: Callable[[Any], Any], seed: int, meta: bool) -> 
             module: torch.nn.Module = make(library)
     finally:
         library.logging.set_verbosity(verbosity)
-    return module.train()
+    return module.to(getattr(torch, DTYPES[dtype])).train()
 
 
 def _transformers(model: str) -> Any:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ssdsl.model.zoo.build import BATCHES, construct
+from ssdsl.model.zoo.options import DTYPES, choice
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +23,7 @@ ABOUT = "GPT-2's architecture, next-token loss"
 
 @dataclass(frozen=True, slots=True)
 class Gpt:
-    """The numbers of a GPT; `batch` counts sequences."""
+    """The numbers of a GPT; `batch` counts sequences, `dropout` is the probability everywhere."""
 
     layers: int
     hidden: int
@@ -30,6 +31,9 @@ class Gpt:
     seq: int
     batch: int
     vocab: int
+    dtype: str = choice(DTYPES, "fp32")
+    attention: str = choice(("sdpa", "eager"), "sdpa")
+    dropout: float = 0.0
 
     def problem(self) -> str:
         if self.hidden % self.heads:
@@ -47,7 +51,7 @@ class Gpt:
     def build(self, name: str, seed: int, meta: bool) -> "Model":
         from ssdsl.model.source import Model
 
-        module = construct(name, self._module, seed, meta)
+        module = construct(name, self._module, self.dtype, seed, meta)
         axes: dict[str, tuple[str, ...]] = {"input_ids": ("batch", "seq"), "labels": ("batch", "seq")}
         return Model(name, module, tuple(self._batch(seed + i, meta) for i in range(BATCHES)), axes)
 
@@ -63,9 +67,10 @@ class Gpt:
             n_embd=self.hidden,
             n_layer=self.layers,
             n_head=self.heads,
-            attn_pdrop=0.0,
-            embd_pdrop=0.0,
-            resid_pdrop=0.0,
+            attn_pdrop=self.dropout,
+            embd_pdrop=self.dropout,
+            resid_pdrop=self.dropout,
+            attn_implementation=self.attention,
             use_cache=False,
             bos_token_id=0,
             eos_token_id=0,

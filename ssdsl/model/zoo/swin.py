@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ssdsl.model.zoo.build import BATCHES, construct
+from ssdsl.model.zoo.options import DTYPES, choice
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +31,7 @@ class Swin:
     window: int
     batch: int
     labels: int
+    dtype: str = choice(DTYPES, "fp32")
 
     def problem(self) -> str:
         if len(self.depths) != len(self.heads):
@@ -63,9 +65,12 @@ class Swin:
     def build(self, name: str, seed: int, meta: bool) -> "Model":
         from ssdsl.model.source import Model
 
-        module = construct(name, lambda library: library.SwinForImageClassification(self._config(library)), seed, meta)
+        module = construct(name, self._module, self.dtype, seed, meta)
         axes = {"pixel_values": ("batch", "channel", "height", "width"), "labels": ("batch",)}
         return Model(name, module, tuple(self._batch(seed + i, meta) for i in range(BATCHES)), axes)
+
+    def _module(self, library: Any) -> Any:
+        return library.SwinForImageClassification(self._config(library))
 
     def _config(self, library: Any) -> object:
         return library.SwinConfig(
@@ -85,12 +90,12 @@ class Swin:
         """Images of noise with random labels."""
         import torch
 
-        shape = (self.batch, CHANNELS, self.image, self.image)
+        shape, dtype = (self.batch, CHANNELS, self.image, self.image), getattr(torch, DTYPES[self.dtype])
         if meta:
             labels = torch.empty(self.batch, dtype=torch.int64, device="meta")
-            return {"pixel_values": torch.empty(shape, device="meta"), "labels": labels}
+            return {"pixel_values": torch.empty(shape, dtype=dtype, device="meta"), "labels": labels}
         generator = torch.Generator().manual_seed(seed)
-        pixels = torch.randn(shape, generator=generator)
+        pixels = torch.randn(shape, generator=generator).to(dtype)
         return {"pixel_values": pixels, "labels": torch.randint(self.labels, (self.batch,), generator=generator)}
 
 

@@ -1,0 +1,72 @@
+"""Where values lie: which of them share memory, and in which strides, in the program of the unsplit model.
+
+A view (a transpose, a slice, most reshapes) costs nothing, and whoever keeps it keeps all of the tensor it looks into.
+Whether a reshape is a view depends on the strides of what it gets, so the whole graph is followed, on tensors without
+numbers. A part of a tensor is laid out as the whole is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ssdsl.model.graph import Graph, Operator, Origin, Ref, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The memory of a value: that of `root`, which is the value itself or what it is a view of; strides in elements."""
+
+    root: str
+    strides: tuple[int, ...]
+
+
+def storages(graph: Graph) -> dict[str, Storage]:
+    """The storage of every value."""
+    tensors = {v.name: empty(v) for v in graph.values.values() if v.origin is not Origin.OPERATOR}
+    for operator in graph.operators:
+        results = results_of(operator, tensors)
+        tensors.update((o.value, y) for o, y in zip(operator.outputs, results, strict=True))
+    roots: dict[int, str] = {}
+    return {n: Storage(roots.setdefault(memory_of(t), n), t.stride()) for n, t in tensors.items()}
+
+
+def aliases(operator: Operator, places: Mapping[str, Storage]) -> dict[str, str]:
+    """The outputs that are views, each with the input that it looks into."""
+    inputs = {places[o.value].root: o.value for o in reversed(operator.inputs)}
+    roots = {o.value: places[o.value].root for o in operator.outputs}
+    return {output: inputs[root] for output, root in roots.items() if root in inputs}
+
+
+def empty(value: Value, strides: tuple[int, ...] | None = None) -> torch.Tensor:
+    """A tensor without numbers in the shape of a value."""
+    dtype = getattr(torch, value.dtype)
+    if strides is None:
+        return torch.empty(value.shape, dtype=dtype, device="meta")
+    return torch.empty_strided(value.shape, strides, dtype=dtype, device="meta")
+
+
+def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """What an operator makes of tensors without numbers, in the memory and strides that a CPU's kernel gives them."""
+    target, *args = filled(operator.args, tensors)
+    kwargs = {k: filled(v, tensors) for k, v in operator.kwargs}
+    result = target(*args, **kwargs)
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+def filled(item: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """An argument of an operator, its references replaced by tensors."""
+    match item:
+        case Ref(value):
+            return tensors[value]
+        case tuple():
+            return tuple(filled(i, tensors) for i in item)
+        case torch.device():
+            return torch.device("meta")
+    return item
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """The identity of a tensor's memory, as long as the tensor lives."""
+    return int(tensor.untyped_storage()._cdata)

@@ -1,0 +1,162 @@
+"""What one forward of a block keeps in memory until its backward: the storages that autograd and the engine hold.
+
+Storages, not tensors, are counted: a view keeps all of what it looks into, and what several operators keep is there
+once. Recomputed operators keep what enters their unit; the rest exists while the unit's backward runs.
+"""
+
+from dataclasses import dataclass
+
+from ssdsl.lower.cuts import LINEAR
+from ssdsl.lower.schedule import Block, Input, Schedule
+from ssdsl.model.graph import Operator, Origin
+from ssdsl.model.saved import saved
+from ssdsl.model.storage import Storage
+from ssdsl.simulate.local import local_sizes, numel
+
+Sizes = dict[str, int]  # bytes by storage
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Bytes of one device in one task. `size_bytes` waits for backward; of it `for_weights` waits for the weights'
+    half. `again_bytes` is made a second time where backward recomputes; `gradient_bytes` are the largest gradients that
+    backward holds at once, `output_bytes` what other blocks read. `storages` names what is kept, with its bytes."""
+
+    size_bytes: int
+    for_weights: int
+    again_bytes: int
+    gradient_bytes: int
+    output_bytes: int
+    storages: tuple[tuple[str, int], ...]
+
+
+class Activations:
+    """The kept bytes of a schedule's blocks; `places` is what `storages` found."""
+
+    def __init__(self, schedule: Schedule, places: dict[str, Storage], weights: frozenset[str]) -> None:
+        self.schedule, self.places, self.weights = schedule, places, weights
+        self.operators = {o.name: o for o in schedule.graph.operators}
+        self.producers = {o.value: op for op in schedule.graph.operators for o in op.outputs}
+        self.block_of = {name: b.number for b in schedule.blocks for name in b.operators}
+        self._found: dict[int, Kept] = {}
+
+    def of(self, block: Block) -> Kept:
+        """What a task of a block keeps; nothing without a backward."""
+        if block.number not in self._found:
+            self._found[block.number] = self._keep(block)
+        return self._found[block.number]
+
+    def _keep(self, block: Block) -> Kept:
+        readers: dict[str, tuple[Operator, int]] = {}
+        for name in block.operators:
+            for k, read in enumerate(block.reads[name]):
+                readers.setdefault(read, (self.operators[name], k))
+        held: Sizes = {}
+        outputs = self._outputs(block)
+        if not block.has_backward:
+            return Kept(0, 0, 0, 0, sum(outputs.values()), ())
+        for given in block.inputs:
+            if given.value in readers and not self._lies_here(block, given):
+                operator, k = readers[given.value]
+                self._hold(held, block, given.value, operator, k)
+        later: Sizes = {}
+        again: dict[int, Sizes] = {}
+        largest = 0
+        for name in block.operators:
+            operator = self.operators[name]
+            mine = self._saved_by(block, operator)
+            unit = block.units.get(name)
+            if unit is None:
+                held |= mine
+                if block.halves and any(o.value in self.weights for o in operator.inputs):
+                    later |= mine
+            else:
+                again.setdefault(unit, {}).update(mine)
+            largest = max(largest, self._gradients(operator))
+        held |= self._entering(block)
+        held |= outputs
+        most = max((sum(n for s, n in unit.items() if s not in held) for unit in again.values()), default=0)
+        if again and block.halves:  # what weights need of recomputed units stays until their half
+            for unit in again.values():
+                later |= unit
+        return Kept(
+            sum(held.values()), sum(later.values()), most, 2 * largest, sum(outputs.values()), tuple(held.items())
+        )
+
+    def _lies_here(self, block: Block, given: Input) -> bool:
+        """Whether an input is just what another block of these devices keeps."""
+        producer = self.schedule.blocks[given.producer]
+        return producer.submesh == block.submesh and not given.combines and producer.has_backward
+
+    def _outputs(self, block: Block) -> Sizes:
+        found: Sizes = {}
+        for output in block.outputs:
+            operator = self.producers[output.value]
+            operand = next(o for o in operator.outputs if o.value == output.value)
+            elements = numel(operand, local_sizes(operator, self.schedule.cuts[operator.name]))
+            found[self._root(output.value)] = self._bytes(output.value, elements)
+        return found
+
+    def _saved_by(self, block: Block, operator: Operator) -> Sizes:
+        cuts = self.schedule.cuts[operator.name]
+        split = frozenset(c.dim for c in cuts if c.in_space and c.dim != LINEAR)
+        kept = saved(operator, self.schedule.graph, self.places, split)
+        sizes = local_sizes(operator, cuts)
+        found: Sizes = {}
+        for k, operand in enumerate(operator.inputs):
+            if operand.value in kept.inputs:
+                self._hold(found, block, block.reads[operator.name][k], operator, k)
+        for output in operator.outputs:
+            if output.value in kept.outputs:
+                found[self._root(output.value)] = self._bytes(output.value, numel(output, sizes))
+        for n, extra in enumerate(kept.extras):
+            found[f"{operator.name} {extra.what} {n}"] = extra.size_bytes(sizes)
+        return found
+
+    def _hold(self, found: Sizes, block: Block, read: str, operator: Operator, k: int) -> None:
+        """Adds the storage of an operand, unless it is a weight or was prepared for the whole step."""
+        operand = operator.inputs[k]
+        if operand.value in self.weights or self._is_prepared(operand.value):
+            return
+        if "@" in read:  # a conversion made it
+            elements = numel(operand, local_sizes(operator, self.schedule.cuts[operator.name]))
+            found[read] = self._bytes(operand.value, elements)
+            return
+        root = self._root(operand.value)
+        producer = self.producers.get(root)
+        if producer is None or self.block_of.get(producer.name) != block.number:
+            root, elements = operand.value, numel(operand, local_sizes(operator, self.schedule.cuts[operator.name]))
+        else:
+            output = next(o for o in producer.outputs if o.value == root)
+            elements = numel(output, local_sizes(producer, self.schedule.cuts[producer.name]))
+        found[root] = self._bytes(root, elements)
+
+    def _is_prepared(self, value: str) -> bool:
+        operator = self.producers.get(value)
+        if operator is None:
+            return self.schedule.graph.values[value].origin is not Origin.OPERATOR
+        return operator.name not in self.schedule.cuts
+
+    def _entering(self, block: Block) -> Sizes:
+        """What recomputed units read from outside of themselves."""
+        found: Sizes = {}
+        made = {o.value: name for name in block.operators for o in self.operators[name].outputs}
+        for name, unit in block.units.items():
+            operator = self.operators[name]
+            for k, read in enumerate(block.reads[name]):
+                base = read.split("@")[0]
+                if base not in made or block.units.get(made[base]) != unit:
+                    self._hold(found, block, base, operator, k)
+        return found
+
+    def _gradients(self, operator: Operator) -> int:
+        """The gradients of an operator's activations and results, alive at once when its backward runs."""
+        sizes = local_sizes(operator, self.schedule.cuts[operator.name])
+        differentiable = [o for o in operator.outputs if self.schedule.graph.values[o.value].differentiable]
+        return sum(self._bytes(o.value, numel(o, sizes)) for o in differentiable)
+
+    def _root(self, value: str) -> str:
+        return self.places[value].root
+
+    def _bytes(self, value: str, elements: int) -> int:
+        return elements * self.schedule.graph.values[value].itemsize

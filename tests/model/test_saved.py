@@ -1,0 +1,205 @@
+"""What autograd keeps, by the table and by autograd's own account: operators, their parts, whole models."""
+
+import functools
+import importlib.util
+import math
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ssdsl.lower.cuts import OperatorCut
+from ssdsl.model.graph import Graph, Operator, Origin, Stage
+from ssdsl.model.load import load
+from ssdsl.model.rules import RULES
+from ssdsl.model.saved import SAVED, saved
+from ssdsl.model.source import Model
+from ssdsl.model.storage import Storage, aliases, empty, storages
+from ssdsl.model.trace import capture
+from tests.model.parts import Groups, Values, call, indices_of, outside, run_graph
+from tests.model.rule_cases import FAMILIES
+from tests.model.test_trace import MODELS
+
+INPUT = {"x": torch.zeros(())}
+Account = tuple[set[str], int]  # the values kept, and the bytes of what is kept beside them
+
+
+@functools.cache
+def captured(family: str) -> tuple[Graph, Values, dict[str, Storage]]:
+    torch.manual_seed(0)
+    module = FAMILIES[family]()
+    graph = capture(Model(family, module, (INPUT,), {"x": ()}))
+    return graph, run_graph(graph, outside(graph, module, INPUT)), storages(graph)
+
+
+def test_every_operator_has_a_row() -> None:
+    assert {*RULES, "reshape"} <= {kind.partition(".")[0] for kind in SAVED}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_values_lie_where_the_table_says(family: str) -> None:
+    graph, values, places = captured(family)
+    roots: dict[int, str] = {}
+    for name in graph.values:
+        if values[name].numel():
+            root = roots.setdefault(values[name].untyped_storage().data_ptr(), name)
+            assert (places[name].root, places[name].strides) == (root, values[name].stride()), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_autograd_keeps_what_the_table_says(family: str, dtype: torch.dtype) -> None:
+    graph, values, places = captured(family)
+    for operator in (o for o in graph.operators if o.stage is Stage.COMPUTE):
+        for learning in subsets(operator, graph):
+            changed = only(graph, operator, learning, dtype)
+            given = [tensor(values[o.value], o.value in learning, dtype) for o in operator.inputs]
+            where = f"{operator.args[0]}{operator.args[1:]} of {[list(x.shape) for x in given]} where {learning} learn"
+            try:
+                truth = kept(operator, given)
+            except RuntimeError as error:  # some kernels know no bfloat16
+                assert dtype is torch.bfloat16, f"{where}: {error}"
+                continue
+            assert by_table(operator, changed, places) == truth, where
+
+
+def subsets(operator: Operator, graph: Graph) -> Iterator[frozenset[str]]:
+    """All the operands that require a gradient, and each of them alone."""
+    if any(graph.values[o.value].differentiable for o in operator.outputs):
+        learning = dict.fromkeys(o.value for o in operator.inputs if graph.values[o.value].differentiable)
+        yield frozenset(learning)
+        yield from (frozenset({value}) for value in learning if len(learning) > 1)
+
+
+def only(graph: Graph, operator: Operator, learning: frozenset[str], dtype: torch.dtype) -> Graph:
+    """The graph in which these operands alone require a gradient, its numbers in another dtype."""
+    name, outputs = str(dtype).removeprefix("torch."), {o.value for o in operator.outputs}
+    values = {
+        n: replace(
+            v,
+            differentiable=n in learning or (n in outputs and v.differentiable),
+            dtype=name if v.dtype == "float32" else v.dtype,
+        )
+        for n, v in graph.values.items()
+    }
+    return replace(graph, values=values)
+
+
+def tensor(value: torch.Tensor, learns: bool, dtype: torch.dtype) -> torch.Tensor:
+    changed = value.detach().to(dtype) if value.dtype is torch.float32 else value.detach()
+    return changed.requires_grad_(learns)
+
+
+def kept(
+    operator: Operator,
+    given: Sequence[torch.Tensor],
+    cuts: tuple[OperatorCut, ...] = (),
+    local: Mapping[str, Any] | None = None,
+) -> Account:
+    """What autograd says that it keeps of a call."""
+    storage: dict[int, torch.UntypedStorage] = {}
+
+    def pack(x: torch.Tensor) -> torch.Tensor:
+        storage[x.untyped_storage().data_ptr()] = x.untyped_storage()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        outputs = call(operator, given, cuts, dict(local or {}))
+    named = [*zip(operator.outputs, outputs, strict=True), *zip(operator.inputs, given, strict=True)]
+    names = {x.untyped_storage().data_ptr(): o.value for o, x in named}
+    beside = sum(s.nbytes() for p, s in storage.items() if p not in names)
+    return {names[p] for p in storage if p in names}, beside
+
+
+def by_table(
+    operator: Operator, graph: Graph, places: dict[str, Storage], cuts: tuple[OperatorCut, ...] = ()
+) -> Account:
+    """What the table says of a call, or of a part of it; an output that is a view of an input is that input."""
+    found = saved(operator, graph, places, frozenset(c.dim for c in cuts))
+    sizes = [d.size // math.prod(c.count for c in cuts if c.dim == i) for i, d in enumerate(operator.dims)]
+    views = aliases(operator, places)
+    values = {views.get(v, v) for v in (*found.inputs, *found.outputs)}
+    return values, sum(e.size_bytes(sizes) for e in found.extras)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_part_keeps_what_follows_from_its_sizes(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dist, "all_reduce", lambda x, op, group: group.all_reduce(x, op))
+    graph, values, _ = captured(family)
+    places = {n: Storage(n, empty(v).stride()) for n, v in graph.values.items()}
+    for operator in (o for o in graph.operators if any(graph.values[v.value].differentiable for v in o.outputs)):
+        for dim in (d for d, x in enumerate(operator.dims) if not x.fixed and x.size in (4, 6, 8)):
+            cuts = (OperatorCut("c", dim, operator.dims[dim].size // 2, 2, True),)
+            truth = part_keeps(operator, graph, values, cuts)
+            where = f"{operator.args[0]}{operator.args[1:]} split by {operator.dims[dim].name}"
+            assert by_table(operator, graph, places, cuts) == truth, where
+
+
+def part_keeps(operator: Operator, graph: Graph, values: Values, cuts: tuple[OperatorCut, ...]) -> Account:
+    """What the second of two parts keeps, while the first one answers it."""
+    groups = Groups(cuts)
+    found: dict[int, Account] = {}
+
+    def run(at: int) -> None:
+        given = []
+        for operand in operator.inputs:
+            x, indices = values[operand.value].detach(), indices_of(operator, operand, cuts, (at,))
+            part = x.flatten()[indices.flatten()].view(indices.shape)
+            given.append(part.requires_grad_(graph.values[operand.value].differentiable))
+        found[at] = kept(operator, given, cuts, {"c": at} | groups.of((at,)))
+
+    threads = [threading.Thread(target=run, args=(at,)) for at in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found[1]
+
+
+def eager_gpt(function: str) -> Model:
+    return load(f"tests/models/eager_gpt.py:{function}")
+
+
+WHOLE = {
+    **{name: lambda name=name: Model(name, *wrapped(*MODELS[name]())) for name in MODELS},
+    "eager GPT": lambda: eager_gpt("exact"),
+    "eager GPT with dropout": lambda: eager_gpt("tiny"),
+}
+if importlib.util.find_spec("transformers"):
+    ZOO = ("gpt:tiny", "gpt:tiny,attention=eager,dropout=0.1", "gpt:tiny,dtype=bf16", "swin:tiny")
+    WHOLE |= {spec: lambda spec=spec: load(spec) for spec in ZOO}
+
+
+def wrapped(module: torch.nn.Module, batch: Values, axes: dict[str, tuple[str, ...]]) -> tuple[Any, ...]:
+    return module.train(), (batch,), axes
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_whole_model_keeps_what_the_table_says(name: str) -> None:
+    torch.manual_seed(0)
+    model = WHOLE[name]()
+    graph = capture(model)
+    given = outside(graph, model.module, model.batches[0])
+    storage: dict[int, torch.UntypedStorage] = {}
+
+    def pack(x: torch.Tensor) -> torch.Tensor:
+        storage[x.untyped_storage().data_ptr()] = x.untyped_storage()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        values = run_graph(graph, given)
+    given_memory = {x.untyped_storage().data_ptr() for x in given.values()}
+    made = {n: x.untyped_storage().data_ptr() for n, x in values.items() if n not in given}
+    truth = {n for n, p in made.items() if p in storage and p not in given_memory}
+    places = storages(graph)
+    calls = [(o, saved(o, graph, places)) for o in graph.operators]
+    roots = {places[v].root for _, s in calls for v in (*s.inputs, *s.outputs)}
+    assert {
+        n for n in made if places[n].root in roots and graph.values[places[n].root].origin is Origin.OPERATOR
+    } == truth
+    beside = sum(s.nbytes() for p, s in storage.items() if p not in given_memory and p not in made.values())
+    assert sum(e.size_bytes([d.size for d in o.dims]) for o, s in calls for e in s.extras) == beside
