@@ -12,6 +12,7 @@ from ssdsl.cli.compile import compile_
 from ssdsl.cli.explain import explain
 from ssdsl.cli.fmt import fmt
 from ssdsl.cli.help import PlanCommand
+from ssdsl.cli.repl import repl
 from ssdsl.cli.run import run
 from ssdsl.cli.show import show
 from ssdsl.cli.verify import verify
@@ -44,6 +45,7 @@ app.command("verify", cls=PlanCommand)(verify)
 app.command("check", cls=PlanCommand)(check)
 app.command("show", cls=PlanCommand)(show)
 app.command("compile", cls=PlanCommand)(compile_)
+app.command("repl", cls=PlanCommand)(repl)
 app.command("models")(models)
 app.command("plans")(plans)
 app.add_typer(clusters, name="clusters")

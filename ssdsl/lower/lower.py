@@ -5,6 +5,7 @@ from ssdsl.lower.blocks import form_blocks, submeshes_of
 from ssdsl.lower.cuts import LINEAR, OperatorCut, operator_cuts
 from ssdsl.lower.deadlock import check_deadlock
 from ssdsl.lower.defer import defer
+from ssdsl.lower.early import post_early
 from ssdsl.lower.errors import CombinedInTime, UnevenWithOthers
 from ssdsl.lower.layout import PARTIAL, Submesh
 from ssdsl.lower.order import apply_orders
@@ -34,6 +35,7 @@ def lower(plan: Plan, link: Link = LOOPBACK) -> Schedule:
     apply_orders(tasks)
     roles, transfers = sequence(tasks), tasks.transfers
     check_deadlock(roles, blocks, transfers)
+    roles = post_early(roles, blocks, transfers, tasks.sends)
     loss = next(b for b in blocks if any(o.value == plan.graph.loss for o in b.outputs))
     places = wiring.made[plan.graph.loss].layout.value.places
     axes = tuple(a for (a, _), p in zip(loss.submesh.axes, places, strict=True) if p is PARTIAL)

@@ -3,62 +3,29 @@
 The tasks are placed one by one at the earliest time at which their inputs and devices are ready (list scheduling with
 nominal times: a forward costs its operations, a backward twice that). The result is one global order; each role runs
 its part of it, which is why no two roles can wait for each other.
-
-A receive is posted before the task during which the value nominally leaves: nothing before that moment can depend on
-this task's end, and the value travels while the device computes.
 """
 
 import heapq
-from dataclasses import dataclass
 
 import networkx
 
 from ssdsl.lower.errors import OrderCycle
-from ssdsl.lower.schedule import Role
+from ssdsl.lower.schedule import Role, Task
 from ssdsl.lower.tasks import FORWARD, WGRAD, Node, TaskGraph
 from ssdsl.text.diagnostic import PlanError
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A node at its nominal time."""
-
-    node: int
-    start: int
-    end: int
-
-
 def sequence(graph: TaskGraph) -> tuple[Role, ...]:
     """The roles with their tasks in order. Raises PlanError with the statements of a circle."""
-    lists: list[list[Placed]] = [[] for _ in graph.roles]
-    for placed in _place(graph):
-        if graph.nodes[placed.node].task is not None:
-            for role in graph.nodes[placed.node].roles:
-                _append(graph, lists[role], placed, role)
-    return tuple(
-        Role(r.name, r.mesh, r.fixed, tuple(t for p in those if (t := graph.nodes[p.node].task) is not None))
-        for r, those in zip(graph.roles, lists, strict=True)
-    )
+    tasks: list[list[Task]] = [[] for _ in graph.roles]
+    for k in _place(graph):
+        if (task := graph.nodes[k].task) is not None:
+            for role in graph.nodes[k].roles:
+                tasks[role].append(task)
+    return tuple(Role(r.name, r.mesh, r.fixed, tuple(t)) for r, t in zip(graph.roles, tasks, strict=True))
 
 
-def _append(graph: TaskGraph, those: list[Placed], placed: Placed, role: int) -> None:
-    """Adds a task to a role's list; a receive goes before the task that nominally runs at that moment."""
-    at = len(those)
-    if _only_receives(graph, graph.nodes[placed.node], role):
-        while at and graph.nodes[those[at - 1].node].time and those[at - 1].end > placed.start:
-            at -= 1
-    those.insert(at, placed)
-
-
-def _only_receives(graph: TaskGraph, node: Node, role: int) -> bool:
-    if node.task is None or node.task.transfer is None:
-        return False
-    transfer = graph.transfers[node.task.transfer]
-    source = transfer.source if node.task.phase is FORWARD else transfer.target
-    return bool(transfer.value) and role not in graph.roles_of[source]
-
-
-def _place(graph: TaskGraph) -> list[Placed]:
+def _place(graph: TaskGraph) -> list[int]:
     """All nodes in one order that respects every edge."""
     nodes = graph.nodes
     free = [0] * len(graph.roles)
@@ -66,7 +33,7 @@ def _place(graph: TaskGraph) -> list[Placed]:
     left = [n.before for n in nodes]
     queue = [(0, _priority(node), k) for k, node in enumerate(nodes) if not left[k]]
     heapq.heapify(queue)
-    done: list[Placed] = []
+    done: list[int] = []
     while queue:
         start, priority, k = heapq.heappop(queue)
         node = nodes[k]
@@ -75,7 +42,7 @@ def _place(graph: TaskGraph) -> list[Placed]:
             heapq.heappush(queue, (possible, priority, k))
             continue
         end = start + node.time
-        done.append(Placed(k, start, end))
+        done.append(k)
         if node.time:
             for r in node.roles:
                 free[r] = end
@@ -85,7 +52,7 @@ def _place(graph: TaskGraph) -> list[Placed]:
             if not left[after]:
                 heapq.heappush(queue, (ready[after], _priority(nodes[after]), after))
     if len(done) < len(nodes):
-        raise PlanError(_circle(graph, set(range(len(nodes))) - {p.node for p in done}))
+        raise PlanError(_circle(graph, set(range(len(nodes))) - set(done)))
     return done
 
 

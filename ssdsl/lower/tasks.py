@@ -74,6 +74,12 @@ class TaskGraph:
         ]
         return [Task(block.number, at, p) for p in phases if p in exist for at in itertools.product(*inside)]
 
+    def sends(self, role: Role, transfer: Transfer, phase: Phase) -> bool:
+        """Whether a role is among those that a transfer leaves."""
+        places = {(r.mesh, r.fixed): k for k, r in enumerate(self.roles)}
+        source = transfer.source if phase is FORWARD else transfer.target
+        return places[role.mesh, role.fixed] in self.roles_of[source]
+
     def describe(self, task: Task) -> str:
         """A task in words: `h.0.ln_1 ... h.3.mlp.fwd[m = 2]`."""
         block = self.blocks[task.block]

@@ -7,7 +7,7 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.place import NoSuchOrder
 from ssdsl.plan.expressions import evaluate, expect, turns
 from ssdsl.plan.order import task_set
-from ssdsl.plan.plan import Clock, Timed
+from ssdsl.plan.plan import Clock, TaskSet, Timed
 from ssdsl.plan.scope import Scope
 from ssdsl.text.diagnostic import PlanError
 
@@ -17,12 +17,14 @@ def clock(ctx: Context, scope: Scope, s: nodes.Clock) -> None:
     if s.by.text != "clock":
         raise PlanError(NoSuchOrder(s.by.span, s.by.text))
     rows: list[tuple[int | Fraction, int, Timed]] = []
+    said: set[tuple[int, TaskSet, int | Fraction]] = set()  # a loop that goes on without a row's tasks says them again
     for inner in turns(ctx, scope, s.bindings):
         for number, row in enumerate(s.rows):
             ctx.step(row)
             tasks = task_set(ctx, row.tasks, evaluate(ctx, inner, row.tasks))
             time = expect(ctx, inner, row.time, (int, Fraction), "a number, the nominal time")
-            if tasks is not None:
+            if tasks is not None and (number, tasks, time) not in said:
+                said.add((number, tasks, time))
                 rows.append((time, number, Timed(tasks, time, row.span)))
     rows.sort(key=lambda row: row[:2])
     called = ctx.sites[0] if ctx.sites else None

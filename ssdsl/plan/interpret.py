@@ -55,15 +55,26 @@ def interpret_all(
 ) -> tuple[Plan, tuple[Diagnostic, ...]]:
     """The plan, and warnings; raises PlanError with the independent mistakes together."""
     ctx = Context(graph, dict(overrides or {}), folder, execute_call)
-    mistakes = [*_unknown_params(script, ctx), *_execute_all(ctx, script)] or check(ctx)
+    scope = Scope(builtin_scope(ctx))
+    mistakes = [*unknown_params(script, ctx.overrides), *_execute_all(ctx, scope, script)] or check(ctx)
     if mistakes:
         raise PlanError(*mistakes[:MOST_MISTAKES])
-    return _plan(ctx), tuple(warnings(ctx, script.span.source))
+    return plan_of(ctx), tuple(warnings(ctx, script.span.source))
 
 
-def _execute_all(ctx: Context, script: nodes.Script) -> list[Diagnostic]:
-    """Carry out a plan's statements; one that fails leaves its names broken, and the others go on."""
+def interpret_part(
+    script: nodes.Script, graph: Graph, overrides: Mapping[str, int] | None = None, folder: Path | None = None
+) -> tuple[Context, Scope]:
+    """What a script says that need not be a whole plan yet: its facts and names; raises PlanError."""
+    ctx = Context(graph, dict(overrides or {}), folder, execute_call)
     scope = Scope(builtin_scope(ctx))
+    if mistakes := _execute_all(ctx, scope, script):
+        raise PlanError(*mistakes[:MOST_MISTAKES])
+    return ctx, scope
+
+
+def _execute_all(ctx: Context, scope: Scope, script: nodes.Script) -> list[Diagnostic]:
+    """Carry out a plan's statements; one that fails leaves its names broken, and the others go on."""
     mistakes: list[Diagnostic] = []
     for statement in script.statements:
         try:
@@ -121,13 +132,15 @@ def _bound(statement: nodes.Statement) -> Iterator[str]:
                 yield from _bound(s)
 
 
-def _unknown_params(script: nodes.Script, ctx: Context) -> list[Diagnostic]:
+def unknown_params(script: nodes.Script, overrides: Mapping[str, int]) -> list[Diagnostic]:
+    """What the user sets and the plan does not have."""
     known = [s.name.text for s in script.statements if isinstance(s, nodes.Param)]
     has = f"it has {listed(known)}" if known else "it has none"
-    return [UnknownParam(None, n, suggest(n, known), has) for n in ctx.overrides if n not in known]
+    return [UnknownParam(None, n, suggest(n, known), has) for n in overrides if n not in known]
 
 
-def _plan(ctx: Context) -> Plan:
+def plan_of(ctx: Context) -> Plan:
+    """The facts as a plan."""
     return Plan(
         graph=ctx.graph,
         meshes=tuple(ctx.meshes.values()),

@@ -93,9 +93,10 @@ class Engine:
         tasks: list[Task],
         weights: Weights,
         device: torch.device,
+        transfer_groups: tuple[Any, ...] = (),
     ) -> None:
         self.blocks, self.transfers, self.tasks, self.weights = blocks, transfers, tasks, weights
-        self.mover = Mover(device)
+        self.mover = Mover(device, *transfer_groups)
         self.prepared: dict[str, torch.Tensor] = {}
         self.values: dict[Key, torch.Tensor] = {}
         self.reads: dict[Key, int] = {}
@@ -187,7 +188,7 @@ class Engine:
         inputs, outputs = self.kept.pop((task.number, task.at))
         roots, gradients = [], []
         for position, (output, value) in enumerate(zip(block.outputs, outputs, strict=True)):
-            self.mover.arrive((output.slot, task.at), self.gradients, add=True)
+            self.mover.arrive((output.slot, task.at), self.gradients, gradient=True)
             gradient = self.gradients.pop((output.slot, task.at), None)
             if position == block.loss:
                 gradient = torch.ones_like(value)

@@ -109,7 +109,7 @@ class Trainer:
             given = {name: state[name].to(self.device) for name in table["constants"] if name in state}
             self.constants = self.code.constants(given, self.device)
         transfers = transfers_of(table, rank)
-        self.engine = Engine(self.code.BLOCKS, transfers, tasks_of(role), self.weights, self.device)
+        self.engine = Engine(self.code.BLOCKS, transfers, tasks_of(role), self.weights, self.device, WORLD.transfers)
         self.optimizer = self._optimizer()
         self.pieces: dict[str, Piece] = {
             p.name: p for u in role["units"] for p in pieces_of(u["weights"], role, rank)

@@ -68,6 +68,7 @@ class World:
     rank: int = 0
     meshes: dict[str, Mesh] = field(default_factory=dict)
     groups: dict[tuple[str, tuple[str, ...]], Group] = field(default_factory=dict)
+    transfers: tuple[Any, ...] = ()  # the groups of all ranks in which values, and gradients, travel
 
     def join(self, rank: int, meshes: list[Mesh], wanted: list[tuple[str, tuple[str, ...]]]) -> None:
         """Creates the wanted groups (mesh and axes); every rank creates all of them, in the same order."""

@@ -20,6 +20,8 @@ def join_world(table: Table, rank: int) -> None:
     """Makes the meshes and groups of the table known to this process."""
     meshes = [Mesh(m["name"], m["axes"], m["first"]) for m in table["meshes"]]
     WORLD.join(rank, meshes, [(g["mesh"], tuple(g["axes"])) for g in table["groups"]])
+    if table["transfers"]:
+        WORLD.transfers = (dist.new_group(), dist.new_group())
 
 
 def is_at(place: Table, rank: int) -> dict[str, int] | None:

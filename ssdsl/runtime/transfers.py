@@ -50,13 +50,14 @@ class Waiting:
 
 
 class Mover:
-    """Posts sends and receives in the order of the tasks; every rank follows one global order, so none waits in a
-    circle."""
+    """Posts sends and receives in the order of the tasks, those of values and those of gradients in a group of their
+    own; in each, every rank follows one global order, so none waits in a circle."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, forward: Any = None, backward: Any = None) -> None:
         self.device = device
+        self.groups = (forward, backward)
         self.sending: list[tuple[Any, torch.Tensor]] = []
-        self.waiting: dict[Key, list[Waiting]] = {}  # a gradient may come from several readers
+        self.waiting: tuple[dict[Key, list[Waiting]], ...] = ({}, {})  # values; gradients, maybe from several readers
 
     def move(self, leg: Leg, value: torch.Tensor | None, key: Key, tag: int, at: At, transfer: Transfer) -> None:
         rank = dist.get_rank()
@@ -69,7 +70,7 @@ class Mover:
                 own.append(piece)
             else:
                 count("send", piece)
-                self.sending.append((dist.isend(piece, peer, tag=tag), piece))
+                self.sending.append((dist.isend(piece, peer, group=self.groups[tag % 2], tag=tag), piece))
         if leg.gets:
             self._receive(leg, own, key, tag, at, transfer)
 
@@ -81,18 +82,18 @@ class Mover:
                 kept.append((box, own.pop(0)))
                 continue
             buffer = torch.empty([length for _, length in box], dtype=transfer.dtype, device=self.device)
-            works.append(dist.irecv(buffer, peer, tag=tag))
+            works.append(dist.irecv(buffer, peer, group=self.groups[tag % 2], tag=tag))
             buffers.append((box, buffer))
         shape = _shape(leg.gets_shape, at, transfer)
-        self.waiting.setdefault(key, []).append(Waiting(works, buffers, shape, transfer.dtype, kept))
+        self.waiting[tag % 2].setdefault(key, []).append(Waiting(works, buffers, shape, transfer.dtype, kept))
 
-    def arrive(self, key: Key, store: dict[Key, torch.Tensor], *, add: bool = False) -> None:
-        """Waits for a value that was posted, if it was, and puts it (adds it) where it is looked for."""
-        for waiting in self.waiting.pop(key, ()):
+    def arrive(self, key: Key, store: dict[Key, torch.Tensor], *, gradient: bool = False) -> None:
+        """Waits for a value that was posted, if it was, and puts it where it is looked for; gradients are added up."""
+        for waiting in self.waiting[gradient].pop(key, ()):
             for work in waiting.works:
                 work.wait()
             value = _assembled(waiting, self.device)
-            store[key] = store[key] + value if add and key in store else value
+            store[key] = store[key] + value if gradient and key in store else value
 
     def finish(self) -> None:
         """Waits until everything that was sent has left."""

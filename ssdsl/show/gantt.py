@@ -1,14 +1,15 @@
 """The schedule in the terminal: a line per role, a run of cells per task, legible without colour.
 
-A cell shows what fills the largest share of it, or idle where the device waits for more than half of it. Letters alone
-say everything that colours say.
+A cell shows what fills the largest share of it, or idle where the device waits for more than half of it; of transfers,
+which are short, every one. Letters alone say everything that colours say.
 """
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import median
+from textwrap import wrap
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -17,6 +18,7 @@ from ssdsl.show.view import seconds
 from ssdsl.simulate.timeline import Event, Kind, Stream, Timeline
 
 Span = tuple[float, float]
+Roles = list[tuple[str, tuple[int, ...]]]  # a name, and the numbers of the rows that share a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,10 @@ MARKS = {
     Kind.OPTIMIZER: Mark("O", "optimizer", "#0f141d on #95a2b8"),
     Kind.TRANSFER: Mark("=", "transfer", "#120b38 on #a094f7"),
 }
+SENT = replace(MARKS[Kind.TRANSFER], letter=">", word="sent")
+RECEIVED = replace(MARKS[Kind.TRANSFER], letter="<", word="received")
 TASKS = (Kind.FORWARD, Kind.BACKWARD, Kind.DGRAD, Kind.WGRAD)  # what a plan orders
 FILL, COLLECTIVE, IDLE = "─", "~", "·"
-SENT, RECEIVED = ">", "<"
 LEAST_CELLS = 16
 NUMBERED = 3  # cells that a letter and a number of two digits take
 NAMED = 3  # roles that a note names
@@ -59,29 +62,28 @@ def gantt(timeline: Timeline, width: int, transfers: bool = False, window: Span 
     cells = max(LEAST_CELLS, width - side - 1)
     directions = _directions(timeline) if transfers else {}
     lines, drawn = [_header(timeline, span, width)], set[Event]()
-    for name, number in roles:
+    for name, (number, *_) in roles:
         owners = _owners((e for e in rows[number] if e.stream is Stream.COMPUTE), span, cells)
         drawn.update(event for event in owners if event)
         lines.append(_line(shortened(name, side).ljust(side), _runs(owners, {})))
         if transfers:
-            sent = _owners((e for e in rows[number] if e.stream is Stream.TRANSFER), span, cells)
-            lines.append(_line(" " * side, _runs(sent, directions)))
+            owners = _owners((e for e in rows[number] if e.stream is Stream.TRANSFER), span, cells, least=0.0)
+            drawn.update(event for event in owners if event)
+            lines.append(_line(" " * side, _runs(owners, directions, idle=" ")))
     lines += axis_lines(span, cells, side)
-    lines += _legend(drawn, transfers, width)
-    shown = [e for _, n in roles for e in rows[n] if e.stream is Stream.COMPUTE and _overlap(e, span) > 0]
+    lines += _legend(drawn, directions, width)
+    shown = [e for _, (n, *_) in roles for e in rows[n] if e.stream is Stream.COMPUTE and _overlap(e, span) > 0]
     notes = [*_order_note(timeline, roles), *_dense_note(shown, drawn, span, cells)]
-    return Group(*lines, *(Text(note, overflow="fold") for note in notes))
+    return Group(*lines, *(_plain(line) for note in notes for line in wrap(note, width)))
 
 
-def alike(names: Sequence[str], keys: Sequence[Hashable]) -> list[tuple[str, int]]:
-    """A name and a number for every group of equal keys, the first of the group: `gpus_pp0 ... x8`."""
+def alike(names: Sequence[str], keys: Sequence[Hashable]) -> Roles:
+    """A name and the numbers of every group of equal keys: `gpus_pp0 … x8`."""
     groups: dict[Hashable, list[int]] = {}
     for number, key in enumerate(keys):
         groups.setdefault(key, []).append(number)
-    return [
-        (names[group[0]] if len(group) == 1 else f"{names[group[0]]} ... x{len(group)}", group[0])
-        for group in groups.values()
-    ]
+    firsts = [(names[group[0]], group) for group in groups.values()]
+    return [(name if len(group) == 1 else f"{name} … x{len(group)}", tuple(group)) for name, group in firsts]
 
 
 def shortened(text: str, width: int) -> str:
@@ -152,8 +154,8 @@ def _overlap(event: Event, span: Span) -> float:
     return min(event.end_s, span[1]) - max(event.start_s, span[0])
 
 
-def _owners(events: Iterable[Event], span: Span, cells: int) -> list[Event | None]:
-    """What each cell shows."""
+def _owners(events: Iterable[Event], span: Span, cells: int, least: float = 0.5) -> list[Event | None]:
+    """What each cell shows: nothing where events fill less than the `least` share of it."""
     width = (span[1] - span[0]) / cells
     owners: list[Event | None] = [None] * cells
     largest, busy = [0.0] * cells, [0.0] * cells
@@ -166,22 +168,22 @@ def _owners(events: Iterable[Event], span: Span, cells: int) -> list[Event | Non
             busy[cell] += share
             if share > largest[cell] + 1e-9:
                 owners[cell], largest[cell] = event, share
-    return [owner if share >= 0.5 - 1e-9 else None for owner, share in zip(owners, busy, strict=True)]
+    return [owner if share >= least - 1e-9 else None for owner, share in zip(owners, busy, strict=True)]
 
 
-def _runs(owners: list[Event | None], directions: dict[Event, str]) -> Iterator[tuple[str, str]]:
+def _runs(owners: list[Event | None], directions: dict[Event, Mark], idle: str = IDLE) -> Iterator[tuple[str, str]]:
     """Texts with their styles: an event's letter, its number if it fits, and its collectives at the end."""
     for _, same in groupby(owners, key=id):
         run = list(same)
         event = run[0]
         if event is None:
-            yield (" " if directions else IDLE) * len(run), "dim"
+            yield idle * len(run), "dim"
             continue
-        letter = directions.get(event, MARKS[event.kind].letter)
-        style = MARKS[event.kind].style
+        mark = directions.get(event, MARKS[event.kind])
+        letter, style = mark.letter, mark.style
         if _is_completed(event):
             letter, style = letter.lower(), f"{style} underline"
-        label = letter + _number(event)
+        label = letter + micro_batch(event)
         label = label if len(label) <= len(run) else letter
         rest = len(run) - len(label)
         tail = min(rest, round(len(run) * event.communication_s / max(event.end_s - event.start_s, 1e-12)))
@@ -194,16 +196,16 @@ def _is_completed(event: Event) -> bool:
     return event.kind in TASKS and not event.from_plan
 
 
-def _number(event: Event) -> str:
+def micro_batch(event: Event) -> str:
     """The micro-batch: the index called m, or the first."""
     values = dict(event.coordinate)
     return str(values.get("m", next(iter(values.values()), "")))
 
 
-def _directions(timeline: Timeline) -> dict[Event, str]:
-    events = timeline.events
-    sent = {events[flow.source]: SENT for flow in timeline.flows}
-    return {e: MARKS[e.kind].letter for e in events} | sent | {events[f.target]: RECEIVED for f in timeline.flows}
+def _directions(timeline: Timeline) -> dict[Event, Mark]:
+    """Which transfers are sent, and which received, as far as flows tell."""
+    sent = {timeline.events[flow.source]: SENT for flow in timeline.flows}
+    return sent | {timeline.events[flow.target]: RECEIVED for flow in timeline.flows}
 
 
 # -- words -----------------------------------------------------------------------------------------------------------
@@ -224,12 +226,11 @@ def _plain(text: str, style: str = "") -> Text:
     return Text(text.rstrip(), style, no_wrap=True, overflow="crop")
 
 
-def _legend(drawn: set[Event], transfers: bool, width: int) -> list[Text]:
+def _legend(drawn: set[Event], directions: dict[Event, Mark], width: int) -> list[Text]:
     """What the letters mean, of those that occur, in as many lines as it takes."""
-    kinds = {event.kind for event in drawn}
-    entries = [(m.letter, m.word, f"{m.style} bold") for kind, m in MARKS.items() if kind in kinds]
+    marks = {directions.get(event, MARKS[event.kind]) for event in drawn}
+    entries = [(m.letter, m.word, f"{m.style} bold") for m in (*MARKS.values(), SENT, RECEIVED) if m in marks]
     entries += [(COLLECTIVE, "collectives", "")] if any(e.communication_s for e in drawn) else []
-    entries += [(SENT, "sent", MARKS[Kind.TRANSFER].style), (RECEIVED, "received", MARKS[Kind.TRANSFER].style)] * transfers
     lines = [Text(no_wrap=True, overflow="crop")]
     for letter, word, style in [*entries, (IDLE, "idle", "dim")]:
         entry = Text.assemble((letter, style), f" {word}")
@@ -239,27 +240,26 @@ def _legend(drawn: set[Event], transfers: bool, width: int) -> list[Text]:
     return lines
 
 
-def _order_note(timeline: Timeline, roles: list[tuple[str, int]]) -> Iterator[str]:
+def _order_note(timeline: Timeline, roles: Roles) -> Iterator[str]:
     """How much of the order the plan states, and what of it the compiler chose."""
     tasks = [e for e in timeline.events if e.kind in TASKS]
     completed = [e for e in tasks if not e.from_plan]
-    if not tasks:
-        return
     if not completed:
-        yield f"order: all {len(tasks):,} tasks from the plan"
+        yield from [f"order: all {len(tasks):,} tasks from the plan"] * bool(tasks)
         return
     letters: dict[str, set[int]] = {}
     for event in completed:
         letters.setdefault(MARKS[event.kind].letter, set()).add(event.row)
     of = "; ".join(f"{letter} of {_names(rows, roles)}" for letter, rows in sorted(letters.items()))
+    planned = len(tasks) - len(completed)
     yield (
-        f"order: {len(tasks) - len(completed):,} of {len(tasks):,} tasks from the plan, {len(completed):,} completed by "
-        f"the compiler (lower case): {of}"
+        f"order: {planned:,} of {len(tasks):,} tasks from the plan, {len(completed):,} completed by the compiler "
+        f"(lower case): {of}"
     )
 
 
-def _names(rows: set[int], roles: list[tuple[str, int]]) -> str:
-    names = [name for name, number in roles if number in rows]
+def _names(rows: set[int], roles: Roles) -> str:
+    names = [name for name, numbers in roles if rows.intersection(numbers)]
     if len(names) == len(roles) > 1:
         return "every role"
     more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []

@@ -64,14 +64,14 @@ class Activations:
         largest = 0
         for name in block.operators:
             operator = self.operators[name]
-            mine = self._saved_by(block, operator)
+            kept_here = self._saved_by(block, operator)
             unit = block.units.get(name)
             if unit is None:
-                held |= mine
+                held |= kept_here
                 if block.halves and any(o.value in self.weights for o in operator.inputs):
-                    later |= mine
+                    later |= kept_here
             else:
-                again.setdefault(unit, {}).update(mine)
+                again.setdefault(unit, {}).update(kept_here)
             largest = max(largest, self._gradients(operator))
         held |= self._entering(block)
         held |= outputs

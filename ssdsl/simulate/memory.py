@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
+from ssdsl.lower.needs import Needs
 from ssdsl.lower.schedule import Role, Schedule
 from ssdsl.lower.units import WeightUnit, units_of
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.activations import Activations
 from ssdsl.simulate.costs import is_in
-from ssdsl.simulate.needs import Needs
 from ssdsl.simulate.roofline import unit_bytes
 from ssdsl.simulate.run import Ran, Trace
 from ssdsl.simulate.timeline import Memory
@@ -153,7 +153,7 @@ def _last_reads(schedule: Schedule, ran: list[Ran]) -> dict[tuple[int, tuple[int
 
 def _transfers(schedule: Schedule, ran: list[Ran]) -> Iterator[Change]:
     """A received value lies in its buffer until the task that reads it starts, a sent one until it is gone."""
-    needs = Needs(schedule)
+    needs = Needs(schedule.blocks, schedule.transfers)
     read = {key: x.start for x in ran if x.task.transfer is None for key in needs.of(x.task)}
     for x in ran:
         if x.task.transfer is None or not x.cost.messages:

@@ -252,7 +252,8 @@ class Roofline:
 
     def tail(self, role: Role) -> Tail:
         """The gradients' last reductions, then a pass over the weights and their state."""
-        reduce, gather = [], []
+        reduce: list[Cost] = []
+        gather: list[Cost] = []
         traffic = 0
         for unit in self._units_of(role):
             submesh, size = unit.homes[0].submesh, unit_bytes(unit, self.schedule.graph)

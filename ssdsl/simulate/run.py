@@ -9,10 +9,10 @@ roles that share it. Roles stand for all of their devices, so a step on a thousa
 from dataclasses import dataclass, field
 
 from ssdsl.lower.layout import Submesh
+from ssdsl.lower.needs import Key, Needs
 from ssdsl.lower.schedule import Block, Role, Schedule, Task
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.costs import Cost, Costs, Tail, is_in
-from ssdsl.simulate.needs import Key, Needs
 from ssdsl.text.diagnostic import InternalError
 
 
@@ -71,9 +71,9 @@ class _Run:
         self.posted: dict[Key, _Posted] = {}
         self.meetings: dict[Task, dict[int, float]] = {}
         self.waiting: dict[object, set[int]] = {}
-        self.links: dict[tuple[int, int], float] = {}
+        self.links: dict[tuple[int, int, bool], float] = {}
         self._members: dict[Submesh, tuple[int, ...]] = {}
-        self.needs = Needs(schedule)
+        self.needs = Needs(schedule.blocks, schedule.transfers)
         self._costs: dict[tuple[int, Phase, int], Cost] = {}
         self._transfer_costs: dict[tuple[int, bool], Cost] = {}
 
@@ -133,7 +133,7 @@ class _Run:
         cost = self._transfer_costs[number, forward]
         for r, awaited in posted.awaited.items():
             if r not in posted.arrived:
-                pair = (sources[0], r)
+                pair = (sources[0], r, forward)
                 start = max(awaited, *posted.sent.values(), self.links.get(pair, 0.0))
                 posted.arrived[r] = self.links[pair] = start + cost.time_s
                 self.trace.flows.append((len(self.trace.ran), len(self.trace.ran) + 1))

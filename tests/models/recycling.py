@@ -18,11 +18,20 @@ class Layer(nn.Module):
         return x + self.down(F.gelu(self.up(self.norm(x))))
 
 
+class Recycle(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, start: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        return start + self.norm(state)
+
+
 class Recycling(nn.Module):
     def __init__(self, width: int = 16, layers: int = 4) -> None:
         super().__init__()
         self.embed = nn.Linear(8, width)
-        self.recycle = nn.LayerNorm(width)
+        self.recycle = Recycle(width)
         self.trunk = nn.Sequential(*(Layer(width) for _ in range(layers)))
         self.head = nn.Linear(width, 8)
 
@@ -30,8 +39,8 @@ class Recycling(nn.Module):
         start = self.embed(x)
         with torch.no_grad():
             state = self.trunk(start)
-            state = self.trunk(start + self.recycle(state))
-        state = self.trunk(start + self.recycle(state))
+            state = self.trunk(self.recycle(start, state))
+        state = self.trunk(self.recycle(start, state))
         return F.mse_loss(self.head(state), x)
 
 

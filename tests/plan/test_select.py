@@ -1,6 +1,7 @@
 """Selections, expressions and functions."""
 
 from collections.abc import Callable
+from time import perf_counter
 
 import pytest
 from hypothesis import given

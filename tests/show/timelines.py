@@ -42,7 +42,7 @@ def repeated(timeline: Timeline, times: int) -> Timeline:
     return replace(
         timeline,
         rows=tuple(
-            Row(row.name.replace("_", f"_dp{k}_"), tuple(r + k * rows for r in row.ranks), row.device)
+            Row(row.name.replace("_", f"_dp{k}_"), tuple(r + 2 * k * rows for r in row.ranks), row.device)
             for k in range(times)
             for row in timeline.rows
         ),
@@ -80,7 +80,9 @@ def _run(title: str, queues: list[Queue], times_s: dict[Kind, float], planned: C
     arrived: dict[tuple[Kind, int, int], float] = {}
     while any(queues):
         for s, queue in enumerate(queues):
-            while queue and (queue[0][0] is W or (queue[0][0] is F and s == 0) or (queue[0][0], s, queue[0][1]) in arrived):
+            while queue and (
+                queue[0][0] is W or (queue[0][0] is F and s == 0) or (queue[0][0], s, queue[0][1]) in arrived
+            ):
                 kind, m = queue.pop(0)
                 start = max(free[s], arrived.get((kind, s, m), 0.0))
                 task = _task(kind, s, m, start, times_s[kind], planned(kind, m))

@@ -3,21 +3,21 @@
 import itertools
 from collections.abc import Iterator
 
-from ssdsl.lower.schedule import Input, Schedule, Task, Transfer
+from ssdsl.lower.schedule import Block, Input, Task, Transfer
 from ssdsl.plan.plan import Phase
 
 Key = tuple[int, tuple[int, ...], bool]  # a transfer's number, its coordinate, and whether it is forward
 
 
 class Needs:
-    """The transfers of a schedule by the blocks that wait for them."""
+    """The transfers by the blocks that wait for them."""
 
-    def __init__(self, schedule: Schedule) -> None:
-        self.blocks = schedule.blocks
+    def __init__(self, blocks: tuple[Block, ...], transfers: tuple[Transfer, ...]) -> None:
+        self.blocks = blocks
         self.incoming: dict[int, list[tuple[Input, Transfer]]] = {}
         self.returning: dict[int, list[Transfer]] = {}
-        moved = {(t.value, t.consumer): t for t in schedule.transfers if t.value}
-        for block in schedule.blocks:
+        moved = {(t.value, t.consumer): t for t in transfers if t.value}
+        for block in blocks:
             for given in block.inputs:
                 if (transfer := moved.get((given.value, block.number))) is not None:
                     self.incoming.setdefault(block.number, []).append((given, transfer))

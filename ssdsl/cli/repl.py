@@ -1,0 +1,139 @@
+"""`ssdsl repl`: a plan written line by line."""
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ssdsl.cli import options
+from ssdsl.cli.bug import report_bug
+from ssdsl.cli.clusters import chosen_cluster
+from ssdsl.cli.names import complete_cluster, plan_path
+from ssdsl.cli.options import settings
+from ssdsl.cli.pipeline import working
+from ssdsl.cli.terminal import results, show_diagnostics, talk
+from ssdsl.text.diagnostic import PlanError
+
+if TYPE_CHECKING:
+    from ssdsl.cluster.cluster import Cluster
+    from ssdsl.compile import Compiled
+    from ssdsl.model.graph import Graph
+    from ssdsl.repl.reply import Reply
+    from ssdsl.repl.session import Session
+    from ssdsl.simulate.report import Report
+
+OnCluster = Annotated[
+    str,
+    typer.Option("--cluster", "-c", metavar="NAME", help="For :simulate.", autocompletion=complete_cluster),
+]
+
+
+def repl(model: options.Model, set_: options.Set, plan: options.Plan = "", cluster: OnCluster = "laptop") -> None:
+    """Write a plan line by line: each statement says what it did. `:help` lists the commands.
+
+    Without a terminal, statements are read from stdin; exits with 1 if one is wrong.
+    """
+    overrides = settings(set_)
+    if plan:
+        _check_first(plan, overrides)
+    chosen = chosen_cluster(cluster)
+    graph = _graph(model)
+    from ssdsl.repl.session import Outside, begin
+
+    outside = Outside(plan_path, lambda program: _simulated(program, chosen), lambda: results.width)
+    session = begin(graph, overrides, outside, Path())
+    if plan:
+        from ssdsl.repl.commands import load
+
+        session, reply = load(session, plan)
+        _show(reply)
+    if not _run(session):
+        raise typer.Exit(1)
+
+
+def _check_first(plan: str, overrides: dict[str, int]) -> None:
+    """What can be wrong with a plan before torch is loaded."""
+    from ssdsl.lang.parse import parse
+    from ssdsl.lang.read import read_source
+    from ssdsl.plan.interpret import unknown_params
+
+    if wrong := unknown_params(parse(read_source(plan_path(plan))), overrides):
+        raise PlanError(*wrong)
+
+
+def _graph(model: str) -> "Graph":
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    with working("loading torch"):
+        from ssdsl.model.load import load
+        from ssdsl.model.trace import capture
+    with working(f"capturing {model}"):
+        return capture(load(model))
+
+
+def _simulated(program: "Compiled", cluster: "Cluster") -> "Report":
+    from ssdsl.simulate.simulate import simulate
+
+    with working("simulating"):
+        return simulate(program.schedule, program.source, cluster)
+
+
+@dataclass
+class _Live:
+    """The session as it is now: what the prompt completes for."""
+
+    session: "Session"
+
+
+def _run(session: "Session") -> bool:
+    """Enter what comes until it ends; without a terminal, whether all of it was right."""
+    from ssdsl.repl.enter import enter
+
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    live, right = _Live(session), True
+    for text in _entries(terminal, live):
+        try:
+            live.session, reply = enter(live.session, text)
+            _show(reply)
+        except KeyboardInterrupt:
+            talk.print("interrupted: the plan is as it was")
+            continue
+        except Exception as error:
+            if not terminal:
+                raise
+            report_bug(error)  # the session goes on: nobody loses a plan by our mistake
+            continue
+        right = right and not reply.failed
+        if reply.ends:
+            break
+    return right or terminal
+
+
+def _entries(terminal: bool, live: _Live) -> Iterator[str]:
+    if not terminal:
+        from ssdsl.repl.blocks import entries
+
+        yield from entries(sys.stdin)
+        return
+    from ssdsl.repl.prompt import prompted
+
+    ctx = live.session.facts.context
+    talk.print(f"{ctx.graph.name}: {len(ctx.compute):,} operators; :help lists the commands, Ctrl-D quits")
+    yield from prompted(lambda: live.session)
+
+
+def _show(reply: "Reply") -> None:
+    from ssdsl.show.view import View, table
+    from ssdsl.text.diagnostic import Diagnostic
+
+    for shown in reply.shown:
+        if isinstance(shown, Diagnostic):
+            show_diagnostics([shown])
+        elif isinstance(shown, View):
+            results.print(table(shown, results.width))
+        else:
+            results.print(shown, markup=False)
+    sys.stdout.flush()

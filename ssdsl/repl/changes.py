@@ -1,0 +1,135 @@
+"""What statements did, in words with numbers: the difference between what a plan said before and says now."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from ssdsl.lang.nodes import Let
+from ssdsl.lang.suggest import joined, listed
+from ssdsl.plan.context import Context
+from ssdsl.plan.mesh import mesh_size
+from ssdsl.plan.plan import Index, State
+from ssdsl.plan.scope import Scope
+from ssdsl.plan.values import Devices, Function
+from ssdsl.repl.describe import counted, describe, devices_text
+from ssdsl.repl.session import Facts
+
+MOST_LINES = 8  # of one kind
+STATES = {State.WEIGHTS: "{}", State.GRADS: "the gradients of {}", State.OPTIMIZER: "the optimizer state of {}"}
+
+
+def changes(before: Facts, after: Facts) -> tuple[str, ...]:
+    """One line for each new name, and for each kind of fact that is new."""
+    old, new = before.context, after.context
+    lines: list[str] = []
+    for kind in KINDS:
+        lines += _shortened(list(kind(old, new)))
+    return (*_params(old, new), *_meshes(old, new), *_names(before.scope, after), *lines)
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    left = len(lines) - MOST_LINES
+    return lines if left <= 1 else [*lines[:MOST_LINES], f"... and {left} more"]
+
+
+def _params(old: Context, new: Context) -> Iterator[str]:
+    for name, value in new.params.items():
+        if name not in old.params:
+            yield f"param {name} = {value}{', from --set' if name in new.overrides else ''}"
+
+
+def _names(old: Scope, after: Facts) -> Iterator[str]:
+    """Names bound by `let`, `def` and `use`; a function of another file says where it is from."""
+    scope = after.scope
+    for name, value in scope.values.items():
+        if name in old.values or name in after.context.params or value == Devices(name):
+            continue
+        if not isinstance(value, Function):
+            yield f"let {name}: {describe(after.context, value)}"
+            continue
+        written = f"{name}({', '.join(value.formals)})"
+        source = value.node.span.source
+        if source is scope.places[name].source:
+            yield f"{'let' if isinstance(value.node, Let) else 'def'} {written}: {describe(after.context, value)}"
+        else:
+            yield f"use {written}: a function of {source.name}"
+
+
+def _meshes(old: Context, new: Context) -> Iterator[str]:
+    for mesh in new.meshes.values():
+        if mesh.name not in old.meshes:
+            axes = ", ".join(f"{axis} = {size}" for axis, size in mesh.axes)
+            yield f"mesh {mesh.name}: {counted(mesh_size(mesh), 'device')} ({axes})"
+
+
+def _dims(old: Context, new: Context) -> Iterator[str]:
+    for name, classes in new.aliases.items():
+        if name not in old.aliases:
+            same = dict.fromkeys(new.graph.dim_names.get(c, "") for c in sorted(classes))
+            yield f"dim {name}: a further name of {listed(same)}"
+
+
+def _splits(old: Context, new: Context) -> Iterator[str]:
+    """A line per index, dimension and number of parts; of the operators, those are counted that are placed."""
+    groups: dict[tuple[object, ...], list[str]] = {}
+    examples: dict[tuple[object, ...], Index] = {}
+    for name, index in _indices(new):
+        if not old.count_of(name, index.name):
+            dimension = new.operators[name].dims[index.dim].name.removesuffix(".0")
+            key: tuple[object, ...] = (index.name, dimension, index.count, index.sizes)
+            groups.setdefault(key, []).append(name)
+            examples.setdefault(key, index)
+    for key, names in groups.items():
+        index = examples[key]
+        sizes = f" ({joined(list(map(str, index.sizes)), 'and')})" if index.sizes else ""
+        count = _operators(new, names)
+        yield f"split {count} by {key[1]} into {counted(index.count, 'part')}{sizes}, {index.name}"
+
+
+def _indices(ctx: Context) -> Iterator[tuple[str, Index]]:
+    for name in ctx.operators:
+        for index in (*ctx.whole.get(name, {}).values(), *ctx.indices.get(name, ())):
+            yield name, index
+
+
+def _shards(old: Context, new: Context) -> Iterator[str]:
+    for shard in new.shards[len(old.shards) :]:
+        what = STATES[shard.state].format(counted(len(shard.weights), "weight"))
+        yield f"split {what} by row over {joined(list(shard.axes), 'and')}"
+
+
+def _placements(old: Context, new: Context) -> Iterator[str]:
+    groups: dict[Devices, list[str]] = {}
+    for name in new.operators:
+        if name in new.placements and name not in old.placements:
+            placement = new.placements[name]
+            groups.setdefault(Devices(placement.mesh, placement.fixed), []).append(name)
+    for devices, names in groups.items():
+        yield f"assigned {_operators(new, names)} to {devices_text(new, devices)}"
+
+
+def _orders(old: Context, new: Context) -> Iterator[str]:
+    if count := len(new.orders) - len(old.orders):
+        yield f"ordered {counted(count, 'pair')} of tasks"
+    for clock in new.clocks[len(old.clocks) :]:
+        yield f"sorted {counted(len(clock.rows), 'task')} by clock"
+
+
+def _recomputes(old: Context, new: Context) -> Iterator[str]:
+    units = [unit for r in new.recomputes[len(old.recomputes) :] for unit in r.units]
+    if units:
+        names = {name for unit in units for name in unit}
+        yield f"recompute {_operators(new, names)} in backward, in {counted(len(units), 'checkpoint')}"
+
+
+def _operators(ctx: Context, names: Iterable[str]) -> str:
+    found = frozenset(names)
+    return counted(len(ctx.only_compute(found)) or len(found), "operator")
+
+
+KINDS: tuple[Callable[[Context, Context], Iterator[str]], ...] = (
+    _dims,
+    _splits,
+    _shards,
+    _placements,
+    _orders,
+    _recomputes,
+)

@@ -1,0 +1,160 @@
+"""The commands of a session: a table of names, what they take and what they do."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from difflib import unified_diff
+
+from rich.text import Text
+
+from ssdsl.lang.parse import parse
+from ssdsl.lang.read import read_source
+from ssdsl.lang.suggest import suggest
+from ssdsl.repl.changes import changes
+from ssdsl.repl.compiled import compiled
+from ssdsl.repl.describe import counted
+from ssdsl.repl.errors import NothingSimulated, NothingToUndo, UnknownCommand, WrongArgument
+from ssdsl.repl.help import TOPICS, topic
+from ssdsl.repl.highlight import coloured
+from ssdsl.repl.reply import Reply, Shown
+from ssdsl.repl.save import save
+from ssdsl.repl.session import Draft, Session, Simulated, advanced, drafts_of, facts_of, tidy, went_back
+from ssdsl.repl.views import VIEWS, simulated, view
+from ssdsl.show.check import check_views
+from ssdsl.text.diagnostic import PlanError
+
+Answer = tuple[Session, Reply]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`takes` is how its argument is written, in brackets if it may be left out; `about` says what it does."""
+
+    name: str
+    takes: str
+    about: str
+    run: Callable[[Session, str], Answer]
+
+
+def command(session: Session, text: str) -> Answer:
+    """Carry out a line that begins with `:`; the beginning of a name is enough if no other begins so."""
+    name, _, argument = text[1:].strip().partition(" ")
+    found = [c for c in COMMANDS.values() if c.name.startswith(name)] if name else []
+    chosen = COMMANDS.get(name) or (found[0] if len(found) == 1 else None)
+    if chosen is None:
+        raise PlanError(UnknownCommand(None, name, suggest(name, COMMANDS).replace("`", "`:", 1)))
+    argument = argument.strip()
+    if (chosen.takes == "" and argument) or (chosen.takes and not chosen.takes.startswith("[") and not argument):
+        raise PlanError(WrongArgument(None, chosen.name, chosen.takes or "no argument", ""))
+    return chosen.run(session, argument)
+
+
+def _undo(session: Session, argument: str) -> Answer:
+    steps = int(argument) if argument.isdecimal() and len(argument) < 6 else 0 if argument else 1
+    if not steps:
+        raise PlanError(WrongArgument(None, "undo", "[HOW MANY]", "a number, such as `:undo 2`"))
+    if steps >= len(session.drafts):
+        raise PlanError(NothingToUndo(None, len(session.drafts) - 1))
+    back = went_back(session, steps)
+    return back, Reply((f"took back {_difference(session.draft, back.draft)}",))
+
+
+def _difference(draft: Draft, before: Draft) -> str:
+    """What an undo takes away: a statement by its first line, or one text for another."""
+    if not draft.text.startswith(before.text):
+        return f"what was left of {draft.name}"
+    lines = draft.text[len(before.text) :].strip("\n").split("\n")
+    said = [line for line in lines if line.strip() and not line.startswith("#")] or lines
+    return f"`{said[0]}`" if len(said) == 1 else f"`{said[0]}` and {counted(len(said) - 1, 'line')} below"
+
+
+def _plan(session: Session, argument: str) -> Answer:
+    text = session.draft.text.rstrip("\n")
+    return session, Reply((coloured(text) if text else "the plan has no statements yet: `:help` shows the way",))
+
+
+def _show(session: Session, argument: str) -> Answer:
+    if argument not in VIEWS:
+        raise PlanError(WrongArgument(None, "show", f"one of {', '.join(VIEWS)}", suggest(argument, VIEWS)))
+    return session, Reply(view(session, argument))
+
+
+def _check(session: Session, argument: str) -> Answer:
+    program = compiled(session)
+    right = Text("the plan is complete and free of deadlock", style="green")
+    return session, Reply((*check_views(program), right, *program.warnings))
+
+
+def _simulate(session: Session, argument: str) -> Answer:
+    from ssdsl.show.report import report_views
+
+    report = simulated(session)
+    return replace(session, simulated=Simulated(session.draft.text, report)), Reply(tuple(report_views(report)))
+
+
+def _diff(session: Session, argument: str) -> Answer:
+    from ssdsl.show.difference import difference_views
+
+    before = session.simulated
+    if before is None:
+        raise PlanError(NothingSimulated(None))
+    lines = unified_diff(before.text.split("\n"), session.draft.text.split("\n"), n=0, lineterm="")
+    changed: list[Shown] = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    views = difference_views(before.report, simulated(session), ("simulated", "now"))
+    return session, Reply((*(changed or ["the text is the same"]), *views))
+
+
+def _save(session: Session, argument: str, overwrite: bool = False) -> Answer:
+    path = save(session, argument, overwrite)
+    count = counted(len(parse(session.draft.source).statements), "statement")
+    given = [f"--set {n}={v}" for n, v in session.overrides.items() if n in session.facts.context.params]
+    same = f"; it is this plan with {' '.join(given)}" if given else ""
+    return session, Reply((f"saved {path}: {count}{same}",))
+
+
+def _overwrite(session: Session, argument: str) -> Answer:
+    return _save(session, argument, overwrite=True)
+
+
+def load(session: Session, argument: str) -> Answer:
+    """The session with another plan in place of its own; each of its statements can be taken back."""
+    path = session.outside.find(argument)
+    source = read_source(path)
+    draft = Draft(source.text, path.parent, source.name)
+    script = parse(source)
+    facts = facts_of(draft, script, session.graph, session.overrides)
+    kept = tidy(draft, script)
+    drafts = drafts_of(kept, parse(kept.source))
+    empty = facts_of(session.drafts[0], parse(session.drafts[0].source), session.graph, session.overrides)
+    said = f"{path}: {counted(len(script.statements), 'statement')}"
+    return advanced(session, drafts, facts), Reply((said, *changes(empty, facts)))
+
+
+def _help(session: Session, argument: str) -> Answer:
+    if argument:
+        return session, Reply(topic(argument))
+    width = max(len(f"{c.name} {c.takes}") for c in COMMANDS.values()) + 3
+    lines = [f":{f'{c.name} {c.takes}':{width}}{c.about}" for c in COMMANDS.values()]
+    return session, Reply((*lines, "", f"topics: {' '.join(TOPICS)}, or a code such as E0203"))
+
+
+def _quit(session: Session, argument: str) -> Answer:
+    return session, Reply(ends=True)
+
+
+COMMANDS = {
+    c.name: c
+    for c in (
+        Command("undo", "[HOW MANY]", "take back the last statement", _undo),
+        Command("plan", "", "the text so far", _plan),
+        Command("list", "", "the same", _plan),
+        Command("show", "|".join(VIEWS), "what the plan makes of the model", _show),
+        Command("check", "", "is the plan whole and right?", _check),
+        Command("simulate", "", "the time and memory of a step on the cluster", _simulate),
+        Command("diff", "", "what has changed since the last :simulate", _diff),
+        Command("save", "FILE", "write the plan to a new file", _save),
+        Command("save!", "FILE", "write it over an old one", _overwrite),
+        Command("load", "PLAN", "another plan in place of this one", load),
+        Command("help", "[TOPIC]", "this, or a statement, a topic or a code", _help),
+        Command("quit", "", "leave; so does Ctrl-D", _quit),
+    )
+}

@@ -1,0 +1,149 @@
+"""What a value is: in a few words behind a name, or as a table when it is asked for by itself."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from ssdsl.lang.nodes import Let
+from ssdsl.lang.spell import spell
+from ssdsl.lang.suggest import joined
+from ssdsl.model.graph import Operator
+from ssdsl.plan.assign import describe as placement_text
+from ssdsl.plan.context import Context
+from ssdsl.plan.values import Builtin, Devices, Function, Marker, Selection, StateOf
+from ssdsl.repl.reply import Shown
+from ssdsl.show.pattern import merged, starred
+
+MOST = 8
+PLURALS = {"axis": "axes"}
+
+
+def counted(count: int, word: str) -> str:
+    """`1 operator`, `1,024 operators`."""
+    return f"{count:,} {word if count == 1 else word + 's'}"
+
+
+def describe(ctx: Context, value: Any) -> str:
+    """A value in a few words."""
+    match value:
+        case Selection():
+            return _selection(ctx, value)
+        case StateOf(operators, state):
+            return f"the {state} of {_operators(ctx, operators)}"
+        case Devices():
+            return devices_text(ctx, value)
+        case Function(node):
+            return spell(node.value) if isinstance(node, Let) else "a function"
+        case Builtin(_, takes):
+            return f"a function of {takes.strip('()')}"
+        case range():
+            return f"{value.start}..{value.stop}, {counted(len(value), 'number')}"
+        case tuple():
+            return _list(ctx, value)
+    return plain(value)
+
+
+def plain(value: Any) -> str:
+    """A number, a truth value or a string, as a plan writes it."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case Fraction():
+            return str(float(value)) if Fraction(str(float(value))) == value else str(value)
+        case Marker():
+            return str(value)
+        case str():
+            return f'"{value}"'
+    return str(value)
+
+
+def shown(ctx: Context, value: Any) -> tuple[Shown, ...]:
+    """What an expression that is typed alone shows."""
+    if isinstance(value, Selection):
+        return _selection(ctx, value), _table(_rows(ctx, value))
+    if isinstance(value, tuple) and any(isinstance(item, Selection) for item in value):
+        rows = [(str(i), describe(ctx, item)) for i, item in enumerate(value[: 4 * MOST])]
+        return describe(ctx, value), _table([*rows, ("...", "")] if len(value) > 4 * MOST else rows)
+    return (describe(ctx, value),)
+
+
+def devices_text(ctx: Context, devices: Devices) -> str:
+    """`gpus[pp = 0] (2 devices)`."""
+    size, fixed = 1, dict(devices.fixed)
+    for axis, n in ctx.meshes[devices.mesh].axes:
+        size *= 1 if axis in fixed else n
+    at = ", ".join(f"{axis} = {coordinate}" for axis, coordinate in devices.fixed)
+    return f"{devices.mesh}{f'[{at}]' if at else ''} ({counted(size, 'device')})"
+
+
+def _operators(ctx: Context, names: frozenset[str]) -> str:
+    """How many; those that depend on no weights, and that nobody places, apart."""
+    placed = len(ctx.only_compute(names))
+    others = len(names) - placed
+    return f"{counted(placed, 'operator')}{f', and {others} of inputs and constants' if others else ''}"
+
+
+def _selection(ctx: Context, value: Selection) -> str:
+    at = [f".{value.phase}"] if value.phase else []
+    at += [f"{name} = {part}" for name, part in value.fixed]
+    return f"{', '.join(at)} of {_operators(ctx, value.operators)}" if at else _operators(ctx, value.operators)
+
+
+def _list(ctx: Context, value: tuple[Any, ...]) -> str:
+    if value and all(isinstance(item, Selection) for item in value):
+        sizes = [f"{len(ctx.only_compute(item.operators)):,}" for item in value]
+        sizes = sizes if len(sizes) <= MOST else [*sizes[: MOST - 1], "...", sizes[-1]]
+        one = joined(sizes, "and")
+        return f"a list of {counted(len(value), 'selection')} ({one} operators)"
+    items = [describe(ctx, item) for item in value[:MOST]]
+    more = f", ... {len(value)} in all" if len(value) > MOST else ""
+    return f"[{', '.join(items)}{more}]"
+
+
+def _rows(ctx: Context, value: Selection) -> Iterator[tuple[str, str]]:
+    """Kinds, modules, dimensions, indices and devices of the operators that a plan places."""
+    operators = ctx.ordered(ctx.only_compute(value.operators) or value.operators)
+    kinds = Counter(op.kind for op in operators)
+    yield "kinds", _some(f"{count} {kind}" for kind, count in kinds.most_common())
+    yield "modules", _some(_modules(operators))
+    dimensions = dict.fromkeys((starred(d.name), d.size) for op in operators for d in op.dims if d.size > 1)
+    yield "dimensions", _some(f"{name}={size}" for name, size in dimensions)
+    yield "indices", _some(_indices(ctx, operators))
+    places = Counter(placement_text(ctx.placements[op.name]) for op in operators if op.name in ctx.placements)
+    yield "devices", _some(name if count == len(operators) else f"{name} ({count})" for name, count in places.items())
+
+
+def _modules(operators: list[Operator]) -> Iterator[str]:
+    """Module paths, those of repeated layers as one."""
+    groups: dict[str, list[str]] = {}
+    for op in operators:
+        if op.path:
+            groups.setdefault(starred(op.path), []).append(op.path)
+    yield from map(merged, groups.values())
+
+
+def _indices(ctx: Context, operators: list[Operator]) -> Iterator[str]:
+    """`tp=2 by heads (24)`: with the number of operators that have it, unless all have."""
+    found: Counter[tuple[str, int, str]] = Counter()
+    for op in operators:
+        for index in (*ctx.whole.get(op.name, {}).values(), *ctx.indices.get(op.name, ())):
+            found[index.name, index.count, op.dims[index.dim].name.removesuffix(".0")] += 1
+    for (name, parts, dimension), count in found.items():
+        yield f"{name}={parts} by {dimension}{'' if count == len(operators) else f' ({count})'}"
+
+
+def _some(words: Iterable[str]) -> str:
+    every = list(words)
+    return ", ".join(every[: 2 * MOST]) + (f" and {len(every) - 2 * MOST} more" if len(every) > 2 * MOST else "")
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for name, text in rows:
+        if text:
+            table.add_row(Text(f"  {name}", style="cyan"), Text(text))
+    return table

@@ -1,0 +1,68 @@
+"""What can be wrong with a command of `ssdsl repl`: E08xx. Mistakes in statements are those of any plan."""
+
+from dataclasses import dataclass
+
+from ssdsl.text.diagnostic import Diagnostic
+
+
+@dataclass(frozen=True)
+class UnknownCommand(Diagnostic):
+    """A line that begins with `:` is a command of the session, such as `:undo`; `:help` lists them."""
+
+    code = "E0801"
+    title = "there is no command `:{name}`"
+    help = "{suggestion}\n`:help` lists the commands"
+    name: str
+    suggestion: str
+
+
+@dataclass(frozen=True)
+class WrongArgument(Diagnostic):
+    """A command is given another word than it takes: `:show opps` where `:show` takes a view, such as `ops`."""
+
+    code = "E0802"
+    title = "`:{command}` takes {takes}"
+    help = "{suggestion}"
+    command: str
+    takes: str
+    suggestion: str
+
+
+@dataclass(frozen=True)
+class NothingToUndo(Diagnostic):
+    """`:undo` takes back the last statement of the plan, and the plan has none, or not so many."""
+
+    code = "E0803"
+    title = "there is no further statement to take back"
+    help = "the plan has {count} statements: `:plan` shows them"
+    count: int
+
+
+@dataclass(frozen=True)
+class FileExists(Diagnostic):
+    """`:save` writes a new file; one that exists is only overwritten by `:save!`."""
+
+    code = "E0804"
+    title = "`{name}` exists already"
+    help = "`:save! {name}` overwrites it"
+    name: str
+
+
+@dataclass(frozen=True)
+class CannotSave(Diagnostic):
+    """The file cannot be written: its folder does not exist, for instance. What was there is untouched."""
+
+    code = "E0805"
+    title = "cannot write `{name}`: {reason}"
+    help = "name a file in a folder that you may write to"
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class NothingSimulated(Diagnostic):
+    """`:diff` compares the plan as it is with the plan as `:simulate` last saw it."""
+
+    code = "E0806"
+    title = "nothing was simulated yet"
+    help = "`:simulate`, change the plan, and then `:diff`"

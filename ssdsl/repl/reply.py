@@ -1,0 +1,20 @@
+"""What a session answers: lines, tables and diagnostics, in the order in which they are shown."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rich.console import RenderableType
+
+from ssdsl.show.view import View
+from ssdsl.text.diagnostic import Diagnostic
+
+Shown: TypeAlias = Diagnostic | View | RenderableType
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """`failed` if what was entered was a mistake, `ends` if the session is over."""
+
+    shown: tuple[Shown, ...] = ()
+    failed: bool = False
+    ends: bool = False

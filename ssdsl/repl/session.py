@@ -1,0 +1,106 @@
+"""The state of a session: the texts of the plan so far, and what the last of them says. Nothing in it changes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ssdsl.compile import Compiled
+from ssdsl.lang.format import format_script
+from ssdsl.lang.nodes import Script
+from ssdsl.lang.parse import parse
+from ssdsl.model.graph import Graph
+from ssdsl.plan.context import Context
+from ssdsl.plan.interpret import interpret_part
+from ssdsl.plan.scope import Scope
+from ssdsl.simulate.report import Report
+from ssdsl.text.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The text of a plan that may not be whole yet; `folder` is where `use "file.ssp"` looks."""
+
+    text: str
+    folder: Path
+    name: str = "plan"
+
+    @property
+    def source(self) -> Source:
+        return Source(self.name, self.text)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Facts:
+    """What a text says about the model, and the names that it binds. Nobody adds to them."""
+
+    source: Source
+    context: Context
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a session needs of its surroundings: finding a plan by name, simulating one, and the terminal's width."""
+
+    find: Callable[[str], Path]
+    simulate: Callable[[Compiled], Report]
+    width: Callable[[], int] = lambda: 120
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """The last simulation, and the text that was simulated."""
+
+    text: str
+    report: Report
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Session:
+    """`drafts` begins with an empty one and has one more for each statement; the last is the plan."""
+
+    graph: Graph
+    overrides: Mapping[str, int]
+    outside: Outside
+    drafts: tuple[Draft, ...]
+    facts: Facts
+    simulated: Simulated | None = field(default=None)
+
+    @property
+    def draft(self) -> Draft:
+        return self.drafts[-1]
+
+
+def begin(graph: Graph, overrides: Mapping[str, int], outside: Outside, folder: Path) -> Session:
+    """A session with an empty plan."""
+    draft = Draft("", folder)
+    return Session(graph, overrides, outside, (draft,), facts_of(draft, parse(draft.source), graph, overrides))
+
+
+def facts_of(draft: Draft, script: Script, graph: Graph, overrides: Mapping[str, int]) -> Facts:
+    """What a draft says; raises PlanError. The whole is read anew: it takes less time than a key stroke."""
+    return Facts(script.span.source, *interpret_part(script, graph, overrides, draft.folder))
+
+
+def advanced(session: Session, drafts: tuple[Draft, ...], facts: Facts) -> Session:
+    """The session with further drafts, the last of which says these facts."""
+    return replace(session, drafts=(*session.drafts, *drafts), facts=facts)
+
+
+def went_back(session: Session, steps: int) -> Session:
+    """The session without its last drafts."""
+    drafts = session.drafts[:-steps]
+    script = parse(drafts[-1].source)
+    return replace(session, drafts=drafts, facts=facts_of(drafts[-1], script, session.graph, session.overrides))
+
+
+def drafts_of(draft: Draft, script: Script, known: int = 0) -> tuple[Draft, ...]:
+    """A draft as the drafts that lead to it, one for each of its statements behind the `known` first ones."""
+    ends = [s.span.end for s in script.statements[known:]]
+    lines = [draft.text.find("\n", end) for end in ends[:-1]]
+    return (*(replace(draft, text=draft.text[:at] + "\n") for at in lines if at >= 0), draft)
+
+
+def tidy(draft: Draft, script: Script) -> Draft:
+    """The draft in the one layout, so that the lines which diagnostics number are those that `:plan` shows."""
+    return replace(draft, text=format_script(script, draft.source))

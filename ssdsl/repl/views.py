@@ -1,0 +1,63 @@
+"""`:show`: the views of `ssdsl show`, for a plan that may not be whole where they need no whole one."""
+
+from collections.abc import Callable, Iterator
+
+from ssdsl.plan.interpret import plan_of
+from ssdsl.repl.compiled import compiled
+from ssdsl.repl.reply import Shown
+from ssdsl.repl.session import Session
+from ssdsl.show.communication import communication_view
+from ssdsl.show.dims import dims_view
+from ssdsl.show.operators import operators_view
+from ssdsl.show.tasks import tasks_views
+from ssdsl.simulate.report import Report
+
+
+def view(session: Session, name: str) -> tuple[Shown, ...]:
+    """One of `VIEWS`; raises PlanError where it needs a whole plan and this is none."""
+    return tuple(VIEWS[name](session))
+
+
+def simulated(session: Session) -> Report:
+    """The plan, which must be whole, on the session's cluster."""
+    return session.outside.simulate(compiled(session))
+
+
+def _dims(session: Session) -> Iterator[Shown]:
+    yield dims_view(session.graph)
+
+
+def _operators(session: Session) -> Iterator[Shown]:
+    yield operators_view(plan_of(session.facts.context))
+
+
+def _tasks(session: Session) -> Iterator[Shown]:
+    yield from tasks_views(compiled(session).schedule)
+
+
+def _communication(session: Session) -> Iterator[Shown]:
+    yield communication_view(compiled(session).schedule)
+
+
+def _schedule(session: Session) -> Iterator[Shown]:
+    from ssdsl.show.gantt import gantt
+
+    yield gantt(simulated(session).timeline, session.outside.width())
+
+
+def _memory(session: Session) -> Iterator[Shown]:
+    from ssdsl.show.memory import memory_curve, memory_views
+
+    timeline = simulated(session).timeline
+    yield from memory_views(timeline)
+    yield memory_curve(timeline, session.outside.width())
+
+
+VIEWS: dict[str, Callable[[Session], Iterator[Shown]]] = {
+    "dims": _dims,
+    "ops": _operators,
+    "tasks": _tasks,
+    "comm": _communication,
+    "schedule": _schedule,
+    "memory": _memory,
+}

@@ -1,0 +1,177 @@
+"""What `ssdsl simulate` prints: the step in figures, a row per role, and what goes over the links."""
+
+from typing import Any
+
+from ssdsl.show.gantt import alike, shortened
+from ssdsl.show.view import Column, Kind, View
+from ssdsl.simulate.report import DeviceReport, Report
+
+SUMMARY = (
+    Column("step", Kind.SECONDS, "bold"),
+    Column("bubble", Kind.SHARE),
+    Column("MFU", Kind.SHARE),
+    Column("model FLOPs", Kind.COUNT),
+    Column("peak memory", Kind.BYTES),
+    Column("of capacity", Kind.SHARE),
+    Column("devices", Kind.COUNT),
+)
+DEVICES = (
+    Column("role", style="bold cyan"),
+    Column("ranks", fold=True),
+    Column("busy", Kind.SECONDS),
+    Column("communication", Kind.SECONDS),
+    Column("idle", Kind.SHARE),
+    Column("peak", Kind.BYTES),
+    Column("full", Kind.SHARE),
+)
+TRAFFIC = (
+    Column("level", style="bold cyan"),
+    Column("communication", style="green"),
+    Column("calls", Kind.COUNT),
+    Column("bytes", Kind.BYTES),
+    Column("of all bytes", Kind.SHARE),
+)
+RUNS_SHOWN = 2
+LONGEST_ROLE = 19  # what 80 columns have room for
+
+
+def report_views(report: Report) -> tuple[View, ...]:
+    """The tables of a simulated step."""
+    return summary_view(report), devices_view(report), traffic_view(report)
+
+
+def summary_view(report: Report) -> View:
+    """One row; memory is that of the fullest device."""
+    row = (
+        report.step_s,
+        report.bubble,
+        report.mfu,
+        flops(report.model_flops),
+        largest_peak(report),
+        max((s for d in report.devices if (s := capacity_share(d)) is not None), default=None),
+        sum(len(d.ranks) for d in report.devices),
+    )
+    return View(f"{report.timeline.title} on {report.cluster}", SUMMARY, (row,))
+
+
+def devices_view(report: Report) -> View:
+    """A row per role; roles whose figures are the same are one row."""
+    groups = alike([d.name for d in report.devices], [_figures(d) for d in report.devices])
+    rows = tuple(
+        (
+            shortened(name, LONGEST_ROLE),
+            ranks(tuple(rank for n in numbers for rank in report.devices[n].ranks)),
+            busy_s(device := report.devices[numbers[0]]),
+            waiting_s(device),
+            device.idle_share,
+            device.peak_bytes,
+            capacity_share(device),
+        )
+        for name, numbers in groups
+    )
+    notes = (
+        "per device; busy: with what it waits for, gradients and the optimizer",
+        "communication: that it waits for, and of gradients; full: the peak's share of its memory",
+    )
+    over = [d for d in report.devices if (capacity_share(d) or 0) > 1]
+    more = (f"out of memory: {len(over)} of {len(report.devices)} roles",) if over else ()
+    return View("devices", DEVICES, rows, notes + more)
+
+
+def traffic_view(report: Report) -> View:
+    """What all devices send in a step, by level of links and kind."""
+    total = sum(t.size_bytes for t in report.traffic) or 1
+    rows = tuple((t.level, t.kind, t.calls, t.size_bytes, t.size_bytes / total) for t in report.traffic)
+    return View("traffic of all devices in a step", TRAFFIC, rows, () if rows else ("nothing is communicated",))
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """All figures; the events are in the trace and the HTML page.
+
+    Times are seconds, sizes are bytes as integers, shares are of 1, and what is not known is null. Keys:
+
+    - `title`, `plan`, `cluster`, `step_s`, `bubble`, `model_flops`, `mfu`, `peak_bytes` of the fullest device;
+    - `devices`, a list by role: `role`, `device`, `ranks`, `span_s`, `compute_s`, `communication_s`, `reduce_s`,
+      `optimizer_s`, `busy_s` (the four together), `idle_share`, `peak_bytes`, `peak_parts` (name to bytes),
+      `capacity_bytes`, `capacity_share`;
+    - `traffic`, a list by level and kind: `level`, `kind`, `calls`, `bytes`.
+    """
+    return {
+        "title": report.timeline.title,
+        "plan": report.timeline.plan,
+        "cluster": report.cluster,
+        "step_s": report.step_s,
+        "bubble": report.bubble,
+        "model_flops": report.model_flops,
+        "mfu": report.mfu,
+        "peak_bytes": largest_peak(report),
+        "devices": [_device_json(d) for d in report.devices],
+        "traffic": [
+            {"level": t.level, "kind": t.kind, "calls": t.calls, "bytes": t.size_bytes} for t in report.traffic
+        ],
+    }
+
+
+def _figures(device: DeviceReport) -> tuple[float | None, ...]:
+    """What the table shows of a role, times to a nanosecond."""
+    times = (round(v, 9) for v in (busy_s(device), waiting_s(device), device.idle_share))
+    return *times, device.peak_bytes, device.capacity_bytes
+
+
+def _device_json(device: DeviceReport) -> dict[str, Any]:
+    return {
+        "role": device.name,
+        "device": device.device,
+        "ranks": list(device.ranks),
+        "span_s": device.span_s,
+        "compute_s": device.compute_s,
+        "communication_s": device.communication_s,
+        "reduce_s": device.reduce_s,
+        "optimizer_s": device.optimizer_s,
+        "busy_s": busy_s(device),
+        "idle_share": device.idle_share,
+        "peak_bytes": device.peak_bytes,
+        "peak_parts": dict(device.peak_parts),
+        "capacity_bytes": device.capacity_bytes,
+        "capacity_share": capacity_share(device),
+    }
+
+
+def busy_s(device: DeviceReport) -> float:
+    """All that is not idle."""
+    return device.compute_s + waiting_s(device) + device.optimizer_s
+
+
+def waiting_s(device: DeviceReport) -> float:
+    """Communication that computing waits for, and gradients."""
+    return device.communication_s + device.reduce_s
+
+
+def capacity_share(device: DeviceReport) -> float | None:
+    """How full the device is at its fullest."""
+    return device.peak_bytes / device.capacity_bytes if device.capacity_bytes else None
+
+
+def largest_peak(report: Report) -> int:
+    """Of the fullest device."""
+    return max((d.peak_bytes for d in report.devices), default=0)
+
+
+def flops(value: float) -> str:
+    """Operations with three digits: 3.2 PFLOP."""
+    for unit in ("", "k", "M", "G", "T", "P"):
+        if abs(value) < 1000:
+            return f"{value:.3g} {unit}FLOP"
+        value /= 1000
+    return f"{value:.4g} EFLOP"
+
+
+def ranks(numbers: tuple[int, ...]) -> str:
+    """`0-7, 16-23`; of more such runs how many ranks lie between which: `96 in 0-127`."""
+    runs: list[tuple[int, int]] = []
+    for rank in sorted(numbers):
+        first = runs.pop()[0] if runs and rank == runs[-1][1] + 1 else rank
+        runs.append((first, rank))
+    if len(runs) > RUNS_SHOWN:
+        return f"{len(numbers)} in {runs[0][0]}-{runs[-1][1]}"
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
