@@ -9,12 +9,14 @@ from ssdsl.cli.catalogue import models, plans
 from ssdsl.cli.check import check
 from ssdsl.cli.clusters import clusters
 from ssdsl.cli.compile import compile_
+from ssdsl.cli.diff import diff
 from ssdsl.cli.explain import explain
 from ssdsl.cli.fmt import fmt
 from ssdsl.cli.help import PlanCommand
 from ssdsl.cli.repl import repl
 from ssdsl.cli.run import run
 from ssdsl.cli.show import show
+from ssdsl.cli.simulate import simulate
 from ssdsl.cli.verify import verify
 
 app = typer.Typer(
@@ -46,6 +48,8 @@ app.command("check", cls=PlanCommand)(check)
 app.command("show", cls=PlanCommand)(show)
 app.command("compile", cls=PlanCommand)(compile_)
 app.command("repl", cls=PlanCommand)(repl)
+app.command("simulate", cls=PlanCommand)(simulate)
+app.command("diff")(diff)
 app.command("models")(models)
 app.command("plans")(plans)
 app.add_typer(clusters, name="clusters")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ssdsl.cli.names import complete_model, complete_plan
+from ssdsl.cli.names import complete_cluster, complete_model, complete_plan
 
 
 class Device(StrEnum):
@@ -54,6 +54,22 @@ Set = Annotated[
         help="Set a param of the plan. Repeatable.",
         default_factory=list,
         show_default=False,
+    ),
+]
+Cluster = Annotated[
+    str,
+    typer.Option(
+        "--cluster",
+        "-c",
+        metavar="NAME",
+        help="One of `ssdsl clusters`, or a TOML file of your own.",
+        autocompletion=complete_cluster,
+    ),
+]
+Costs = Annotated[
+    str | None,
+    typer.Option(
+        "--costs", metavar="FILE", help="Times of tasks from a JSON file, as `ssdsl run --profile FILE` measures them."
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Draws the weights and the batches.")]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ssdsl.model.graph import Graph
     from ssdsl.model.source import Model
     from ssdsl.plan.plan import Plan
+    from ssdsl.simulate.report import Report
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,19 @@ def compiled(loaded: Loaded, overrides: Mapping[str, int]) -> "Compiled":
         result = compile_plan(loaded.path, loaded.graph, overrides)
     show_diagnostics(result.warnings)
     return result
+
+
+def simulated(program: "Compiled", cluster: str = "laptop", costs: str | None = None) -> "Report":
+    """A step of the program on a cluster; with `costs`, by the times of that file."""
+    from ssdsl.cli.clusters import chosen_cluster
+    from ssdsl.simulate.measured import Measured
+    from ssdsl.simulate.read_costs import read_costs
+    from ssdsl.simulate.simulate import simulate
+
+    chosen = chosen_cluster(cluster)
+    times = Measured(program.schedule, read_costs(Path(costs))) if costs is not None else None
+    with working("simulating"):
+        return simulate(program.schedule, program.source, chosen, times)
 
 
 @contextmanager

@@ -5,34 +5,32 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.bug import report_bug
-from ssdsl.cli.clusters import chosen_cluster
-from ssdsl.cli.names import complete_cluster, plan_path
+from ssdsl.cli.names import plan_path
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import working
+from ssdsl.cli.pipeline import simulated, working
 from ssdsl.cli.terminal import results, show_diagnostics, talk
+from ssdsl.cluster.load import load_cluster
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
-    from ssdsl.cluster.cluster import Cluster
-    from ssdsl.compile import Compiled
     from ssdsl.model.graph import Graph
     from ssdsl.repl.reply import Reply
     from ssdsl.repl.session import Session
-    from ssdsl.simulate.report import Report
-
-OnCluster = Annotated[
-    str,
-    typer.Option("--cluster", "-c", metavar="NAME", help="For :simulate.", autocompletion=complete_cluster),
-]
 
 
-def repl(model: options.Model, set_: options.Set, plan: options.Plan = "", cluster: OnCluster = "laptop") -> None:
+def repl(
+    model: options.Model,
+    set_: options.Set,
+    plan: options.Plan = "",
+    cluster: options.Cluster = "laptop",
+    costs: options.Costs = None,
+) -> None:
     """Write a plan line by line: each statement says what it did. `:help` lists the commands.
 
     Without a terminal, statements are read from stdin; exits with 1 if one is wrong.
@@ -40,11 +38,11 @@ def repl(model: options.Model, set_: options.Set, plan: options.Plan = "", clust
     overrides = settings(set_)
     if plan:
         _check_first(plan, overrides)
-    chosen = chosen_cluster(cluster)
+    load_cluster(cluster)  # a mistake in it shows now, not at the first :simulate
     graph = _graph(model)
     from ssdsl.repl.session import Outside, begin
 
-    outside = Outside(plan_path, lambda program: _simulated(program, chosen), lambda: results.width)
+    outside = Outside(plan_path, lambda program: simulated(program, cluster, costs), lambda: results.width)
     session = begin(graph, overrides, outside, Path())
     if plan:
         from ssdsl.repl.commands import load
@@ -72,13 +70,6 @@ def _graph(model: str) -> "Graph":
         from ssdsl.model.trace import capture
     with working(f"capturing {model}"):
         return capture(load(model))
-
-
-def _simulated(program: "Compiled", cluster: "Cluster") -> "Report":
-    from ssdsl.simulate.simulate import simulate
-
-    with working("simulating"):
-        return simulate(program.schedule, program.source, cluster)
 
 
 @dataclass

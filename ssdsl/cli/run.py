@@ -1,12 +1,30 @@
 """`ssdsl run`: compile, launch with torchrun, train, report."""
 
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.options import Device, Optimizer, settings
+from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, load
-from ssdsl.cli.terminal import print_json, results
+from ssdsl.cli.terminal import print_json, results, talk
 from ssdsl.cli.training import train, workplace
+
+if TYPE_CHECKING:
+    from ssdsl.compile import Compiled
+    from ssdsl.run.result import RunResult
+
+Profile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Save the measured times of tasks, for `ssdsl simulate --costs FILE`."),
+]
+Trace = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Save the last step as Chrome trace events, beside a simulation with its times."),
+]
 
 
 def run(
@@ -20,6 +38,8 @@ def run(
     lr: options.LearningRate = 1e-3,
     processes: options.Processes = None,
     out: options.Out = None,
+    profile: Profile = None,
+    trace: Trace = None,
     json: options.Json = False,
 ) -> None:
     """Train a model as a plan says, one local process per device, and report.
@@ -33,11 +53,32 @@ def run(
     from ssdsl.show.run_report import run_views
     from ssdsl.show.view import table
 
-    training = Training(steps, seed, device.value, optimizer.value, lr)
+    recorded = profile is not None or trace is not None
+    training = Training(steps, seed, device.value, optimizer.value, lr, recorded)
     with workplace(out) as folder:
         result = train(loaded, program, training, folder, processes, dump=False)
+    if recorded:
+        _save(program, result, profile, trace)
     if json:
         print_json([asdict(rank) for rank in result.ranks])
         return
     for view in run_views(result):
         results.print(table(view, results.width))
+
+
+def _save(program: "Compiled", result: "RunResult", profile: str | None, trace: str | None) -> None:
+    """What a recorded run measured, as costs and as a picture."""
+    from ssdsl.cli.clusters import chosen_cluster
+    from ssdsl.run.recorded import measured_timeline, measured_times
+    from ssdsl.simulate.measured import Measured
+    from ssdsl.simulate.read_costs import write_costs
+    from ssdsl.simulate.simulate import simulate
+
+    times = measured_times(program.schedule, result)
+    if profile is not None:
+        write_costs(Path(profile), times)
+        talk.print(f"{profile}: for `ssdsl simulate --costs {profile}`", highlight=False)
+    if trace is not None:
+        costs = Measured(program.schedule, times)
+        simulated = simulate(program.schedule, program.source, chosen_cluster("laptop"), costs)
+        save_trace(trace, measured_timeline(program.schedule, program.source, result), simulated.timeline)

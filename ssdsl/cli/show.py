@@ -7,11 +7,12 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import Loaded, compiled, load, planned
+from ssdsl.cli.pipeline import Loaded, compiled, load, planned, simulated
 from ssdsl.cli.terminal import print_json, results
 
 if TYPE_CHECKING:
     from ssdsl.show.view import View as Table
+    from ssdsl.simulate.report import Report
 
 
 class What(StrEnum):
@@ -19,13 +20,19 @@ class What(StrEnum):
     OPS = "ops"
     TASKS = "tasks"
     COMM = "comm"
+    SCHEDULE = "schedule"
+    MEMORY = "memory"
 
 
 HELP = (
     "dims: what a plan can split by. ops: how it cuts and places each operator. tasks: what each role runs, in order. "
-    "comm: the communication that follows."
+    "comm: the communication that follows. schedule: a chart of who does what when. memory: what each device holds."
 )
 View = Annotated[What, typer.Argument(help=HELP)]
+Window = Annotated[
+    str | None, typer.Option(metavar="FROM..TO", help="Of the schedule only this part, in milliseconds.")
+]
+Transfers = Annotated[bool, typer.Option("--transfers", help="In the schedule, a row for the transfers as well.")]
 Every = Annotated[bool, typer.Option("--all", help="A row for each, where repeated layers are shown as one.")]
 
 
@@ -35,10 +42,17 @@ def show(
     set_: options.Set,
     view: View = What.DIMS,
     every: Every = False,
+    cluster: options.Cluster = "laptop",
+    costs: options.Costs = None,
+    window: Window = None,
+    transfers: Transfers = False,
     json: options.Json = False,
 ) -> None:
     """Show what a plan makes of a model."""
     overrides = settings(set_)
+    if view in (What.SCHEDULE, What.MEMORY):
+        _timed(simulated(compiled(load(plan, model), overrides), cluster, costs), view, window, transfers, json)
+        return
     views = _views(load(plan, model), overrides, view, every)
     from ssdsl.show.view import as_json, table
 
@@ -64,3 +78,39 @@ def _views(loaded: Loaded, overrides: dict[str, int], view: What, every: bool) -
             return tasks_views(compiled(loaded, overrides).schedule, every)
         case What.COMM:
             return (communication_view(compiled(loaded, overrides).schedule, every),)
+    raise AssertionError(f"{view} is drawn from a simulation")
+
+
+def _timed(report: "Report", view: What, window: str | None, transfers: bool, json: bool) -> None:
+    """The views of a simulated step."""
+    from ssdsl.show.gantt import gantt
+    from ssdsl.show.memory import memory_curve, memory_views
+    from ssdsl.show.report import report_json
+    from ssdsl.show.view import table
+
+    if json:
+        print_json(report_json(report))
+        return
+    if view is What.SCHEDULE:
+        results.print(gantt(report.timeline, results.width, transfers, _seconds(window, report.step_s)))
+        return
+    for shown in memory_views(report.timeline):
+        results.print(table(shown, results.width))
+    results.print(memory_curve(report.timeline, results.width))
+
+
+def _seconds(window: str | None, step_s: float) -> tuple[float, float] | None:
+    """`--window 10..20` in milliseconds, as seconds."""
+    if window is None:
+        return None
+    start, dots, end = window.partition("..")
+    try:
+        found = float(start or 0) / 1e3, float(end) / 1e3 if end else step_s
+    except ValueError:
+        found = (0.0, 0.0)
+    if not dots or not 0 <= found[0] < min(found[1], step_s):
+        step_ms = f"{step_s * 1e3:.3g}"
+        raise typer.BadParameter(
+            f"`{window}` is no part of 0..{step_ms} ms, as in --window 10..20", param_hint="'--window'"
+        )
+    return found

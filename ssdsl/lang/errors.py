@@ -224,3 +224,14 @@ class NothingSaid(Diagnostic):
     code = "E0124"
     title = "this value is not used"
     help = "begin the line with a statement: `split`, `assign`, `order`, `recompute`, `let`"
+
+
+@dataclass(frozen=True)
+class FileUnwritable(Diagnostic):
+    """A file that a command was told to write cannot be written: its folder does not exist, or is not yours."""
+
+    code = "E0125"
+    title = "`{file}` cannot be written: {reason}"
+    help = "give a file in a folder that exists and that you may write to"
+    file: str
+    reason: str

@@ -76,10 +76,12 @@ def dimensions(session: Session, here: Position) -> Iterator[Offer]:
 def _free_dims(operators: Iterable[Operator]) -> Iterator[Offer]:
     dims = [(d.name.removesuffix(".0"), d.size) for op in operators for d in op.dims if d.size > 1 and not d.fixed]
     counts = _counts(name for name, _ in dims)
-    sizes: dict[str, list[int]] = {name: list(dict.fromkeys(s for n, s in dims if n == name)) for name in counts}
+    sizes: dict[str, list[int]] = {}
+    for name, size in dict.fromkeys(dims):
+        sizes.setdefault(name, []).append(size)
     for name, count in counts.items():
-        size = ", ".join(map(str, sizes[name][:3]))
-        yield Offer(name, f"{size}, in {counted(count, 'operator')}")
+        some = ", ".join(map(str, sizes[name][:3]))
+        yield Offer(name, f"{some}, in {counted(count, 'operator')}")
 
 
 def indices(session: Session) -> Iterator[Offer]:

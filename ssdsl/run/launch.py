@@ -32,10 +32,12 @@ class Training:
     device: str = "cpu"
     optimizer: str = "adamw"
     lr: float = 1e-3
+    record: bool = False
 
     def arguments(self) -> list[str]:
         numbers = ["--steps", str(self.steps), "--seed", str(self.seed), "--lr", repr(self.lr)]
-        return [*numbers, "--device", self.device, "--optimizer", self.optimizer]
+        record = ["--record"] if self.record else []
+        return [*numbers, "--device", self.device, "--optimizer", self.optimizer, *record]
 
 
 def launch(

@@ -1,7 +1,7 @@
 """What a run leaves behind: the numbers that each rank measured, read from the files it wrote."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,8 +19,25 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """When something ran: a task as the program writes it (`F3[0]`), `reduce` or `optimizer`; seconds of one clock.
+
+    `waited_s` is the part spent waiting for what other ranks send.
+    """
+
+    name: str
+    start_s: float
+    end_s: float
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class RankResult:
-    """One rank's measurements; `losses` is empty where the loss is not computed."""
+    """One rank's measurements; `losses` is empty where the loss is not computed.
+
+    `base_bytes` is what the process held before training. Of a recorded run, `recorded` has one list a step, and
+    `transfers_s` the time of each transfer alone.
+    """
 
     rank: int
     role: str
@@ -28,6 +45,9 @@ class RankResult:
     step_s: tuple[float, ...]
     peak_bytes: int
     comm: dict[str, Traffic]
+    base_bytes: int = 0
+    recorded: tuple[tuple[Recorded, ...], ...] = ()
+    transfers_s: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,4 +88,15 @@ def _read_rank(path: Path, rank: int) -> RankResult:
 def _rank_result(values: dict[str, Any]) -> RankResult:
     comm = {name: Traffic(int(t["calls"]), int(t["bytes"])) for name, t in values["comm"].items()}
     losses, step_s = tuple(map(float, values["losses"])), tuple(map(float, values["step_s"]))
-    return RankResult(values["rank"], values["role"], losses, step_s, int(values["peak_bytes"]), comm)
+    recorded = tuple(tuple(Recorded(*entry) for entry in step) for step in values.get("recorded", ()))
+    return RankResult(
+        values["rank"],
+        values["role"],
+        losses,
+        step_s,
+        int(values["peak_bytes"]),
+        comm,
+        int(values.get("base_bytes", 0)),
+        recorded,
+        values.get("transfers_s", {}),
+    )

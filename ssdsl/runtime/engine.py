@@ -9,6 +9,7 @@ import torch
 
 from .halves import Half, collecting, finish, first_half
 from .moves import join_sizes, take, take_sizes
+from .record import Recorder
 from .transfers import Mover, Transfer
 from .weights import Weights
 
@@ -105,6 +106,7 @@ class Engine:
         self.halves: dict[tuple[int, At], list[Half]] = {}
         self.losses: list[torch.Tensor] = []
         self.doing: Task | None = None
+        self.recorder: Recorder | None = None
         self._uses = self._count_uses()
         self._reducible = self._last_backwards()
 
@@ -117,18 +119,30 @@ class Engine:
             unit.start_step()
         for position, task in enumerate(self.tasks):
             self.doing = task
-            self._run(task)
+            if self.recorder is None:
+                self._run(task)
+            else:
+                self._recorded(task, self.recorder)
             for unit in self._reducible.get(position, ()):
                 unit.start_reduction()
         self.doing = None
         self.mover.finish()
+        start = self.recorder.now() if self.recorder is not None else 0.0
         for unit in self.weights.units:
             unit.start_reduction()
         for unit in self.weights.units:
             unit.finish_reduction()
+        if self.recorder is not None:
+            self.recorder.add("reduce", start)
         self.values.clear()
         self.gradients.clear()
         return self.losses
+
+    def _recorded(self, task: Task, recorder: Recorder) -> None:
+        start, waited = recorder.now(), self.mover.waited_s
+        self._run(task)
+        name = f"{task.phase}{task.number}{list(task.at)}"
+        recorder.add(name, start, self.mover.waited_s - waited)
 
     def _run(self, task: Task) -> None:
         match task.phase:

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from .collectives import COUNTS
 from .engine import Engine
 from .mesh import WORLD, Mesh
+from .record import Recorder, time_transfers
 from .table import Piece, Table, is_at, join_world, pieces_of, role_of, tasks_of, tie_groups, transfers_of, weights_of
 
 FOLDER = Path(__file__).parent.parent
@@ -74,6 +75,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--optimizer", choices=("adamw", "sgd"), default="adamw")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 0.001)")
     parser.add_argument("--out", type=Path, default=None, help="folder for the ranks' reports")
+    parser.add_argument("--record", action="store_true", help="report when each task of each step starts and ends")
     parser.add_argument(
         "--dump", action="store_true", help="save gradients of every step and the final weights to --out"
     )
@@ -101,6 +103,7 @@ class Trainer:
             torch.device("cuda", torch.cuda.current_device()) if options.device == "cuda" else torch.device("cpu")
         )
         sys.path.insert(0, str(FOLDER))
+        self.base_bytes = self._held()  # before there are weights
         self.code = importlib.import_module(f"role_{role['name']}")
         state = torch.load(FOLDER / "weights.pt", mmap=True, weights_only=True)
         self.batches = torch.load(FOLDER / "inputs.pt", weights_only=True)
@@ -128,7 +131,15 @@ class Trainer:
 
     def train(self) -> None:
         """All steps, then the reports."""
+        transfers_s: dict[str, float] = {}
+        if self.options.record:
+            engine = self.engine
+            engine.recorder = Recorder(self.device)
+            transfers_s = time_transfers(engine.transfers, len(self.table["transfers"]), engine.mover, self.device)
         for step in range(self.options.steps):
+            if self.engine.recorder is not None:
+                dist.barrier()  # so that steps start together
+                self.engine.recorder.start_step()
             start = time.perf_counter()
             loss = self._step(step)
             if self.device.type == "cuda":
@@ -137,7 +148,7 @@ class Trainer:
             if loss is not None:
                 self.losses.append(loss)
                 self._progress(step, loss)
-        self._report()
+        self._report(transfers_s)
 
     def _step(self, step: int) -> float | None:
         batch = {k: v.to(self.device) for k, v in self.batches[step % len(self.batches)].items()}
@@ -147,10 +158,14 @@ class Trainer:
         with torch.no_grad():
             if self.options.dump:
                 self.dumped.append(self._gradients())
+            recorder = self.engine.recorder
+            begin = recorder.now() if recorder is not None else 0.0
             if self.optimizer is not None:
                 self.optimizer.step()
             for unit in self.weights.units:
                 unit.after_step()
+            if recorder is not None:
+                recorder.add("optimizer", begin)
             return self._loss(losses)
 
     def _loss(self, losses: list[torch.Tensor]) -> float | None:
@@ -176,7 +191,7 @@ class Trainer:
             with (self.options.out / "progress.jsonl").open("a") as file:
                 file.write(json.dumps(line) + "\n")
 
-    def _report(self) -> None:
+    def _report(self, transfers_s: dict[str, float]) -> None:
         out = self.options.out
         if out is None:
             if self.rank == _first_rank(self.table["loss"]) and self.times:
@@ -191,8 +206,20 @@ class Trainer:
             "step_s": self.times,
             "peak_bytes": self._peak(),
             "comm": COUNTS,
+            "base_bytes": self.base_bytes,
         }
+        if self.engine.recorder is not None:
+            report |= {"recorded": self.engine.recorder.steps, "transfers_s": transfers_s}
         _write_report(out, report)
+
+    def _held(self) -> int:
+        """The bytes that the process holds now."""
+        if self.device.type == "cuda":
+            return torch.cuda.memory_allocated()
+        try:
+            return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        except OSError:  # not Linux
+            return self._peak()
 
     def _peak(self) -> int:
         if self.device.type == "cuda":

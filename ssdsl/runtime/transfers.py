@@ -1,5 +1,6 @@
 """Values between devices: pieces are sent and received without waiting, and awaited where they are read."""
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +57,7 @@ class Mover:
     def __init__(self, device: torch.device, forward: Any = None, backward: Any = None) -> None:
         self.device = device
         self.groups = (forward, backward)
+        self.waited_s = 0.0
         self.sending: list[tuple[Any, torch.Tensor]] = []
         self.waiting: tuple[dict[Key, list[Waiting]], ...] = ({}, {})  # values; gradients, maybe from several readers
 
@@ -65,7 +67,7 @@ class Mover:
         self.sending = [(w, t) for w, t in self.sending if not w.is_completed()]
         for peer, box in leg.sends:
             assert value is not None
-            piece = _boxed(value, _shape(leg.sends_shape, at, transfer), _box(box, at, transfer)).contiguous()
+            piece = _boxed(value, shape_of(leg.sends_shape, at, transfer), _box(box, at, transfer)).contiguous()
             if peer == rank:
                 own.append(piece)
             else:
@@ -84,14 +86,16 @@ class Mover:
             buffer = torch.empty([length for _, length in box], dtype=transfer.dtype, device=self.device)
             works.append(dist.irecv(buffer, peer, group=self.groups[tag % 2], tag=tag))
             buffers.append((box, buffer))
-        shape = _shape(leg.gets_shape, at, transfer)
+        shape = shape_of(leg.gets_shape, at, transfer)
         self.waiting[tag % 2].setdefault(key, []).append(Waiting(works, buffers, shape, transfer.dtype, kept))
 
     def arrive(self, key: Key, store: dict[Key, torch.Tensor], *, gradient: bool = False) -> None:
         """Waits for a value that was posted, if it was, and puts it where it is looked for; gradients are added up."""
         for waiting in self.waiting[gradient].pop(key, ()):
+            start = time.perf_counter()
             for work in waiting.works:
                 work.wait()
+            self.waited_s += time.perf_counter() - start
             value = _assembled(waiting, self.device)
             store[key] = store[key] + value if gradient and key in store else value
 
@@ -126,7 +130,7 @@ def _product(axis: tuple[int, ...]) -> int:
     return result
 
 
-def _shape(shape: tuple[tuple[Any, ...], ...], at: At, transfer: Transfer) -> tuple[tuple[int, ...], ...]:
+def shape_of(shape: tuple[tuple[Any, ...], ...], at: At, transfer: Transfer) -> tuple[tuple[int, ...], ...]:
     """The factors of the local tensor at some indices in time, whose parts may be uneven."""
     if not transfer.uneven:
         return shape

@@ -51,7 +51,7 @@ def summary_view(report: Report) -> View:
         max((s for d in report.devices if (s := capacity_share(d)) is not None), default=None),
         sum(len(d.ranks) for d in report.devices),
     )
-    return View(f"{report.timeline.title} on {report.cluster}", SUMMARY, (row,))
+    return View(report.timeline.title, SUMMARY, (row,))
 
 
 def devices_view(report: Report) -> View:

@@ -113,10 +113,10 @@ class Roofline:
         contracts = operator.kind in CONTRACTIONS
         factor = ATTENTION_BACKWARD / 2 if operator.kind == "scaled_dot_product_attention" else 1.0
         learning = [(o, n) for o, n in inputs if values[o.value].differentiable]
-        for k, (operand, size) in enumerate(learning):
+        if contracts:  # a bias's sum is small beside the products; attention's third operand is in its factor
+            learning = [(o, n) for o, n in learning if not o.once][:2]
+        for operand, size in learning:
             is_weight = operand.value in self._weight_values
-            if contracts and (operand.once or k >= 2):
-                continue  # a bias: its sum is small beside the products
             time = seconds(flops * factor, whole) if contracts else seconds(0, sum(outputs) + 2 * size)
             if is_weight:
                 work.wgrad += time

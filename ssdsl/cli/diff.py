@@ -1,0 +1,68 @@
+"""`ssdsl diff`: what changes from one plan to another in time, memory and bytes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ssdsl.cli import options
+from ssdsl.cli.names import complete_plan
+from ssdsl.cli.options import settings
+from ssdsl.cli.pipeline import Loaded, compiled, load, simulated
+from ssdsl.cli.terminal import print_json, results
+
+After = Annotated[
+    str, typer.Argument(metavar="AFTER", help="The plan to compare it with.", autocompletion=complete_plan)
+]
+
+
+def diff(
+    before: options.Plan,
+    after: After,
+    model: options.Model,
+    set_: options.Set,
+    cluster: options.Cluster = "laptop",
+    json: options.Json = False,
+) -> None:
+    """Compare two plans for a model on a cluster: step time, bubble, memory, traffic.
+
+    A param that only one of them has is set for that one.
+    """
+    overrides = settings(set_)
+    first = load(before, model)
+    second = _of_same_model(first, after)
+    from ssdsl.show.difference import difference_json, difference_views
+    from ssdsl.show.view import table
+
+    was, now = (simulated(compiled(x, _known(x, overrides, first, second)), cluster) for x in (first, second))
+    names = (before, after)
+    if json:
+        print_json(difference_json(was, now, names))
+        return
+    for view in difference_views(was, now, names):
+        results.print(table(view, results.width))
+
+
+def _of_same_model(loaded: Loaded, plan: str) -> Loaded:
+    from ssdsl.cli.names import plan_path
+    from ssdsl.lang.parse import parse
+    from ssdsl.lang.read import read_source
+
+    path = plan_path(plan)
+    parse(read_source(path))
+    return Loaded(path, loaded.model, loaded.graph)
+
+
+def _known(loaded: Loaded, overrides: dict[str, int], *both: Loaded) -> dict[str, int]:
+    """The settings of a plan: all but those that only the other one has."""
+    mine = _params(loaded.path)
+    other = {name for one in both for name in _params(one.path)} - mine
+    return {name: value for name, value in overrides.items() if name not in other}
+
+
+def _params(path: Path) -> set[str]:
+    from ssdsl.lang import nodes
+    from ssdsl.lang.parse import parse
+    from ssdsl.lang.read import read_source
+
+    return {s.name.text for s in parse(read_source(path)).statements if isinstance(s, nodes.Param)}
