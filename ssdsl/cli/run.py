@@ -1,7 +1,6 @@
 """`ssdsl run`: compile, launch with torchrun, train, report."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -76,7 +75,7 @@ def _save(program: "Compiled", result: "RunResult", profile: str | None, trace: 
 
     times = measured_times(program.schedule, result)
     if profile is not None:
-        write_costs(Path(profile), times)
+        write_costs(profile, times)
         talk.print(f"{profile}: for `ssdsl simulate --costs {profile}`", highlight=False)
     if trace is not None:
         costs = Measured(program.schedule, times)

@@ -147,9 +147,17 @@ class _Builder:
         )
 
     def _flops(self, call: Call, dims: list[Dim], outputs: tuple[Operand, ...]) -> int:
+        if call.kind == "scaled_dot_product_attention":  # scores, then their product with the values; masks count fully
+            q, k, v = (self.calls.tensors[name].shape for name in call.refs()[:3])
+            return 2 * math.prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
+        if call.kind.startswith(
+            "conv"
+        ):  # each output, or each input of a transposed one, meets a kernel of every channel
+            x, weight = (self.calls.tensors[name].shape for name in call.refs()[:2])
+            whole = x if "transpose" in call.kind else self.calls.tensors[outputs[0].value].shape
+            return 2 * math.prod(whole) * math.prod(weight[1:])
         if call.kind in CONTRACTIONS:
-            products = 2 if call.kind == "scaled_dot_product_attention" else 1
-            return 2 * products * math.prod(d.size for d in dims)
+            return 2 * math.prod(d.size for d in dims)
         return sum(math.prod(self.calls.tensors[o.value].shape) for o in outputs)
 
 

@@ -12,8 +12,7 @@ PROBES = 5
 
 
 class Recorder:
-    """A clock for the engine: one list of (task, start, end, waited) a step, in seconds of a clock that all processes of
-    a machine share."""
+    """A clock for the engine: one list of (task, start, end, waited) a step, in seconds of the machine's own clock."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

@@ -77,8 +77,8 @@ class Activations:
         held |= outputs
         most = max((sum(n for s, n in unit.items() if s not in held) for unit in again.values()), default=0)
         if again and block.halves:  # what weights need of recomputed units stays until their half
-            for unit in again.values():
-                later |= unit
+            for made in again.values():
+                later |= made
         return Kept(
             sum(held.values()), sum(later.values()), most, 2 * largest, sum(outputs.values()), tuple(held.items())
         )

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from ssdsl.lang.save import save_text
 from ssdsl.lang.suggest import suggest
 from ssdsl.simulate.errors import CostsUnreadable
 from ssdsl.simulate.measured import UNITS, Times
@@ -32,18 +33,16 @@ def read_costs(path: Path) -> Times:
     unit = found.get("unit", "s")
     if unit not in UNITS:
         raise _wrong(path, f"its unit is {json.dumps(unit)}", "the units are s, ms and us")
-    numbers = {name: _time(path, key, found[key], UNITS[unit]) for key, name in NUMBERS.items() if key in found}
-    tables = {name: _table(path, name, found[name], UNITS[unit]) for name in TABLES if name in found}
-    return Times(**numbers, **tables)
+    read: dict[str, Any] = {n: _time(path, key, found[key], UNITS[unit]) for key, n in NUMBERS.items() if key in found}
+    read |= {name: _table(path, name, found[name], UNITS[unit]) for name in TABLES if name in found}
+    return Times(**read)
 
 
-def write_costs(path: Path, times: Times) -> None:
-    """Writes a file of costs, in milliseconds; it is there whole or not at all."""
+def write_costs(file: str, times: Times) -> None:
+    """Writes a file of costs, in milliseconds. Raises PlanError where it cannot be written."""
     numbers = {key: 1e3 * getattr(times, name) for key, name in NUMBERS.items()}
     tables = {name: {k: 1e3 * t for k, t in getattr(times, name).items()} for name in TABLES}
-    beside = path.with_name(f".{path.name}.part")
-    beside.write_text(json.dumps({"unit": "ms", **numbers, **tables}, indent=2) + "\n")
-    beside.replace(path)
+    save_text(file, json.dumps({"unit": "ms", **numbers, **tables}, indent=2) + "\n")
 
 
 def _table(path: Path, name: str, value: Any, unit: float) -> dict[str, float]:

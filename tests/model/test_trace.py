@@ -3,6 +3,7 @@
 import importlib.util
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 
 from ssdsl.model.graph import Graph, Stage
 from ssdsl.model.load import load
+from ssdsl.model.rules import CONTRACTIONS
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from tests.model.parts import outside, run_graph
@@ -265,3 +267,16 @@ def test_no_rule_is_missing_in_t5() -> None:
     ids = torch.randint(1, 64, (2, 8))
     graph = check(T5ForConditionalGeneration(config), {"input_ids": ids, "labels": ids}, TOKENS)
     assert {"heads", "ffn", "vocab"} <= set(graph.dim_names.values())
+
+
+@pytest.mark.parametrize(
+    "spec", ["gpt:tiny,attention=eager", "swin", str(Path(__file__).parent.parent / "models" / "convnet.py") + ":unet"]
+)
+def test_flops_are_those_of_pytorch(spec: str) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = load(spec)
+    with FlopCounterMode(display=False) as counter:
+        model.module(**model.batches[0])
+    counted = sum(o.flops for o in capture(model).operators if o.kind in CONTRACTIONS)
+    assert counted == counter.get_total_flops()

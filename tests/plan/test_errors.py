@@ -8,6 +8,7 @@ import pytest
 
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import LARGEST_BYTES, read_source
+from ssdsl.lang.save import save_text
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.text.diagnostic import REGISTRY, Diagnostic, PlanError
@@ -16,7 +17,7 @@ from ssdsl.text.source import Source
 
 FOLDER = Path(__file__).parent.parent / "errors"
 CODES = sorted(code for code, cls in REGISTRY.items() if cls.__module__.startswith(("ssdsl.lang", "ssdsl.plan")))
-FILES = {"E0101", "E0102", "E0103", "E0104"}  # of files that are no text: made below
+FILES = {"E0101", "E0102", "E0103", "E0104", "E0125"}  # of files that are no text: made below
 
 
 def diagnostics(path: Path, graph: Graph) -> tuple[Diagnostic, ...]:
@@ -74,3 +75,11 @@ def test_file_shows_its_diagnostic(
     assert perf_counter() - start < 1
     text = "\n\n".join(map(render, caught.value.diagnostics)) + "\n"
     golden(FOLDER / f"{code}.err", text.replace(str(tmp_path), "folder"))
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path, golden: Callable[[Path, str], None]) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PlanError) as caught:
+        save_text(str(tmp_path / "file" / "costs.json"), "{}")
+    text = "\n\n".join(map(render, caught.value.diagnostics)) + "\n"
+    golden(FOLDER / "E0125.err", text.replace(str(tmp_path), "folder"))
