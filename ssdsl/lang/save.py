@@ -1,5 +1,6 @@
 """Writes a text file whole or not at all."""
 
+import contextlib
 from pathlib import Path
 
 from ssdsl.lang.errors import FileUnwritable
@@ -15,8 +16,6 @@ def save_text(file: str, text: str) -> None:
         beside.replace(path)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        try:
+        with contextlib.suppress(OSError, ValueError):
             beside.unlink(missing_ok=True)
-        except (OSError, ValueError):
-            pass
         raise PlanError(FileUnwritable(None, file, reason.lower())) from error
