@@ -1,10 +1,10 @@
-"""`python -m bench [steps | compile] [options]`: both benchmarks, or one of them."""
+"""`python -m bench [steps | compile | accuracy] [options]`: all benchmarks, or one of them."""
 
 import sys
 
-from bench import compile, steps
+from bench import accuracy, compile, steps
 
-BENCHMARKS = {"steps": steps.main, "compile": compile.main}
+BENCHMARKS = {"steps": steps.main, "compile": compile.main, "accuracy": accuracy.main}
 
 
 def main(arguments: list[str]) -> int:

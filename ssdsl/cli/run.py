@@ -59,7 +59,7 @@ def run(
     if recorded:
         _save(program, result, profile, trace)
     if json:
-        print_json([asdict(rank) for rank in result.ranks])
+        print_json([{name: v for name, v in asdict(rank).items() if name != "recorded"} for rank in result.ranks])
         return
     for view in run_views(result):
         results.print(table(view, results.width))

@@ -103,6 +103,8 @@ class Trainer:
             torch.device("cuda", torch.cuda.current_device()) if options.device == "cuda" else torch.device("cpu")
         )
         sys.path.insert(0, str(FOLDER))
+        if options.record:  # what an optimizer loads is no memory of the step
+            torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True)
         self.base_bytes = self._held()  # before there are weights
         self.code = importlib.import_module(f"role_{role['name']}")
         state = torch.load(FOLDER / "weights.pt", mmap=True, weights_only=True)
