@@ -1,5 +1,6 @@
 """Whether a finished run computed what a single device computes: every loss, gradient, weight and buffer."""
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +25,18 @@ def verify(model: Model, training: Training, result: RunResult) -> tuple[Compari
     """
     plan = _trained(model, result)
     single = reference(model, training, plan.grads if training.optimizer == "adamw" else None)
+    exact = None
+    if any(p.dtype in (torch.bfloat16, torch.float16) for p in model.module.parameters()):
+        exact = reference(_in_float32(model), training, plan.grads if training.optimizer == "adamw" else None)
     single = _without_idle(single, plan, model)
     _check_names(plan, single)
-    return compare(plan, single, training.lr)
+    return compare(plan, single, training.lr, exact)
+
+
+def _in_float32(model: Model) -> Model:
+    """The same model without coarse rounding."""
+    batches = tuple({n: t.float() if t.is_floating_point() else t for n, t in b.items()} for b in model.batches)
+    return replace(model, module=copy.deepcopy(model.module).float(), batches=batches)
 
 
 def difference(comparisons: tuple[Comparison, ...]) -> RunDiffers | None:

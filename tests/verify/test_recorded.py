@@ -1,0 +1,52 @@
+"""A recorded run: the times of its tasks are costs for the simulator, its last step is a timeline."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ssdsl.cluster.load import load_cluster
+from ssdsl.run.launch import Training
+from ssdsl.run.recorded import measured_timeline, measured_times
+from ssdsl.simulate.measured import Measured
+from ssdsl.simulate.read_costs import read_costs, write_costs
+from ssdsl.simulate.simulate import simulate
+from ssdsl.simulate.timeline import Kind
+
+
+@pytest.fixture
+def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The shipped cluster, not one that the user has measured."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("laptop")
+def test_costs_and_timeline_of_a_run(program: Callable[..., Any], tmp_path: Path) -> None:
+    made = program("zero_bubble", "gpt", S=2, M=4)
+    schedule, source = made.compiled.schedule, made.compiled.source
+    result = made.train(Training(steps=3, record=True))
+    write_costs(str(tmp_path / "costs.json"), measured_times(schedule, result))
+    times = read_costs(tmp_path / "costs.json")
+
+    assert {name.rpartition(".")[2] for name in times.tasks} == {"fwd", "dgrad", "wgrad"}
+    assert all(time > 0 for time in (*times.tasks.values(), *times.transfers.values(), *times.optimizer.values()))
+    assert min(times.forward, times.dgrad, times.wgrad, times.transfer) > 0
+
+    timeline = measured_timeline(schedule, source, result)
+    kinds = [e.kind for e in timeline.events]
+    for kind in (Kind.FORWARD, Kind.DGRAD, Kind.WGRAD):
+        assert kinds.count(kind) >= 2 * 4  # a stage may have a block that runs once a step
+    assert [row.ranks for row in timeline.rows] == [(0,), (1,)]
+    assert all(0 <= e.start_s <= e.end_s <= timeline.step_s for e in timeline.events)
+    assert all(e.lines for e in timeline.events if e.kind is Kind.FORWARD)
+
+    simulated = simulate(schedule, source, load_cluster("laptop"), Measured(schedule, times))
+    names = {(e.name, e.coordinate, e.kind) for e in timeline.events if e.kind in (Kind.FORWARD, Kind.DGRAD)}
+    assert names <= {(e.name, e.coordinate, e.kind) for e in simulated.timeline.events}
+    busiest = max(sum(e.end_s - e.start_s for e in timeline.events if e.row == row) for row in (0, 1))
+    assert simulated.step_s > busiest / 4  # the machine may be busy: only the order of magnitude
+
+
+def test_bf16_is_verified_against_float32(program: Callable[..., Any]) -> None:
+    program("megatron", "gpt:tiny,dtype=bf16").verify()
