@@ -37,13 +37,18 @@ def load(plan: str, model: str, seed: int = 0) -> Loaded:
 
     path = plan_path(plan)
     parse(read_source(path))
+    return Loaded(path, *captured(model, seed))
+
+
+def captured(model: str, seed: int = 0) -> "tuple[Model, Graph]":
+    """A model and its graph."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are built from their configs: nothing is ever downloaded
     with working("loading torch"):
         from ssdsl.model.load import load as load_model
         from ssdsl.model.trace import capture
     with working(f"capturing {model}"):
         loaded = load_model(model, seed=seed)
-        return Loaded(path, loaded, capture(loaded))
+        return loaded, capture(loaded)
 
 
 def planned(loaded: Loaded, overrides: Mapping[str, int]) -> "Plan":

@@ -1,6 +1,5 @@
 """`ssdsl repl`: a plan written line by line."""
 
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,13 +12,12 @@ from ssdsl.cli import options
 from ssdsl.cli.bug import report_bug
 from ssdsl.cli.names import plan_path
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import simulated, working
+from ssdsl.cli.pipeline import captured, simulated
 from ssdsl.cli.terminal import results, show_diagnostics, talk
 from ssdsl.cluster.load import load_cluster
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
-    from ssdsl.model.graph import Graph
     from ssdsl.repl.reply import Reply
     from ssdsl.repl.session import Session
 
@@ -39,7 +37,7 @@ def repl(
     if plan:
         _check_first(plan, overrides)
     load_cluster(cluster)  # a mistake in it shows now, not at the first :simulate
-    graph = _graph(model)
+    graph = captured(model)[1]
     from ssdsl.repl.session import Outside, begin
 
     outside = Outside(plan_path, lambda program: simulated(program, cluster, costs), lambda: results.width)
@@ -61,15 +59,6 @@ def _check_first(plan: str, overrides: dict[str, int]) -> None:
 
     if wrong := unknown_params(parse(read_source(plan_path(plan))), overrides):
         raise PlanError(*wrong)
-
-
-def _graph(model: str) -> "Graph":
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    with working("loading torch"):
-        from ssdsl.model.load import load
-        from ssdsl.model.trace import capture
-    with working(f"capturing {model}"):
-        return capture(load(model))
 
 
 @dataclass
