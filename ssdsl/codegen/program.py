@@ -4,12 +4,9 @@ from typing import Any
 
 from ssdsl.codegen.block_table import input_slot
 from ssdsl.lower.layout import Digit, Shape, Submesh, cut
-from ssdsl.lower.schedule import Home, Move, Role, Schedule, Task, Transfer
+from ssdsl.lower.schedule import LETTERS, Home, Move, Role, Schedule, Task, Transfer
 from ssdsl.lower.units import in_role, units_of
 from ssdsl.model.graph import Origin, Value
-from ssdsl.plan.plan import Phase
-
-LETTERS = {Phase.FORWARD: "F", Phase.BACKWARD: "B", Phase.DGRAD: "D", Phase.WGRAD: "W"}
 
 
 def program_table(schedule: Schedule, groups: list[tuple[str, tuple[str, ...]]]) -> dict[str, Any]:

@@ -150,6 +150,10 @@ class Task:
     transfer: int | None = None
 
 
+# What programs and views call the phases of a block; in lower case, those of a transfer.
+LETTERS = {Phase.FORWARD: "F", Phase.BACKWARD: "B", Phase.DGRAD: "D", Phase.WGRAD: "W"}
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """Constants and data operators of a submesh, in order, with the conversions to what blocks read."""

@@ -2,8 +2,7 @@
 
 from itertools import groupby
 
-from ssdsl.lower.schedule import Role, Schedule, Task
-from ssdsl.plan.plan import Phase
+from ssdsl.lower.schedule import LETTERS, Role, Schedule, Task
 from ssdsl.show.view import Column, Kind, View
 
 SHOWN = 48
@@ -18,7 +17,8 @@ BLOCKS = (
 )
 ORDER = (Column("role", style="bold cyan"), Column("tasks", Kind.COUNT), Column("order", fold=True))
 NOTES = (
-    "F is forward, B backward, with the index in time; f and b send a block's result or its gradient to other devices",
+    "F is forward, B backward, with the index in time; where the plan has its halves apart, D is of inputs, W of weights",
+    "f and b send a block's result or its gradient to other devices",
     "3x B1 stands for three in a row",
 )
 
@@ -63,6 +63,6 @@ def _order(role: Role, every: bool) -> str:
 
 def _name(task: Task) -> str:
     """`F0[2]`: block 0 forward for index 2; `f3[2]`: transfer 3."""
-    letter = "F" if task.phase is Phase.FORWARD else "B"
+    letter = LETTERS[task.phase]
     at = f"[{','.join(map(str, task.coordinate))}]" if task.coordinate else ""
     return f"{letter}{task.block}{at}" if task.transfer is None else f"{letter.lower()}{task.transfer}{at}"
