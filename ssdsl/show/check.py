@@ -57,7 +57,7 @@ def roles_view(schedule: Schedule) -> View:
         Column("gradients", Kind.BYTES),
         Column("AdamW", Kind.BYTES),
     )
-    note = "per device, without activations, which `ssdsl show PLAN memory` has; work: the role's share of the model's multiplications"
+    note = "per device, without activations (`show memory` has them); work: the role's share of the multiplications"
     return View("roles", columns, tuple(_role(schedule, r) for r in schedule.roles if r.tasks), (note,))
 
 

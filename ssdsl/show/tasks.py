@@ -17,7 +17,7 @@ BLOCKS = (
 )
 ORDER = (Column("role", style="bold cyan"), Column("tasks", Kind.COUNT), Column("order", fold=True))
 NOTES = (
-    "F is forward, B backward, with the index in time; where the plan has its halves apart, D is of inputs, W of weights",
+    "F is forward, B backward, with the index in time; in halves D (of inputs) and W (of weights)",
     "f and b send a block's result or its gradient to other devices",
     "3x B1 stands for three in a row",
 )
