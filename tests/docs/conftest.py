@@ -1,0 +1,70 @@
+"""What the tests of the documentation share: its plans, and models captured once."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ssdsl.model.graph import Graph
+from ssdsl.model.load import load
+from ssdsl.model.trace import capture
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+BLOCK = re.compile(r"((?:^<!-- [^\n]* -->\n)*)^```ssp\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NOTE = re.compile(r"<!-- ([a-z ]+): (.*) -->")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A plan of a page, whole: behind the one that it continues. `error` is the code of the mistake that it shows."""
+
+    page: str
+    line: int
+    text: str
+    name: str | None
+    model: str
+    error: str | None
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """The ssp blocks of a page, read with the comments above each."""
+    text = page.read_text("utf-8")
+    found: list[Block] = []
+    for match in BLOCK.finditer(text):
+        notes = dict(NOTE.findall(match[1]))
+        before = next((b.text for b in found if b.name == notes.get("fragment after", "")), "")
+        assert before or "fragment after" not in notes, f"{page.name} has no block {notes['fragment after']}"
+        line = text.count("\n", 0, match.start(2))
+        name, model, error = notes.get("name"), notes.get("model", "gpt:tiny"), notes.get("error")
+        assert notes.keys() <= {"name", "model", "error", "fragment after"}, notes
+        found.append(Block(page.name, line, before + match[2], name, model, error))
+    return found
+
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of a `block` is one of every plan in the documentation."""
+    if "block" in metafunc.fixturenames:
+        metafunc.parametrize("block", BLOCKS, ids=[f"{b.page}:{b.line}" for b in BLOCKS])
+
+
+@pytest.fixture(scope="session")
+def blocks() -> list[Block]:
+    return BLOCKS
+
+
+@pytest.fixture(scope="session")
+def graph_of() -> Callable[[str], Graph]:
+    """A model's graph by its name as on the command line."""
+
+    @cache
+    def captured(spec: str) -> Graph:
+        return capture(load(f"{ROOT}/{spec}" if ".py:" in spec else spec))
+
+    return captured

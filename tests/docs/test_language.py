@@ -1,0 +1,81 @@
+"""The plans of the documentation mean what their text says: each compiles, or is the mistake that it shows."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ssdsl.lang import nodes
+from ssdsl.lang.format import format_script
+from ssdsl.lang.layout import KEYWORDS
+from ssdsl.lang.parse import parse
+from ssdsl.lower.lower import lower
+from ssdsl.plan.builtins import builtin_scope
+from ssdsl.plan.context import Context
+from ssdsl.plan.expressions import EVALUATORS
+from ssdsl.plan.interpret import STATEMENTS, interpret_all
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Source
+
+ROOT = Path(__file__).parent.parent.parent
+LANGUAGE = (ROOT / "docs" / "language.md").read_text("utf-8")
+
+
+def test_plan(block: Any, blocks: list[Any], graph_of: Callable[[str], Any], tmp_path: Path) -> None:
+    for other in blocks:
+        if other.page == block.page and other.name and other.name.endswith(".ssp"):
+            (tmp_path / other.name).write_text(other.text)
+    source = Source(f"{block.page}:{block.line}", block.text)
+    found: list[str] = []
+    try:
+        plan, warnings = interpret_all(parse(source), graph_of(block.model), {}, tmp_path)
+        lower(plan)
+        found = [d.code for d in warnings]
+    except PlanError as e:
+        found = [d.code for d in e.diagnostics]
+    assert found == ([block.error] if block.error else [])
+
+
+def test_plans_are_formatted(block: Any) -> None:
+    if block.error != "E0110":
+        source = Source("plan.ssp", block.text)
+        assert format_script(parse(source), source) == block.text
+
+
+def test_everything_has_an_example(blocks: list[Any]) -> None:
+    """Every statement and every form of expression."""
+    used = {type(node) for b in blocks if b.page == "language.md" and b.error != "E0110" for node in _nodes(b.text)}
+    assert used >= {*STATEMENTS, nodes.For, nodes.If, *EVALUATORS}
+
+
+def test_words(graph_of: Callable[[str], Any]) -> None:
+    """The lists of words are those of the language."""
+    section = LANGUAGE.partition("### Words")[2].partition("###")[0]
+    reserved, known = section.split("These have a meaning")
+    assert set(re.findall(r"`(\w+)`", reserved)) == KEYWORDS
+    context = Context(graph_of("gpt:tiny"), {}, None, lambda *_: None)
+    assert set(re.findall(r"`(\w+)`", known)) == builtin_scope(context).values.keys()
+
+
+@pytest.mark.parametrize("page", ["language.md", "schedules.md", "design.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    anchors = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        path, _, anchor = target.partition("#")
+        assert target.startswith("https://") or (anchor in anchors if not path else (ROOT / "docs" / path).exists()), target
+
+
+def _nodes(text: str) -> list[Any]:
+    """All nodes of a plan's syntax."""
+    found, queue = [], [parse(Source("plan.ssp", text))]
+    while queue:
+        node = queue.pop()
+        if isinstance(node, tuple):
+            queue += node
+        elif isinstance(node, nodes.Node):
+            found.append(node)
+            queue += [getattr(node, field) for field in node.__dataclass_fields__]
+    return found
