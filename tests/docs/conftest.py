@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from contextlib import chdir
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -65,6 +66,7 @@ def graph_of() -> Callable[[str], Graph]:
 
     @cache
     def captured(spec: str) -> Graph:
-        return capture(load(f"{ROOT}/{spec}" if ".py:" in spec else spec))
+        with chdir(ROOT):
+            return capture(load(spec))
 
     return captured
