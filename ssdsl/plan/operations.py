@@ -33,7 +33,7 @@ def binary(ctx: Context, e: nodes.Binary, left: Any, right: Any) -> Any:
     """The value of `left operator right`; `and` and `or` are not among them."""
     sign = e.operator
     if sign in ("==", "!="):
-        return (left == right) is (sign == "==")
+        return (_as_list(left) == _as_list(right)) is (sign == "==")
     if isinstance(left, Selection) and isinstance(right, Selection) and sign in ALGEBRA:
         return _algebra(ctx, e, left, right)
     if _is_numeric(left) and _is_numeric(right):
@@ -42,6 +42,11 @@ def binary(ctx: Context, e: nodes.Binary, left: Any, right: Any) -> Any:
         ctx.step(e, 1 + (len(left) + len(right)) // 64)
         return (*left, *right)
     raise PlanError(_mismatch(e, left, right))
+
+
+def _as_list(value: Any) -> Any:
+    """A range is the list of its numbers."""
+    return tuple(value) if isinstance(value, range) else value
 
 
 def _is_numeric(value: Any) -> bool:
