@@ -74,7 +74,8 @@ class Body:
         sides = self.sides.get(operator.name)
         if sides is None:
             return expression(operator, reads, cuts, group=self.group)
-        formals, words = _parameters(reads, sides)
+        own = re.findall(r"\w+", expression(operator, ["_"] * len(reads), cuts, group=self.group))
+        formals, words = _parameters(reads, sides, own)
         given = [
             _tuple(r for r, s in zip(reads, sides, strict=True) if s is side) for side in (Side.ACTIVATION, Side.WEIGHT)
         ]
@@ -85,12 +86,12 @@ class Body:
         return self.made.get(item.value, "").rstrip("_0123456789") or "x"
 
 
-def _parameters(reads: list[str], sides: tuple[Side, ...]) -> tuple[list[str], list[str]]:
+def _parameters(reads: list[str], sides: tuple[Side, ...], taken: Sequence[str]) -> tuple[list[str], list[str]]:
     """The parameters of a function of the operands that have gradients, activations first; and the operands in it.
 
-    A weight is called by the last word of its name.
+    A weight is called by the last word of its name, if the function's text has not `taken` it.
     """
-    names = Identifiers(RESERVED)
+    names = Identifiers((*RESERVED, *taken))
     for read in (r for r, s in zip(reads, sides, strict=True) if s is Side.FIXED):
         names.unused(read)
     words = list(reads)
@@ -98,7 +99,7 @@ def _parameters(reads: list[str], sides: tuple[Side, ...]) -> tuple[list[str], l
     for side in (Side.ACTIVATION, Side.WEIGHT):
         for k in (k for k, s in enumerate(sides) if s is side):
             word = re.sub(r".*[.\[]|\W", "", reads[k].removesuffix("]"))
-            words[k] = names.unused(word if side is Side.WEIGHT else "x")
+            words[k] = names.name(f"operand {k}", word if side is Side.WEIGHT else "x")
             formals.append(words[k])
     return formals, words
 

@@ -132,6 +132,7 @@ class Engine:
             unit.start_reduction()
         for unit in self.weights.units:
             unit.finish_reduction()
+            unit.drop()  # the optimizer changes the weights
         if self.recorder is not None:
             self.recorder.add("reduce", start)
         self.values.clear()
@@ -247,7 +248,9 @@ class Engine:
 
     def _carry_back(self, task: Task, transfer: Transfer) -> None:
         assert transfer.backward is not None
-        gradient = self.gradients.pop((transfer.target_slot, task.at)) if transfer.backward.sends else None
+        gradient = self.gradients.pop((transfer.target_slot, task.at), None)
+        if gradient is None and transfer.backward.sends:  # its readers let no gradient through
+            gradient = self.mover.zeros(transfer.backward, task.at, transfer)
         key = (transfer.source_slot, task.at)
         self.mover.move(transfer.backward, gradient, key, task.number * 2 + 1, task.at, transfer)
 

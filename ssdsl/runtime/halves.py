@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 
 from .recompute import recomputing
 
@@ -22,7 +23,7 @@ Tensors = tuple[torch.Tensor, ...]
 class Half:
     """The gradients of one operator's weights, to be computed."""
 
-    outputs: list[torch.Tensor]
+    outputs: list[Any]  # the edges of its own graph, which hold no values
     gradients: list[torch.Tensor]
     leaves: list[torch.Tensor]  # the weights in the operator's own graph
     weights: list[torch.Tensor]  # where these gradients go
@@ -49,11 +50,13 @@ def finish(waiting: list[Half]) -> None:
     gradients: list[torch.Tensor] = []
     while waiting:
         half = waiting.pop(0)
-        found = torch.autograd.grad(half.outputs, half.leaves, half.gradients, allow_unused=True)
-        for weight, gradient in zip(half.weights, found, strict=True):
-            if gradient is not None:
+        torch.autograd.backward(half.outputs, half.gradients, inputs=half.leaves)
+        for weight, leaf in zip(half.weights, half.leaves, strict=True):
+            if leaf.grad is not None and weight.is_leaf:  # autograd would copy what others hold
+                weight.grad = leaf.grad if weight.grad is None else weight.grad.add_(leaf.grad)
+            elif leaf.grad is not None:
                 weights.append(weight)
-                gradients.append(gradient)
+                gradients.append(leaf.grad)
     if weights:
         torch.autograd.backward(weights, gradients)
 
@@ -79,24 +82,27 @@ class _Halves(torch.autograd.Function):
             leaves = [t.detach().requires_grad_(t.requires_grad) for t in weights]
             result = run(*activations, *leaves)
         outputs = _tuple(result)
-        ctx.held = activations, leaves, weights, outputs
+        edges = [get_gradient_edge(o) if o.requires_grad else None for o in outputs]  # not what they hold
+        learning = [get_gradient_edge(a) if a.requires_grad else None for a in activations]
+        ctx.held = learning, leaves, weights, edges
         ctx.set_materialize_grads(False)
         detached = tuple(o.detach() for o in outputs)
         return detached[0] if isinstance(result, torch.Tensor) else detached
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
-        activations, leaves, weights, outputs = ctx.held
+        activations, leaves, weights, edges = ctx.held
         ctx.held = None
-        roots, grads = _given(outputs, gradients)
-        learning = [a for a in activations if a.requires_grad]
+        given = [(e, g) for e, g in zip(edges, gradients, strict=True) if e is not None and g is not None]
+        roots, grads = [e for e, _ in given], [g for _, g in given]
+        learning = [a for a in activations if a is not None]
         found: Iterator[Any] = iter(())
         if learning and roots:
             found = iter(torch.autograd.grad(roots, learning, grads, retain_graph=True, allow_unused=True))
         chosen = [(leaf, weight) for leaf, weight in zip(leaves, weights, strict=True) if leaf.requires_grad]
         if chosen and roots:
             _waiting.append(Half(roots, grads, [leaf for leaf, _ in chosen], [weight for _, weight in chosen]))
-        return None, None, None, *(next(found, None) if a.requires_grad else None for a in activations)
+        return None, None, None, *(next(found, None) if a is not None else None for a in activations)
 
 
 def checkpoint_halves(run: Callable[..., Any], *args: Any) -> Any:

@@ -89,6 +89,11 @@ class Mover:
         shape = shape_of(leg.gets_shape, at, transfer)
         self.waiting[tag % 2].setdefault(key, []).append(Waiting(works, buffers, shape, transfer.dtype, kept))
 
+    def zeros(self, leg: Leg, at: At, transfer: Transfer) -> torch.Tensor:
+        """What a leg sends where there is no gradient."""
+        sizes = [_product(axis) for axis in shape_of(leg.sends_shape, at, transfer)]
+        return torch.zeros(sizes, dtype=transfer.dtype, device=self.device)
+
     def arrive(self, key: Key, store: dict[Key, torch.Tensor], *, gradient: bool = False) -> None:
         """Waits for a value that was posted, if it was, and puts it where it is looked for; gradients are added up."""
         for waiting in self.waiting[gradient].pop(key, ()):

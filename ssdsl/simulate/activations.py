@@ -18,9 +18,10 @@ Sizes = dict[str, int]  # bytes by storage
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Bytes of one device in one task. `size_bytes` waits for backward; of it `for_weights` waits for the weights'
-    half. `again_bytes` is made a second time where backward recomputes; `gradient_bytes` are the largest gradients that
-    backward holds at once, `output_bytes` what other blocks read. `storages` names what is kept, with its bytes."""
+    """Bytes of one device in one task. `size_bytes` waits for backward, `for_weights` then for the weights' half:
+    inputs, and gradients of results. `again_bytes` is made again where backward recomputes; `gradient_bytes` are the
+    largest gradients that backward holds at once, `output_bytes` what other blocks read. `storages` names what is kept,
+    with its bytes."""
 
     size_bytes: int
     for_weights: int
@@ -68,17 +69,14 @@ class Activations:
             unit = block.units.get(name)
             if unit is None:
                 held |= kept_here
-                if block.halves and any(o.value in self.weights for o in operator.inputs):
-                    later |= kept_here
             else:
                 again.setdefault(unit, {}).update(kept_here)
+            if block.halves and self._has_halves(operator):
+                later |= kept_here | self._result_gradients(operator)
             largest = max(largest, self._gradients(operator))
         held |= self._entering(block)
         held |= outputs
         most = max((sum(n for s, n in unit.items() if s not in held) for unit in again.values()), default=0)
-        if again and block.halves:  # what weights need of recomputed units stays until their half
-            for made in again.values():
-                later |= made
         return Kept(
             sum(held.values()), sum(later.values()), most, 2 * largest, sum(outputs.values()), tuple(held.items())
         )
@@ -154,6 +152,17 @@ class Activations:
         sizes = local_sizes(operator, self.schedule.cuts[operator.name])
         differentiable = [o for o in operator.outputs if self.schedule.graph.values[o.value].differentiable]
         return sum(self._bytes(o.value, numel(o, sizes)) for o in differentiable)
+
+    def _has_halves(self, operator: Operator) -> bool:
+        """Whether an operator meets weights that learn with activations: these weights' gradients come later."""
+        values, inputs = self.schedule.graph.values, [o.value for o in operator.inputs]
+        learns = any(v in self.weights and values[v].differentiable for v in inputs)
+        return learns and any(v not in self.weights for v in inputs)
+
+    def _result_gradients(self, operator: Operator) -> Sizes:
+        """The gradients of an operator's results, which the weights' half of its backward starts from."""
+        sizes = local_sizes(operator, self.schedule.cuts[operator.name])
+        return {f"gradient of {o.value}": self._bytes(o.value, numel(o, sizes)) for o in operator.outputs}
 
     def _root(self, value: str) -> str:
         return self.places[value].root

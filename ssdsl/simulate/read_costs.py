@@ -1,7 +1,7 @@
 """Reads and writes files of costs."""
 
 import json
-import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ def read_costs(path: Path) -> Times:
         found = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise _wrong(path, (error.strerror or str(error)).lower(), "give a file that exists") from None
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise _wrong(path, f"it is not JSON, {error}", EXAMPLE) from None
     if not isinstance(found, dict):
         raise _wrong(path, "it is not an object", EXAMPLE)
@@ -31,7 +31,7 @@ def read_costs(path: Path) -> Times:
         if key not in known:
             raise _wrong(path, f"it has `{key}`", suggest(key, known) or f"its keys are {', '.join(known)}")
     unit = found.get("unit", "s")
-    if unit not in UNITS:
+    if not isinstance(unit, str) or unit not in UNITS:
         raise _wrong(path, f"its unit is {json.dumps(unit)}", "the units are s, ms and us")
     read: dict[str, Any] = {n: _time(path, key, found[key], UNITS[unit]) for key, n in NUMBERS.items() if key in found}
     read |= {name: _table(path, name, found[name], UNITS[unit]) for name in TABLES if name in found}
@@ -53,7 +53,7 @@ def _table(path: Path, name: str, value: Any, unit: float) -> dict[str, float]:
 
 def _time(path: Path, key: str, value: Any, unit: float) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value < 0:
+    if not is_number or not 0 <= value <= sys.float_info.max:
         raise _wrong(path, f"`{key}` is {json.dumps(value)}", "a time is a number that is not negative")
     return float(value) * unit
 

@@ -19,6 +19,7 @@ from ssdsl.lower.schedule import Block, Conversion, Role, Schedule, Transfer
 from ssdsl.lower.units import WeightUnit, units_of
 from ssdsl.model.graph import ITEMSIZE, Graph, Operator, Origin
 from ssdsl.model.rules import CONTRACTIONS
+from ssdsl.model.saved import saved
 from ssdsl.model.storage import Storage, aliases
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.costs import Cost, Message, Tail, ranks_of
@@ -28,7 +29,8 @@ from ssdsl.simulate.weight_values import weight_values
 
 ATTENTION_BACKWARD = 2.5  # five products for the forward's two: scores are computed again (FlashAttention, Dao 2022)
 OPTIMIZER_TRAFFIC = 7  # AdamW reads weight, gradient and two moments and writes all but the gradient
-KERNEL_REDUCTIONS = {"cross_entropy_loss": (3, 0), "batch_norm": (2, 2)}  # all_reduces of a combined dimension
+# all_reduces of a split combined dimension, forward and backward: of each the numbers for a token, or for a channel
+KERNEL_REDUCTIONS = {"cross_entropy_loss": ((1, 2), ()), "batch_norm": ((1, 1), (2,))}
 
 
 @dataclass(slots=True)
@@ -182,23 +184,26 @@ class Roofline:
             cuts = self.schedule.cuts[name]
             over = [c for c in cuts if c.dim != LINEAR and c.in_space and operator.dims[c.dim].combined]
             forward, backward = KERNEL_REDUCTIONS[operator.kind]
-            calls = forward if phase is Phase.FORWARD else 0 if phase is Phase.WGRAD else backward
-            if over and calls:
-                sizes = local_sizes(operator, cuts)
-                rows = numel(operator.inputs[0], sizes) // math.prod(sizes[c.dim] for c in over)
-                yield self._collective("all_reduce", block.submesh, tuple(c.index for c in over), 4 * rows, calls)
+            numbers = forward if phase is Phase.FORWARD else () if phase is Phase.WGRAD else backward
+            if over:
+                sizes, given = local_sizes(operator, cuts), operator.inputs[0]
+                dims = [d for axis in given.axes for d in axis]
+                kept = [d for d in dims if not operator.dims[d].combined and not operator.dims[d].fixed]
+                size = math.prod(sizes[d] for d in kept) * self.schedule.graph.values[given.value].itemsize
+                for n in numbers:
+                    yield self._collective("all_reduce", block.submesh, tuple(c.index for c in over), n * size)
 
     def _step(self, submesh: Submesh, step: Step, size_bytes: int) -> Cost:
         return self._collective(step.kind.value, submesh, step.axes, size_bytes)
 
-    def _collective(self, kind: str, submesh: Submesh, axes: tuple[str, ...], size_bytes: int, calls: int = 1) -> Cost:
+    def _collective(self, kind: str, submesh: Submesh, axes: tuple[str, ...], size_bytes: int) -> Cost:
         """A collective in the slowest of the groups along these axes."""
         if (submesh, axes) not in self._groups:
             self._groups[submesh, axes] = groups_along(submesh, axes)
         groups = self._groups[submesh, axes]
         time, group = max((self.cluster.collective_time(kind, size_bytes, g), g) for g in groups)
-        message = Message(kind, self.cluster.level(group), calls, size_bytes * calls, len(group))
-        return Cost(0.0, time * calls, (message,) if len(group) > 1 else ())
+        message = Message(kind, self.cluster.level(group), 1, size_bytes, len(group))
+        return Cost(0.0, time, (message,) if len(group) > 1 else ())
 
     # -- state that is cut (ZeRO) ------------------------------------------------------------------------------------
 
@@ -208,10 +213,22 @@ class Roofline:
             if unit.homes[0].submesh != block.submesh or not any(h.weight in used for h in unit.homes):
                 continue
             size = unit_bytes(unit, self.schedule.graph)
-            if unit.cut == "weights" and phase is not Phase.WGRAD:
+            if unit.cut == "weights" and (phase is Phase.FORWARD or self._is_read_again(block, phase, unit)):
                 yield self._collective("all_gather", block.submesh, unit.over, size)
             if unit.cut in ("weights", "grads") and phase in (Phase.BACKWARD, Phase.WGRAD):
                 yield from self._reduced(unit, size)
+
+    def _is_read_again(self, block: Block, phase: Phase, unit: WeightUnit) -> bool:
+        """Whether backward reads a unit's weights: autograd keeps them for it, or it computes with them again."""
+        if phase is Phase.WGRAD:
+            return False
+        weights = {h.weight for h in unit.homes}
+        for operator in (self._operators[name] for name in block.operators):
+            read = {o.value for o in operator.inputs if self.places[o.value].root in weights}
+            again = operator.name in block.units
+            if read and (again or not read.isdisjoint(saved(operator, self.schedule.graph, self.places).inputs)):
+                return True
+        return False
 
     def _reduced(self, unit: WeightUnit, size: int) -> Iterator[Cost]:
         submesh = unit.homes[0].submesh

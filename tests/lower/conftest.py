@@ -109,13 +109,13 @@ class Lockstep:
     def all_to_all_single(self, received: torch.Tensor, parts: torch.Tensor, group: tuple[int, ...]) -> None:
         self._call("all_to_all", group, received, parts)
 
-    def isend(self, piece: torch.Tensor, peer: int, tag: int) -> Message:
+    def isend(self, piece: torch.Tensor, peer: int, group: None, tag: int) -> Message:
         assert piece.is_contiguous() and peer != self.rank
         box = self.mail.setdefault((self.rank, peer, tag), deque())
         box.append(piece.clone())
         return Message(box, piece)
 
-    def irecv(self, buffer: torch.Tensor, peer: int, tag: int) -> Message:
+    def irecv(self, buffer: torch.Tensor, peer: int, group: None, tag: int) -> Message:
         return Message(self.mail.setdefault((peer, self.rank, tag), deque()), buffer)
 
 

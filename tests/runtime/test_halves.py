@@ -86,3 +86,28 @@ def test_no_gradient_is_computed_twice() -> None:
             torch.autograd.backward([result], [torch.ones_like(result)])
         finish(waiting)
     assert sum(e.count for e in profile.key_averages() if e.key == "aten::mm") == 3
+
+
+def test_gradients_of_weights_are_not_copied() -> None:
+    x, up, _, _ = tensors()
+    result = halves(lambda x, w: F.linear(x, w), (x,), (up,))
+    with collecting() as waiting:
+        torch.autograd.backward([result], [torch.ones_like(result)])
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        finish(waiting)
+    assert not [e.key for e in profile.key_averages() if e.key in ("aten::copy_", "aten::clone")]
+
+
+def test_gradients_that_are_one_tensor_add_up_apart() -> None:
+    """The gradient of a sum is that of both addends; that of one must not change with the other."""
+    x = torch.ones(3, requires_grad=True)
+    one, other = torch.zeros(3, requires_grad=True), torch.zeros(3, requires_grad=True)
+    for factor in (1.0, 10.0):
+        result = halves(lambda x, w: x + w, (halves(lambda x, w: x + w, (x,), (one,)),), (other,))
+        gradient = torch.full((3,), factor)
+        with collecting() as waiting:
+            torch.autograd.backward([result], [gradient])
+        finish(waiting)
+        assert gradient.tolist() == [factor] * 3
+    assert one.grad is not None and other.grad is not None
+    assert one.grad.tolist() == other.grad.tolist() == [11.0] * 3

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 RECYCLING = "recycling.py:recycling"
+STOPPED = "stopped.py:stopped"
 
 
 @pytest.mark.parametrize("params", [{}, {"S": 4, "M": 4}], ids=["2", "4"])
@@ -42,3 +43,14 @@ def test_halves(program: Callable[..., Any], model: str) -> None:
 @pytest.mark.parametrize("params", [{}, {"T": 1, "D": 2, "Z": 1}, {"T": 1, "D": 2, "Z": 2}, {"T": 1, "D": 2, "Z": 3}])
 def test_halves_with_everything(program: Callable[..., Any], params: dict[str, int]) -> None:
     program("halves_everywhere", "gpt", **params).verify()
+
+
+@pytest.mark.parametrize("plan", ["one_f_one_b", "halves", "stages", "zero"])
+def test_gradients_that_stop(program: Callable[..., Any], plan: str) -> None:
+    """A stage that only compares what it receives has no gradient to send back; a weight used detached has none."""
+    program(plan, STOPPED).verify()
+
+
+def test_weights_with_names_of_other_things(program: Callable[..., Any]) -> None:
+    """In halves an operator is a function of its weights, by their names: none may hide a name that it uses."""
+    program("halves", "names.py:names", T=2).verify()

@@ -1,0 +1,176 @@
+"""`simulate`, `show schedule`, `show memory` and `diff`: what they print, save and refuse."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ssdsl.cli.main import main
+from ssdsl.cli.terminal import results
+from ssdsl.model.source import Model
+from tests.simulate.steps import graph_of, model_of
+
+ROOT = Path(__file__).parent.parent.parent
+MODEL = """\
+import torch
+
+def net():
+    axes = {"input": ("batch", "feature")}
+    return torch.nn.Sequential(torch.nn.Linear(8, 8), Loss()), {"input": torch.randn(4, 8)}, axes
+
+class Loss(torch.nn.Module):
+    def forward(self, x):
+        return (x ** 2).mean()
+"""
+WORDS = ["--model", "gpt", "--cluster", "v100x32"]
+PLAN = ["one_f_one_b.ssp", *WORDS]
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def here(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Callable[..., Done]]:
+    """Run the command in this process and an empty folder, 80 columns wide, with a model that is captured once."""
+
+    def load(spec: str, *, seed: int = 0, meta: bool = False) -> Model:
+        return model_of(spec)
+
+    monkeypatch.setattr("ssdsl.model.load.load", load)
+    monkeypatch.setattr("ssdsl.model.trace.capture", lambda model: graph_of(model.name))
+    monkeypatch.setattr(results, "width", 80)
+    source = Path(__file__).parent.parent / "verify" / "plans" / "one_f_one_b.ssp"
+    (tmp_path / "one_f_one_b.ssp").write_text(source.read_text())
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["ssdsl", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Done(int(ended.value.code or 0), *capsys.readouterr())
+
+    yield run
+
+
+def test_the_environment_sets_width_and_colour(tmp_path: Path) -> None:
+    """As a user runs it, in a process of its own."""
+    (tmp_path / "net.py").write_text(MODEL)
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "NO_COLOR": "1"}
+    words = ["show", "data_parallel", "schedule", "--model", "net.py:net"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ssdsl", *words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "") and fits(done.stdout)
+    assert max(map(len, done.stdout.splitlines())) > 60
+
+
+def fits(text: str) -> bool:
+    return all(len(line) <= 80 for line in text.splitlines()) and "\x1b" not in text
+
+
+def test_simulate(here: Callable[..., Done]) -> None:
+    done = here("simulate", *PLAN)
+    assert (done.returncode, done.stderr) == (0, "") and fits(done.stdout)
+    for word in ("step", "bubble", "MFU", "peak memory", "gpus_pp0", "idle", "node", "send", "all_reduce"):
+        assert word in done.stdout, word
+
+
+def test_simulate_as_json(here: Callable[..., Done]) -> None:
+    found = json.loads(here("simulate", *PLAN, "--json").stdout)
+    assert {"title", "plan", "cluster", "step_s", "bubble", "mfu", "model_flops", "peak_bytes"} < set(found)
+    assert found["cluster"] == "v100x32" and 0 < found["bubble"] < 1 and 0 < found["mfu"] < 1
+    assert [d["role"] for d in found["devices"]] == ["gpus_pp0", "gpus_pp1"]
+    assert {d["device"] for d in found["devices"]} == {"V100 SXM"}
+    assert all(sum(d["peak_parts"].values()) == d["peak_bytes"] for d in found["devices"])
+    assert {t["kind"] for t in found["traffic"]} == {"send", "all_reduce"}
+
+
+def test_pictures(here: Callable[..., Done], tmp_path: Path) -> None:
+    done = here("simulate", *PLAN, "--trace", "step.json", "--html", "step.html")
+    assert done.returncode == 0 and "step.json" in done.stderr and "step.html" in done.stderr
+    events = json.loads((tmp_path / "step.json").read_text())["traceEvents"]
+    assert len([e for e in events if e["ph"] == "X"]) >= 2 * 4 * 2  # two stages, four micro-batches, there and back
+    assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in events if e["ph"] == "X")
+    page = (tmp_path / "step.html").read_text()
+    assert page.lstrip().lower().startswith("<!doctype html>") and "one_f_one_b(stage, M)" in page
+    assert not any(f'{where}="http' in page for where in ("src", "href")) and "url(http" not in page
+
+
+@pytest.mark.parametrize("option", ["--trace", "--html"])
+def test_a_picture_that_cannot_be_saved(here: Callable[..., Done], option: str, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    done = here("simulate", *PLAN, option, "nowhere/step.json")
+    assert (done.returncode, done.stdout) == (1, "") and "E0125" in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_costs(here: Callable[..., Done], tmp_path: Path) -> None:
+    (tmp_path / "costs.json").write_text('{"unit": "ms", "TF": 1, "TB": 1, "TW": 1}')
+    done = here("simulate", *PLAN, "--costs", "costs.json", "--json")
+    assert json.loads(done.stdout)["step_s"] == pytest.approx((4 + 1) * 3e-3)
+    done = here("simulate", *PLAN, "--costs", "cots.json")
+    assert (done.returncode, done.stdout) == (1, "") and "E0651" in done.stderr
+
+
+def test_the_schedule(here: Callable[..., Done]) -> None:
+    done = here("show", PLAN[0], "schedule", *WORDS)
+    assert (done.returncode, done.stderr) == (0, "") and fits(done.stdout)
+    assert "gpus_pp0" in done.stdout and "gpus_pp1" in done.stdout
+    step_ms = 1e3 * json.loads(here("simulate", *PLAN, "--json").stdout)["step_s"]
+    part = here("show", PLAN[0], "schedule", *WORDS, "--window", f"{step_ms / 4}..{step_ms / 2}")
+    assert part.returncode == 0 and fits(part.stdout) and part.stdout != done.stdout
+    rows = here("show", PLAN[0], "schedule", *WORDS, "--transfers").stdout
+    assert fits(rows) and len(rows.splitlines()) > len(done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("window", ["5..1", "a..b", "1", "..", "1e9..2e9", "-1..1", "nan..1"])
+def test_a_wrong_window(here: Callable[..., Done], window: str) -> None:
+    done = here("show", PLAN[0], "schedule", *WORDS, f"--window={window}")
+    if window == "..":  # all of it
+        assert done.returncode == 0
+        return
+    assert (done.returncode, done.stdout) == (2, "") and "--window" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_memory(here: Callable[..., Done]) -> None:
+    done = here("show", PLAN[0], "memory", *WORDS)
+    assert (done.returncode, done.stderr) == (0, "") and fits(done.stdout)
+    for word in ("weights", "gradients", "optimizer", "activations", "capacity", "gpus_pp1"):
+        assert word in done.stdout, word
+
+
+def test_diff(here: Callable[..., Done]) -> None:
+    """A param that only one of the plans has is set for that one."""
+    words = ["diff", "data_parallel", PLAN[0], *WORDS, "--set", "S=4", "--set", "D=4"]
+    done = here(*words)
+    assert (done.returncode, done.stderr) == (0, "") and fits(done.stdout)
+    assert "data_parallel" in done.stdout and "one_f_one_b" in done.stdout and "bubble" in done.stdout
+    assert json.loads(here(*words, "--json").stdout)
+    done = here("diff", "data_parallel", "one_f_one_bee.ssp", *WORDS)
+    assert (done.returncode, done.stdout) == (1, "") and "one_f_one_bee.ssp" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["simulate", PLAN[0], "--model", "gpt", "--cluster", "v10x32"], "did you mean `v100x32`?"),
+        (["show", PLAN[0], "memory", "--model", "gpt", "--cluster", "a100"], "E0601"),
+        (["simulate", "megatron", "--model", "gpt", "--set", "T=4", "--set", "D=2", "--cluster", "h200x8"], "E0610"),
+    ],
+)
+def test_a_wrong_cluster(here: Callable[..., Done], words: list[str], said: str) -> None:
+    done = here(*words)
+    assert (done.returncode, done.stdout) == (1, "") and said in done.stderr

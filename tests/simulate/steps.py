@@ -1,0 +1,82 @@
+"""Plans compiled for models that are captured once, and their steps on a cluster."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.cluster.load import load_cluster
+from ssdsl.compile import Compiled, compile_plan
+from ssdsl.lower.schedule import Schedule
+from ssdsl.model.graph import Graph
+from ssdsl.model.load import load
+from ssdsl.model.source import Model
+from ssdsl.model.storage import storages
+from ssdsl.model.trace import capture
+from ssdsl.simulate.activations import Activations
+from ssdsl.simulate.costs import Costs
+from ssdsl.simulate.measured import Measured, Times
+from ssdsl.simulate.report import Report
+from ssdsl.simulate.simulate import simulate
+from ssdsl.simulate.weight_values import weight_values
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+FOLDERS = (HERE / "plans", ROOT / "tests" / "verify" / "plans", ROOT / "examples")
+UNIT = Times(1.0, 1.0, 1.0)
+
+
+@cache
+def model_of(spec: str, meta: bool = False) -> Model:
+    """A model by its name as on the command line; a user's file is one of this folder or of tests/models."""
+    if ".py:" not in spec:
+        return load(spec, meta=meta)
+    folder = HERE if (HERE / spec.partition(":")[0]).exists() else ROOT / "tests" / "models"
+    return load(str(folder / spec), meta=meta)
+
+
+@cache
+def graph_of(spec: str, meta: bool = False) -> Graph:
+    return capture(model_of(spec, meta))
+
+
+@cache
+def cluster_of(name: str) -> Cluster:
+    return load_cluster(name)
+
+
+def compiled(plan: str, spec: str, *, meta: bool = False, **params: int) -> Compiled:
+    """A plan of this folder, of tests/verify or of the examples."""
+    return _compiled(plan, spec, meta, tuple(sorted(params.items())))
+
+
+@cache
+def _compiled(plan: str, spec: str, meta: bool, params: tuple[tuple[str, int], ...]) -> Compiled:
+    path = next(p for folder in FOLDERS if (p := folder / f"{plan}.ssp").exists())
+    return compile_plan(path, graph_of(spec, meta), dict(params))
+
+
+def step(program: Compiled, costs: Costs | Times | None = None, cluster: str | Cluster = "a100x1024") -> Report:
+    """One simulated step; `costs`, if not given, are a roofline's."""
+    chosen = cluster_of(cluster) if isinstance(cluster, str) else cluster
+    if isinstance(costs, Times):
+        costs = Measured(program.schedule, costs)
+    return simulate(program.schedule, program.source, chosen, costs)
+
+
+def activations(schedule: Schedule) -> Activations:
+    return Activations(schedule, storages(schedule.graph), weight_values(schedule.graph))
+
+
+def peak(report: Report, part: str) -> list[int]:
+    """Of each role, how much of its fullest moment is of this part."""
+    return [dict(d.peak_parts).get(part, 0) for d in report.devices]
+
+
+def traffic(report: Report) -> Mapping[str, tuple[int, int]]:
+    """Calls and bytes of all devices by kind, over all levels."""
+    found: dict[str, tuple[int, int]] = {}
+    for t in report.traffic:
+        calls, size = found.get(t.kind, (0, 0))
+        found[t.kind] = calls + t.calls, size + t.size_bytes
+    return found

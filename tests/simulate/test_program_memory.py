@@ -1,0 +1,193 @@
+"""What the simulator says that a task keeps is what the generated program keeps, to the byte.
+
+One rank's program runs in this process, with collectives that do nothing and receives that bring whatever is there:
+tensors are as large as they are, only their numbers are wrong. Counted are the storages that operators make.
+"""
+
+import gc
+import importlib
+import importlib.util
+import json
+import sys
+import weakref
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import ssdsl.runtime
+from ssdsl.codegen.write import write_program
+from ssdsl.compile import Compiled
+from ssdsl.runtime.engine import Engine, Task
+from ssdsl.runtime.mesh import World
+from ssdsl.runtime.table import join_world, role_of, tasks_of, transfers_of, weights_of
+from tests.simulate.steps import activations, compiled, model_of
+
+RUNS = "models.py:runs"
+CPU = torch.device("cpu")
+Bytes = dict[int, int]  # of storages, by their address
+
+
+class Alone:
+    """torch.distributed for one rank without others."""
+
+    ReduceOp = dist.ReduceOp
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def get_rank(self) -> int:
+        return self.rank
+
+    def new_group(self, ranks: object = None) -> None: ...
+
+    def wait(self) -> None: ...
+
+    def is_completed(self) -> bool:
+        return True
+
+    def nothing(self, *args: object, **options: object) -> "Alone":
+        return self
+
+    all_reduce = all_gather = reduce_scatter = all_to_all_single = isend = irecv = nothing
+
+
+class Living(TorchDispatchMode):
+    """The storages that operators have made and that somebody still holds."""
+
+    def __init__(self, known: Iterable[torch.Tensor]) -> None:
+        super().__init__()
+        self.known = list(known)  # are held here, so that their addresses stay theirs
+        self.addresses = {t.untyped_storage()._cdata for t in self.known}
+        self.made: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in (t for t in tree_leaves(result) if isinstance(t, torch.Tensor)):
+            storage = tensor.untyped_storage()
+            before = self.made.get(storage._cdata)
+            if storage._cdata not in self.addresses and (before is None or before[0]() is None):
+                self.made[storage._cdata] = weakref.ref(storage), storage.nbytes()
+        return result
+
+    def now(self) -> Bytes:
+        gc.collect()
+        return {address: size for address, (storage, size) in self.made.items() if storage() is not None}
+
+
+class Watched:
+    """One rank's program, a step of it, and what each of its tasks left alive."""
+
+    def __init__(self, program: Compiled, rank: int, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        for name in ("collectives", "kernels", "mesh", "table", "transfers", "weights"):
+            module, world, alone = importlib.import_module(f"ssdsl.runtime.{name}"), World(), Alone(rank)
+            patch.setattr(module, "dist", alone)
+            for function in {"_gather", "_scatter"} & set(vars(module)):
+                patch.setattr(module, function, alone.nothing)
+        for name in ("mesh", "table"):
+            patch.setattr(importlib.import_module(f"ssdsl.runtime.{name}"), "WORLD", world)
+        patch.setitem(sys.modules, "runtime", ssdsl.runtime)
+        write_program(program.schedule, model_of(RUNS), folder, program.source)
+        self.engine, self.prepared = _engine(folder, rank)
+        self.left: list[tuple[Task, Bytes, Bytes]] = []  # before and after each task
+        self.inputs: dict[Task, set[int]] = {}
+
+    def step(self) -> None:
+        weights = self.engine.weights
+        own = [t for u in weights.units for t in (*u.trained(), *u.parameters.values(), u.row) if t is not None]
+        living = Living([*self.prepared.values(), *weights.buffers.values(), *own])
+        run = self.engine._run
+
+        def watched(task: Task) -> None:
+            before = living.now()
+            run(task)
+            self.left.append((task, before, living.now()))
+            if task.phase == "F":
+                inputs = self.engine.kept.get((task.number, task.at), ((), ()))[0]
+                self.inputs[task] = {t.untyped_storage()._cdata for t in inputs}
+
+        self.engine._run = watched  # type: ignore[method-assign]
+        with living:
+            self.engine.step(self.prepared)
+
+    def forward(self, block: int) -> int:
+        """Bytes that a block's first forward left, with its inputs."""
+        task, before, after = next(x for x in self.left if x[0].phase == "F" and x[0].number == block)
+        return sum(n for address, n in after.items() if address not in before or address in self.inputs[task])
+
+    def freed(self, phase: str) -> int:
+        """Bytes that the last task of a phase set free."""
+        _, before, after = next(x for x in reversed(self.left) if x[0].phase == phase)
+        return sum(before.values()) - sum(after.values())
+
+
+def _engine(folder: Path, rank: int) -> tuple[Engine, dict[str, torch.Tensor]]:
+    table = json.loads((folder / "program.json").read_text())
+    join_world(table, rank)
+    role = role_of(table, rank)
+    assert role is not None
+    spec = importlib.util.spec_from_file_location("role_of_a_test", folder / f"role_{role['name']}.py")
+    assert spec is not None and spec.loader is not None
+    code = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(code)
+    state = torch.load(folder / "weights.pt", weights_only=True)
+    batch = torch.load(folder / "inputs.pt", weights_only=True)[0]
+    with torch.no_grad():
+        weights = weights_of(table, role, rank, state, CPU)
+        given = {name: state[name] for name in table["constants"] if name in state}
+        prepared = code.prepare(code.constants(given, CPU) | batch)
+    return Engine(code.BLOCKS, transfers_of(table, rank), tasks_of(role), weights, CPU, (None, None)), prepared
+
+
+@pytest.fixture
+def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Watched]:
+    def run(plan: str, rank: int, **params: int) -> Watched:
+        watched = Watched(compiled(plan, RUNS, **params), rank, tmp_path / "program", monkeypatch)
+        gc.collect()
+        gc.freeze()  # what is here already need not be looked through at every task
+        try:
+            watched.step()
+        finally:
+            gc.unfreeze()
+        return watched
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("plan", "params", "ranks"),
+    [
+        ("data_parallel", {"D": 2}, 1),
+        ("tensor_parallel", {"T": 2}, 2),
+        ("tensor_parallel", {"T": 4}, 1),
+        ("sequence_parallel", {"T": 2}, 2),
+        ("sequence_parallel", {"T": 4}, 1),
+        ("zero", {"D": 2, "Z": 3}, 1),
+        ("pipeline", {"S": 2, "M": 2}, 2),
+        ("recomputed", {}, 4),
+        ("recomputed_layers", {}, 1),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_a_forward_keeps(watch: Callable[..., Watched], plan: str, params: dict[str, int], ranks: int) -> None:
+    program = compiled(plan, RUNS, **params).schedule
+    says = activations(program)
+    rank = ranks - 1
+    watched = watch(plan, rank, **params)
+    here = [b for b in program.blocks if rank in b.submesh.ranks()]
+    assert here
+    for block in here:
+        assert watched.forward(block.number) == says.of(block).size_bytes, block.name
+
+
+@pytest.mark.parametrize("plan", ["halves", "recomputed_halves"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_gradients_of_weights_wait_for(watch: Callable[..., Watched], plan: str, rank: int) -> None:
+    program = compiled(plan, RUNS, M=2).schedule
+    (block,) = (b for b in program.blocks if rank in b.submesh.ranks())
+    assert watch(plan, rank, M=2).freed("W") == activations(program).of(block).for_weights

@@ -1,0 +1,104 @@
+"""Files of costs: what they mean, what is said of wrong ones, and that a written one reads the same."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ssdsl.simulate import errors
+from ssdsl.simulate.measured import Measured, Times
+from ssdsl.simulate.read_costs import read_costs, write_costs
+from ssdsl.text.diagnostic import REGISTRY, Diagnostic, PlanError
+from ssdsl.text.render import render
+from tests.simulate.steps import compiled, step
+
+ERRORS = Path(__file__).parent.parent / "errors"
+WRONG = {
+    "no JSON": "TF = 18.5\n",
+    "not UTF-8": b'{"TF": "\xff"}',
+    "a list": "[18.5, 18.1]",
+    "a key misspelt": '{"Tcom": 0.6}',
+    "a key of another file": '{"speed": 1}',
+    "a unit": '{"unit": "minutes"}',
+    "a unit that is a number": '{"unit": 1}',
+    "a unit that is a list": '{"unit": ["ms"]}',
+    "negative": '{"TF": -1}',
+    "not a number": '{"TW": NaN}',
+    "without end": '{"TW": 1e999}',
+    "a text": '{"TB": "18.1"}',
+    "a flag": '{"TB": true}',
+    "a table": '{"tasks": [1.5]}',
+    "in a table": '{"tasks": {"block0.fwd": null}}',
+}
+
+
+def said(path: Path) -> tuple[Diagnostic, ...]:
+    with pytest.raises(PlanError) as raised:
+        read_costs(path)
+    return raised.value.diagnostics
+
+
+def test_wrong_files(golden: Callable[[Path, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.json").mkdir()
+    cases = {"no file": said(Path("cots.json")), "a folder": said(Path("folder.json"))}
+    for name, text in WRONG.items():
+        (tmp_path / "costs.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+        cases[name] = said(Path("costs.json"))
+    assert all([d.code for d in found] == ["E0651"] for found in cases.values())
+    text = "\n\n".join(f"# {name}\n" + "\n\n".join(map(render, found)) for name, found in cases.items())
+    assert "did you mean `Tcomm`?" in text
+    golden(ERRORS / "E0651.err", text + "\n")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"TF": 1' + "0" * 400 + "}", '{"TF": 1' + "0" * 9999 + "}", ""])
+def test_absurd_files(text: str, tmp_path: Path) -> None:
+    (tmp_path / "costs.json").write_text(text)
+    assert [d.code for d in said(tmp_path / "costs.json")] == ["E0651"]
+
+
+def test_each_has_a_case_and_an_explanation() -> None:
+    own = [code for code, cls in REGISTRY.items() if cls.__module__ == errors.__name__]
+    assert own == ["E0651"] and REGISTRY["E0651"].__doc__
+
+
+@pytest.mark.parametrize(("unit", "second"), [("s", 1.0), ("ms", 1e3), ("us", 1e6)])
+def test_units(unit: str, second: float, tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(json.dumps({"unit": unit, "TF": 2 * second, "tasks": {"block0.fwd": second}}))
+    found = read_costs(path)
+    assert found.forward == pytest.approx(2) and found.tasks == pytest.approx({"block0.fwd": 1})
+    assert found.dgrad == found.transfer == 0
+
+
+def test_without_a_unit_they_are_seconds(tmp_path: Path) -> None:
+    (tmp_path / "costs.json").write_text('{"TB": 1}')
+    assert read_costs(tmp_path / "costs.json") == Times(dgrad=1.0)
+
+
+seconds = st.floats(0, 1e6)
+tables = st.dictionaries(st.text(max_size=8), seconds, max_size=3)
+
+
+@given(st.builds(Times, seconds, seconds, seconds, seconds, tables, tables, tables, tables))
+def test_what_is_written_reads_the_same(tmp_path_factory: pytest.TempPathFactory, times: Times) -> None:
+    path = tmp_path_factory.mktemp("costs") / "costs.json"
+    write_costs(str(path), times)
+    found = read_costs(path)
+    for name in Times.__slots__:  # type: ignore[attr-defined]
+        assert getattr(found, name) == pytest.approx(getattr(times, name), rel=1e-12, abs=1e-300)
+
+
+def test_single_tasks_go_before_stages() -> None:
+    """A stage's time is for what the plan orders; a block, a transfer, a role's end may have its own."""
+    program = compiled("one_f_one_b", "models.py:chain_of_8", S=2, M=1)
+    stages = Times(1.0, 1.0, 1.0, 0.25)
+    assert step(program, stages).step_s == pytest.approx(2 * 3 + 2 * 0.25)
+    slow = Times(1.0, 1.0, 1.0, 0.25, {"block0.fwd": 3.0}, {"0.fwd": 1.0}, {"gpus_pp0": 0.5}, {"gpus_pp0": 2.0})
+    found = step(program, slow)
+    assert Measured(program.schedule, slow).tail(program.schedule.roles[1]).optimizer.time_s == 0
+    assert found.step_s == pytest.approx(3 + 1 + 3 + 0.25 + 2 + 0.5 + 2)
+    assert found.devices[0].reduce_s == pytest.approx(0.5) and found.devices[0].optimizer_s == pytest.approx(2.0)

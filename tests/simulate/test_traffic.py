@@ -1,0 +1,52 @@
+"""Bytes and calls of a simulated step are those that ranks count at run time (tests/verify/test_communication.py).
+
+Both count the whole tensor: what an all_reduce sums, an all_gather returns, a reduce_scatter is given; the simulator
+for all devices together, a rank for itself. What is done once with the batch before the first task is not in a
+simulated step: counting the valid labels, gathering labels that are split along the sequence.
+"""
+
+from math import prod
+
+import pytest
+
+from tests.simulate.steps import compiled, step, traffic
+from tests.verify.test_communication import COUNT, LEDGER, Row, added
+
+BEFORE_TASKS = ("the number of valid labels", "labels, shifted in parts of the sequence")
+PLANS = dict.fromkeys(name.partition(" rank ")[0] for name in LEDGER)
+
+
+def ledger(plan: str, devices: int) -> dict[str, tuple[int, int]]:
+    """Calls and bytes of all devices."""
+    rows: list[Row] = []
+    for rank in range(devices):
+        rows += LEDGER.get(f"{plan} rank {rank}") or LEDGER[plan]
+    assert COUNT.why in BEFORE_TASKS
+    return added(tuple(row for row in rows if row.why not in BEFORE_TASKS))
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_ledger(plan: str) -> None:
+    name, _, setting = plan.partition(" ")
+    param, _, value = setting.partition("=")
+    program = compiled(name, "gpt:tiny", **({param: int(value)} if param else {}))
+    assert traffic(step(program, cluster="h200x8")) == ledger(plan, program.plan.devices)
+
+
+def test_batch_norm_sums_its_statistics() -> None:
+    """Two sums over the channels forward, one of both gradients backward; and once the gradients."""
+    program = compiled("data_parallel", "convnet.py:unet", D=2)
+    norms = [o for o in program.schedule.graph.operators if o.kind == "batch_norm"]
+    values = program.schedule.graph.values
+    channels = sum(values[o.inputs[0].value].shape[1] for o in norms)
+    weights = sum(v.itemsize * prod(v.shape) for v in values.values() if v.origin == "weight")
+    calls, size = traffic(step(program))["all_reduce"]
+    assert norms and (calls, size) == (2 * (3 * len(norms) + 1), 2 * (4 * channels * 4 + weights))
+
+
+def test_levels() -> None:
+    """What stays in a node of 8 is told from what leaves it."""
+    program = compiled("wide_pipeline", "models.py:chain_of_8", D=8, S=2, M=2)
+    report = step(program)
+    found = {t.kind: t.level for t in report.traffic}
+    assert found == {"all_reduce": "node", "send": "cluster"}
