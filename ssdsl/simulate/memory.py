@@ -15,7 +15,7 @@ from ssdsl.lower.units import WeightUnit, units_of
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.activations import Activations
 from ssdsl.simulate.costs import is_in
-from ssdsl.simulate.roofline import unit_bytes
+from ssdsl.simulate.network import unit_bytes
 from ssdsl.simulate.run import Ran, Trace
 from ssdsl.simulate.timeline import Memory
 

@@ -1,313 +1,69 @@
-"""Costs from first principles: an operator takes as long as its arithmetic or its memory traffic, whichever is more.
-
-The roofline is Williams, Waterman and Patterson's (2009), with the fractions of the peaks that devices reach. Backward
-of a contraction is one contraction of the same size for each operand that learns; of other operators, another pass
-over what they read and write. Collectives cost alpha-beta on the links that their groups span.
-"""
+"""Costs from first principles: operators on a device's roofline, communication on a cluster's links."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Device
-from ssdsl.lower.cuts import LINEAR
-from ssdsl.lower.layout import Submesh
-from ssdsl.lower.reshard import Step
-from ssdsl.lower.schedule import Block, Conversion, Role, Schedule, Transfer
-from ssdsl.lower.units import WeightUnit, units_of
-from ssdsl.model.graph import ITEMSIZE, Graph, Operator, Origin
-from ssdsl.model.rules import CONTRACTIONS
-from ssdsl.model.saved import saved
-from ssdsl.model.storage import Storage, aliases
+from ssdsl.lower.schedule import Block, Role, Schedule, Transfer
+from ssdsl.model.storage import Storage
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.costs import Cost, Message, Tail, ranks_of
-from ssdsl.simulate.groups import groups_along, pairs
-from ssdsl.simulate.local import local_sizes, numel, parts, payloads
+from ssdsl.simulate.costs import Cost, Tail, ranks_of
+from ssdsl.simulate.network import Network, unit_bytes
 from ssdsl.simulate.weight_values import weight_values
+from ssdsl.simulate.work import Computing
 
-ATTENTION_BACKWARD = 2.5  # five products for the forward's two: scores are computed again (FlashAttention, Dao 2022)
 OPTIMIZER_TRAFFIC = 7  # AdamW reads weight, gradient and two moments and writes all but the gradient
-# all_reduces of a split combined dimension, forward and backward: of each the numbers for a token, or for a channel
-KERNEL_REDUCTIONS = {"cross_entropy_loss": ((1, 2), ()), "batch_norm": ((1, 1), (2,))}
 
 
-@dataclass(slots=True)
-class _Work:
-    """Seconds of one block's phases on one kind of device."""
-
-    forward: float = 0.0
-    again: float = 0.0  # the part of forward that backward repeats
-    dgrad: float = 0.0
-    wgrad: float = 0.0
-
-
-@dataclass
 class Roofline:
-    """Costs of a schedule on a cluster."""
+    """Costs of a schedule on a cluster; `places` is what `storages` found."""
 
-    schedule: Schedule
-    cluster: Cluster
-    places: dict[str, Storage]
-    _work: dict[tuple[int, Device], _Work] = field(default_factory=dict)
-    _messages: dict[tuple[int, Phase], tuple[Cost, ...]] = field(default_factory=dict)
-    _groups: dict[tuple[Submesh, tuple[str, ...]], list[tuple[int, ...]]] = field(default_factory=dict)
-    _units: dict[tuple[str, tuple[tuple[str, int], ...]], tuple[WeightUnit, ...]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.sharing = self.cluster.sharing(self.schedule.plan.devices)
-
-    # -- tasks -------------------------------------------------------------------------------------------------------
+    def __init__(self, schedule: Schedule, cluster: Cluster, places: dict[str, Storage]) -> None:
+        weights = weight_values(schedule.graph)
+        self.schedule, self.cluster = schedule, cluster
+        self.sharing = cluster.sharing(schedule.plan.devices)
+        self.computing = Computing(schedule, places, weights, self.sharing)
+        self.network = Network(schedule, cluster, places, weights)
+        self.devices = cache(self._devices)
 
     def task(self, block: Block, phase: Phase, role: Role) -> Cost:
         """Computing on the slowest of the role's devices, and the collectives of the block's conversions."""
-        work = max((self._block(block, d) for d in self._devices(role)), key=lambda w: w.forward)
+        work = max((self.computing.block(block, d) for d in self.devices(role)), key=lambda w: w.forward)
         compute = {
             Phase.FORWARD: work.forward,
             Phase.BACKWARD: work.again + work.dgrad + work.wgrad,
             Phase.DGRAD: work.again + work.dgrad,
             Phase.WGRAD: work.wgrad,
         }[phase]
-        costs = self._collectives(block, phase, role)
-        return Cost(compute, sum(c.communication_s for c in costs), tuple(m for c in costs for m in c.messages))
-
-    def _devices(self, role: Role) -> list[Device]:
-        return list(dict.fromkeys(self.cluster.device(rank) for rank in ranks_of(self.schedule, role)))
-
-    def _block(self, block: Block, device: Device) -> _Work:
-        key = block.number, device
-        if key not in self._work:
-            work = self._work[key] = _Work()
-            for name in block.operators:
-                self._add(work, self._operators[name], device, name in block.units)
-        return self._work[key]
-
-    @cached_property
-    def _operators(self) -> dict[str, Operator]:
-        return {o.name: o for o in self.schedule.graph.operators}
-
-    @cached_property
-    def _weight_values(self) -> frozenset[str]:
-        return weight_values(self.schedule.graph)
-
-    def _add(self, work: _Work, operator: Operator, device: Device, again: bool) -> None:
-        values, cuts = self.schedule.graph.values, self.schedule.cuts[operator.name]
-        views = aliases(operator, self.places)
-        if all(o.value in views for o in operator.outputs):
-            return
-        sizes = local_sizes(operator, cuts)
-        inputs = [(o, numel(o, sizes) * values[o.value].itemsize) for o in operator.inputs]
-        outputs = [numel(o, sizes) * values[o.value].itemsize for o in operator.outputs]
-        rate = device.achievable_flops(values[operator.outputs[0].value].dtype) / self.sharing
-        bandwidth = device.achievable_bandwidth() / self.sharing
-        flops = operator.flops / parts(cuts)
-
-        def seconds(flops: float, traffic: int) -> float:
-            return max(flops / rate, traffic / bandwidth, device.launch_s * self.sharing)
-
-        whole = sum(n for _, n in inputs) + sum(outputs)
-        work.forward += seconds(flops, whole)
-        if not any(values[o.value].differentiable for o in operator.outputs):
-            return
-        if again:
-            work.again += seconds(flops, whole)
-        contracts = operator.kind in CONTRACTIONS
-        factor = ATTENTION_BACKWARD / 2 if operator.kind == "scaled_dot_product_attention" else 1.0
-        learning = [(o, n) for o, n in inputs if values[o.value].differentiable]
-        if contracts:  # a bias's sum is small beside the products; attention's third operand is in its factor
-            learning = [(o, n) for o, n in learning if not o.once][:2]
-        for operand, size in learning:
-            is_weight = operand.value in self._weight_values
-            time = seconds(flops * factor, whole) if contracts else seconds(0, sum(outputs) + 2 * size)
-            if is_weight:
-                work.wgrad += time
-            else:
-                work.dgrad += time
-
-    # -- collectives -------------------------------------------------------------------------------------------------
-
-    def _collectives(self, block: Block, phase: Phase, role: Role) -> tuple[Cost, ...]:
-        if (block.number, phase) not in self._messages:
-            self._messages[block.number, phase] = tuple(self._of_conversions(block, phase))
-        return (*self._messages[block.number, phase], *self._of_units(block, phase, role))
-
-    def _of_conversions(self, block: Block, phase: Phase) -> Iterator[Cost]:
-        readers: dict[str, tuple[Operator, int]] = {}
-        for name in block.operators:
-            for k, read in enumerate(block.reads[name]):
-                readers.setdefault(read, (self._operators[name], k))
-        for conversion in block.conversions:
-            itemsize = self.schedule.graph.values[conversion.value.split("@")[0]].itemsize
-            elements, at_end = self._elements(block, conversion, readers)
-            backward = self._is_backward_in(conversion, phase)
-            if phase is Phase.FORWARD:
-                for step, n in payloads(conversion.forward, block.submesh, elements, at_end=at_end):
-                    yield self._step(block.submesh, step, n * itemsize)
-            elif backward:
-                for step, n in payloads(conversion.backward, block.submesh, elements, at_end=False):
-                    yield self._step(block.submesh, step, n * itemsize)
-        yield from self._of_kernels(block, phase)
-        if phase in (Phase.BACKWARD, Phase.DGRAD) and block.units:
-            again = [c for c in block.conversions if _is_recomputed(c, block)]
-            for conversion in again:
-                itemsize = self.schedule.graph.values[conversion.value.split("@")[0]].itemsize
-                elements, at_end = self._elements(block, conversion, readers)
-                for step, n in payloads(conversion.forward, block.submesh, elements, at_end=at_end):
-                    yield self._step(block.submesh, step, n * itemsize)
-
-    def _is_backward_in(self, conversion: Conversion, phase: Phase) -> bool:
-        if phase is Phase.BACKWARD:
-            return True
-        is_weight = conversion.value.split("@")[0] in self._weight_values
-        return is_weight is (phase is Phase.WGRAD)
-
-    def _elements(
-        self, block: Block, conversion: Conversion, readers: dict[str, tuple[Operator, int]]
-    ) -> tuple[int, bool]:
-        """The size of a local tensor, and whether it is the one behind the conversion's steps."""
-        if conversion.result in readers:
-            operator, k = readers[conversion.result]
-            cuts = self.schedule.cuts[operator.name]
-            taken = math.prod(take.cut.count for take in conversion.takes)
-            return numel(operator.inputs[k], local_sizes(operator, cuts)) * taken, True
-        base = conversion.value.split("@")[0]
-        producer = next(o for o in self._operators.values() if any(x.value == base for x in o.outputs))
-        output = next(x for x in producer.outputs if x.value == base)
-        return numel(output, local_sizes(producer, self.schedule.cuts[producer.name])), False
-
-    def _of_kernels(self, block: Block, phase: Phase) -> Iterator[Cost]:
-        for name in block.operators:
-            operator = self._operators[name]
-            if operator.kind not in KERNEL_REDUCTIONS:
-                continue
-            cuts = self.schedule.cuts[name]
-            over = [c for c in cuts if c.dim != LINEAR and c.in_space and operator.dims[c.dim].combined]
-            forward, backward = KERNEL_REDUCTIONS[operator.kind]
-            numbers = forward if phase is Phase.FORWARD else () if phase is Phase.WGRAD else backward
-            if over:
-                sizes, given = local_sizes(operator, cuts), operator.inputs[0]
-                dims = [d for axis in given.axes for d in axis]
-                kept = [d for d in dims if not operator.dims[d].combined and not operator.dims[d].fixed]
-                size = math.prod(sizes[d] for d in kept) * self.schedule.graph.values[given.value].itemsize
-                for n in numbers:
-                    yield self._collective("all_reduce", block.submesh, tuple(c.index for c in over), n * size)
-
-    def _step(self, submesh: Submesh, step: Step, size_bytes: int) -> Cost:
-        return self._collective(step.kind.value, submesh, step.axes, size_bytes)
-
-    def _collective(self, kind: str, submesh: Submesh, axes: tuple[str, ...], size_bytes: int) -> Cost:
-        """A collective in the slowest of the groups along these axes."""
-        if (submesh, axes) not in self._groups:
-            self._groups[submesh, axes] = groups_along(submesh, axes)
-        groups = self._groups[submesh, axes]
-        time, group = max((self.cluster.collective_time(kind, size_bytes, g), g) for g in groups)
-        message = Message(kind, self.cluster.level(group), 1, size_bytes, len(group))
-        return Cost(0.0, time, (message,) if len(group) > 1 else ())
-
-    # -- state that is cut (ZeRO) ------------------------------------------------------------------------------------
-
-    def _of_units(self, block: Block, phase: Phase, role: Role) -> Iterator[Cost]:
-        used = set(block.weights)
-        for unit in self._units_of(role):
-            if unit.homes[0].submesh != block.submesh or not any(h.weight in used for h in unit.homes):
-                continue
-            size = unit_bytes(unit, self.schedule.graph)
-            if unit.cut == "weights" and (phase is Phase.FORWARD or self._is_read_again(block, phase, unit)):
-                yield self._collective("all_gather", block.submesh, unit.over, size)
-            if unit.cut in ("weights", "grads") and phase in (Phase.BACKWARD, Phase.WGRAD):
-                yield from self._reduced(unit, size)
-
-    def _is_read_again(self, block: Block, phase: Phase, unit: WeightUnit) -> bool:
-        """Whether backward reads a unit's weights: autograd keeps them for it, or it computes with them again."""
-        if phase is Phase.WGRAD:
-            return False
-        weights = {h.weight for h in unit.homes}
-        for operator in (self._operators[name] for name in block.operators):
-            read = {o.value for o in operator.inputs if self.places[o.value].root in weights}
-            again = operator.name in block.units
-            if read and (again or not read.isdisjoint(saved(operator, self.schedule.graph, self.places).inputs)):
-                return True
-        return False
-
-    def _reduced(self, unit: WeightUnit, size: int) -> Iterator[Cost]:
-        submesh = unit.homes[0].submesh
-        rest = tuple(a for a in unit.partial if a not in unit.over)
-        if rest:
-            yield self._collective("all_reduce", submesh, rest, size)
-        if all(a in unit.partial for a in unit.over):
-            yield self._collective("reduce_scatter", submesh, unit.over, size)
-
-    def _units_of(self, role: Role) -> tuple[WeightUnit, ...]:
-        key = role.mesh, role.fixed
-        if key not in self._units:
-            self._units[key] = units_of(self.schedule, role)
-        return self._units[key]
-
-    # -- between devices, and behind the tasks -----------------------------------------------------------------------
+        return _sum([Cost(compute), *self.network.collectives(block, phase, role)])
 
     def transfer(self, transfer: Transfer, phase: Phase) -> Cost:
-        """The slowest device's share: what it receives from each of the others."""
-        forward = phase is Phase.FORWARD
-        move = transfer.forward if forward else transfer.backward
-        assert move is not None
-        ends = (transfer.source, transfer.target) if forward else (transfer.target, transfer.source)
-        itemsize = ITEMSIZE.get(transfer.dtype, 4)
-        received: dict[int, float] = {}
-        totals: dict[int, int] = {}
-        levels: dict[int, str] = {}
-        for source, target, elements in pairs(move, *ends):
-            time = self.cluster.point_to_point_time(elements * itemsize, source, target)
-            received[target] = received.get(target, 0.0) + time
-            if source != target:
-                totals[target] = totals.get(target, 0) + elements * itemsize
-                levels[target] = self.cluster.level((source, target))
-        slowest = max(received, key=lambda r: received[r])
-        size = totals.get(slowest, 0)
-        message = Message("send", levels.get(slowest, ""), 1, size, ends[1].size)
-        return Cost(0.0, received[slowest], (message,) if size else ())
+        """The slowest device's share."""
+        return self.network.transfer(transfer, phase)
 
     def tail(self, role: Role) -> Tail:
         """The gradients' last reductions, then a pass over the weights and their state."""
         reduce: list[Cost] = []
         gather: list[Cost] = []
         traffic = 0
-        for unit in self._units_of(role):
+        for unit in self.network.units_of(role):
             submesh, size = unit.homes[0].submesh, unit_bytes(unit, self.schedule.graph)
             owned = size // math.prod(n for a, n in submesh.mesh.axes if a in unit.over)
             traffic += OPTIMIZER_TRAFFIC * owned
             if unit.cut == "optimizer":
-                reduce += self._reduced(unit, size)
+                reduce += self.network.reduced(unit, size)
             elif not unit.cut and unit.partial:
-                reduce.append(self._collective("all_reduce", submesh, unit.partial, size))
+                reduce.append(self.network.collective("all_reduce", submesh, unit.partial, size))
             if unit.cut in ("optimizer", "grads"):
-                gather.append(self._collective("all_gather", submesh, unit.over, size))
+                gather.append(self.network.collective("all_gather", submesh, unit.over, size))
             if unit.tied:
-                reduce.append(self._tie(unit, size))
-        slowest = max(self.sharing / d.achievable_bandwidth() for d in self._devices(role))
+                reduce.append(self.network.tie(unit, size))
+        slowest = max(self.sharing / d.achievable_bandwidth() for d in self.devices(role))
         return Tail(_sum(reduce), _sum([Cost(traffic * slowest), *gather]))
 
-    def _tie(self, unit: WeightUnit, size: int) -> Cost:
-        """A weight on several submeshes: its gradients are summed over the devices that hold the same part of it."""
-        homes = [h.submesh for h in self.schedule.homes if h.weight == unit.homes[0].weight]
-        ranks = tuple(sorted(s.ranks()[0] for s in homes))
-        time = self.cluster.collective_time("all_reduce", size, ranks)
-        return Cost(0.0, time, (Message("all_reduce", self.cluster.level(ranks), 1, size, len(ranks)),))
-
-
-def unit_bytes(unit: WeightUnit, graph: Graph) -> int:
-    """The local bytes of a unit's weights, gathered."""
-    return sum(
-        h.shape.local(h.layout.digits()).numel * graph.values[h.weight].itemsize
-        for h in unit.homes
-        if graph.values[h.weight].origin is Origin.WEIGHT
-    )
-
-
-def _is_recomputed(conversion: Conversion, block: Block) -> bool:
-    """Whether all who read a conversion's result compute again, so that it is communicated again."""
-    readers = [name for name, reads in block.reads.items() if conversion.result in reads]
-    return bool(readers) and all(name in block.units for name in readers)
+    def _devices(self, role: Role) -> list[Device]:
+        return list(dict.fromkeys(self.cluster.device(rank) for rank in ranks_of(self.schedule, role)))
 
 
 def _sum(costs: list[Cost]) -> Cost:
