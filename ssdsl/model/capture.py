@@ -134,6 +134,9 @@ def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: 
             name, origin = target, Origin.CONSTANT
             capture.constants[name] = _constant(program, spec.target or "")
         names[node.name] = name
+        if name in capture.origins and (origin is Origin.INPUT or capture.origins[name] is Origin.INPUT):
+            fact = f"`{name}` is the name of an input and of a weight or buffer: give one of them another"
+            raise PlanError(CaptureFailed(None, model.name, fact))
         if isinstance(value, torch.Tensor):
             learns = origin is Origin.WEIGHT and weights[name].requires_grad
             capture.tensors[name] = Tensor(tuple(value.shape), _dtype(value), learns)
@@ -196,7 +199,7 @@ class _Reader:
         if any(map(_depends_on_data, results)):
             fact = f"`{kind_of(node.target)}` gives a number, or a shape, that depends on a tensor's values"
             raise PlanError(CaptureFailed(None, self.model, f"{fact}, at {_source(node)}"))
-        name = node.name
+        name = self._free(node.name)
         outputs = [name] if not isinstance(value, (list, tuple)) else [f"{name}_out{i}" for i in range(len(results))]
         for output, result in zip(outputs, results, strict=True):
             if isinstance(result, torch.Tensor):
@@ -214,6 +217,12 @@ class _Reader:
                 tuple(outputs),
             )
         )
+
+    def _free(self, name: str) -> str:
+        """A name that no weight, buffer or input has: `t`, or else `t_call`."""
+        while name in self.capture.origins:
+            name = f"{name}_call"
+        return name
 
     def _argument(self, item: Any) -> Any:
         if isinstance(item, fx.Node):

@@ -5,10 +5,12 @@ from fractions import Fraction
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.place import NoSuchOrder
-from ssdsl.plan.expressions import evaluate, expect, turns
+from ssdsl.plan.errors.values import WrongType
+from ssdsl.plan.expressions import evaluate, turns
 from ssdsl.plan.order import task_set
 from ssdsl.plan.plan import Clock, TaskSet, Timed
 from ssdsl.plan.scope import Scope
+from ssdsl.plan.values import kind_of
 from ssdsl.text.diagnostic import PlanError
 
 
@@ -22,7 +24,7 @@ def clock(ctx: Context, scope: Scope, s: nodes.Clock) -> None:
         for number, row in enumerate(s.rows):
             ctx.step(row)
             tasks = task_set(ctx, row.tasks, evaluate(ctx, inner, row.tasks))
-            time = expect(ctx, inner, row.time, (int, Fraction), "a number, the nominal time")
+            time = _time(ctx, inner, row.time)
             if tasks is not None and (number, tasks, time) not in said:
                 said.add((number, tasks, time))
                 rows.append((time, number, Timed(tasks, time, row.span)))
@@ -30,3 +32,10 @@ def clock(ctx: Context, scope: Scope, s: nodes.Clock) -> None:
     called = ctx.sites[0] if ctx.sites else None
     ctx.clocks.append(Clock(tuple(timed for _, _, timed in rows), s.span, called))
     ctx.related[s.span] = ctx.related.get(s.span, 0) + len(rows) // 2
+
+
+def _time(ctx: Context, scope: Scope, e: nodes.Expr) -> int | Fraction:
+    value = evaluate(ctx, scope, e)
+    if isinstance(value, bool) or not isinstance(value, int | Fraction):
+        raise PlanError(WrongType(e.span, "a number, the nominal time", kind_of(value), ""))
+    return value

@@ -16,6 +16,7 @@ from ssdsl.model.load import load
 from ssdsl.model.rules import CONTRACTIONS
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
+from ssdsl.text.diagnostic import PlanError
 from tests.model.parts import outside, run_graph
 
 needs_transformers = pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
@@ -280,3 +281,8 @@ def test_flops_are_those_of_pytorch(spec: str) -> None:
         model.module(**model.batches[0])
     counted = sum(o.flops for o in capture(model).operators if o.kind in CONTRACTIONS)
     assert counted == counter.get_total_flops()
+
+
+def test_an_input_and_a_weight_of_one_name() -> None:
+    with pytest.raises(PlanError, match="E0330"):
+        capture(load(str(Path(__file__).parent.parent / "models" / "root_names.py") + ":same_name"))

@@ -44,6 +44,7 @@ def test_stages_may_share_devices_in_turn(plan) -> None:
         ("mesh gpus(dp = 2, dp = 2)", "E0251"),
         ("mesh gpus(dp = 70000)", "E0251"),
         ("mesh gpus(dp = model)", "E0210"),
+        ("order by clock:\n    model.fwd at true", "E0210"),
         ("mesh gpus(pp = 2)\nsplit model by batch into pp\nassign model to gpus[pp = 0]", "E0256"),
     ],
 )

@@ -44,6 +44,7 @@ def test_examples(program: Callable[..., Any], plan: str, params: dict[str, int]
         ("heads_and_ffn", EINSUMS),
         ("co_shard", EINSUMS),
         ("data_parallel", "weighted.py:weighted"),
+        ("data_parallel", "root_names.py:root_names"),  # weights that are called as operators are
         ("tied_stages", TIED),
         ("vocab_and_ffn", TIED),
         ("zero", TIED),
