@@ -7,7 +7,7 @@ from typing import Any
 from ssdsl.lang import nodes
 from ssdsl.lang.spell import spell
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.names import RequireFailed
+from ssdsl.plan.errors.names import MisplacedParam, RequireFailed
 from ssdsl.plan.expressions import evaluate, truth, turns, whole_number
 from ssdsl.plan.mesh import declare_mesh
 from ssdsl.plan.origin import origin_of
@@ -68,7 +68,10 @@ def loop(ctx: Context, scope: Scope, s: nodes.For, execute: Execute) -> Returned
 
 
 def branch(ctx: Context, scope: Scope, s: nodes.If, execute: Execute) -> Returned | None:
-    """The first block whose test holds; it opens no scope of its own."""
+    """The first block whose test holds; it opens no scope of its own, and declares no parameters."""
+    for statement in (*(x for b in s.branches for x in b.body), *s.other):
+        if isinstance(statement, nodes.Param):
+            raise PlanError(MisplacedParam(statement.span))
     for b in s.branches:
         if truth(ctx, scope, b.test):
             return execute(ctx, scope, b.body)

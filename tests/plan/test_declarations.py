@@ -51,3 +51,7 @@ def test_what_comes_with_ssdsl(path: Path, graph: Graph) -> None:
 def test_library() -> None:
     names = {f.split("(")[0] for path in library_files() for f in declarations(parse(read_source(path))).functions}
     assert names >= {"data_parallel", "tensor_parallel", "sequence_parallel", "gpipe", "one_f_one_b"}
+
+
+def test_a_param_in_a_condition(plan) -> None:
+    assert plan.mistakes("if true:\n    param N = 2\nmesh gpus(dp = 2)\nassign model to gpus\n") == ["E0227"]

@@ -7,8 +7,8 @@ const LETTERS = { fwd: "F", bwd: "B", dgrad: "B", wgrad: "W", reduce: "R", optim
 const WORDS = {
   fwd: "forward",
   bwd: "backward",
-  dgrad: "backward, of the input",
-  wgrad: "backward, of the weights",
+  dgrad: "backward, of inputs",
+  wgrad: "backward, of weights",
   transfer: "transfer",
   reduce: "reduction of gradients",
   optimizer: "optimizer",
