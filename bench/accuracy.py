@@ -65,7 +65,7 @@ def _outcome(plan: str, params: dict[str, int], model: str, steps: int, costs: P
     common = [plan, "--model", model, *sets, "--json"]
     ranks = _ssdsl("run", *common, "--steps", str(steps), "--profile", str(costs))
     measured = median(max(times) for times in zip(*(r["step_s"][1:] for r in ranks), strict=True))
-    peak = max(r["peak_bytes"] - r["base_bytes"] for r in ranks)
+    peak = max(r["tensor_bytes"] for r in ranks)
     with_costs = _ssdsl("simulate", *common, "--costs", str(costs))
     alone = _ssdsl("simulate", *common)
     return Outcome((measured, with_costs["step_s"], alone["step_s"]), (peak, alone["peak_bytes"]))
@@ -88,7 +88,9 @@ def _steps(found: dict[str, Outcome]) -> Table:
 
 
 def _peaks(found: dict[str, Outcome]) -> Table:
-    table = Table("plan", "measured MB", "simulated MB", "error", title="peak memory of the fullest process")
+    table = Table(
+        "plan", "measured MB", "simulated MB", "error", title="peak memory of the fullest process: what tensors take"
+    )
     for name, outcome in found.items():
         real, simulated = outcome.peak
         table.add_row(name, f"{real / 1e6:.0f}", f"{simulated / 1e6:.0f}", _error(simulated, real))

@@ -35,8 +35,9 @@ class Recorded:
 class RankResult:
     """One rank's measurements; `losses` is empty where the loss is not computed.
 
-    `base_bytes` is what the process held before training. Of a recorded run, `recorded` has one list a step, and
-    `transfers_s` the time of each transfer alone.
+    `base_bytes` is what the process held before training. Of a recorded run, `tensor_bytes` is the most that tensors
+    took at once (0 if it had fewer than three steps), `recorded` has one list a step, and `transfers_s` each transfer's
+    time alone.
     """
 
     rank: int
@@ -46,6 +47,7 @@ class RankResult:
     peak_bytes: int
     comm: dict[str, Traffic]
     base_bytes: int = 0
+    tensor_bytes: int = 0
     recorded: tuple[tuple[Recorded, ...], ...] = ()
     transfers_s: dict[str, float] = field(default_factory=dict)
 
@@ -97,6 +99,7 @@ def _rank_result(values: dict[str, Any]) -> RankResult:
         int(values["peak_bytes"]),
         comm,
         int(values.get("base_bytes", 0)),
+        int(values.get("tensor_bytes", 0)),
         recorded,
         values.get("transfers_s", {}),
     )

@@ -9,6 +9,7 @@ import statistics
 import sys
 import time
 import traceback
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -139,14 +140,13 @@ class Trainer:
             engine.recorder = Recorder(self.device)
             transfers_s = time_transfers(engine.transfers, len(self.table["transfers"]), engine.mover, self.device)
         for step in range(self.options.steps):
-            if self.engine.recorder is not None:
-                dist.barrier()  # so that steps start together
-                self.engine.recorder.start_step()
-            start = time.perf_counter()
-            loss = self._step(step)
-            if self.device.type == "cuda":
-                torch.cuda.synchronize()
-            self.times.append(time.perf_counter() - start)
+            recorder = self.engine.recorder
+            with recorder.step(step, self.options.steps - 1) if recorder is not None else nullcontext():
+                start = time.perf_counter()
+                loss = self._step(step)
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize()
+                self.times.append(time.perf_counter() - start)
             if loss is not None:
                 self.losses.append(loss)
                 self._progress(step, loss)
@@ -211,7 +211,8 @@ class Trainer:
             "base_bytes": self.base_bytes,
         }
         if self.engine.recorder is not None:
-            report |= {"recorded": self.engine.recorder.steps, "transfers_s": transfers_s}
+            recorder = self.engine.recorder
+            report |= {"recorded": recorder.steps, "tensor_bytes": recorder.tensor_bytes, "transfers_s": transfers_s}
         _write_report(out, report)
 
     def _held(self) -> int:

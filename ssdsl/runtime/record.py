@@ -1,6 +1,9 @@
-"""Notes when each task of a step starts and ends, and how long it waits for what others send."""
+"""Notes when each task of a step starts and ends, how long it waits for what others send, and how full memory gets."""
 
+import gc
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,6 +12,7 @@ import torch.distributed as dist
 from .transfers import Leg, Mover, Transfer, shape_of
 
 PROBES = 5
+WATCHED = 1  # the step whose memory is watched, which slows it
 
 
 class Recorder:
@@ -17,6 +21,7 @@ class Recorder:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.steps: list[list[tuple[str, float, float, float]]] = []
+        self.tensor_bytes = 0
 
     def now(self) -> float:
         """The time at which the device has done all that it was given."""
@@ -24,12 +29,45 @@ class Recorder:
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    def start_step(self) -> None:
-        self.steps.append([])
-
     def add(self, name: str, start: float, waited: float = 0.0) -> None:
         """Notes that something that started then has ended now."""
         self.steps[-1].append((name, start, self.now(), waited))
+
+    @contextmanager
+    def step(self, number: int, last: int) -> Iterator[None]:
+        """A step; in one of them, unless it is the last, the most bytes that tensors take at once are noted."""
+        dist.barrier()  # so that steps start together
+        self.steps.append([])
+        if number != WATCHED or number == last:
+            yield
+        elif self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+            yield
+            self.tensor_bytes = torch.cuda.max_memory_allocated()
+        else:
+            held = _tensor_bytes()
+            with torch.profiler.profile(
+                activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+            ) as profile:
+                yield
+            self.tensor_bytes = held + _most_added(profile)
+
+
+def _tensor_bytes() -> int:
+    """What all tensors take now."""
+    storages = (t.untyped_storage() for t in gc.get_objects() if isinstance(t, torch.Tensor))
+    return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
+
+
+def _most_added(profile: Any) -> int:
+    """The largest sum of allocations and releases from the start of a profile to some moment of it."""
+    results = profile.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), e.nbytes()) for e in results if e.name() == "[memory]")
+    level = most = 0
+    for _, size in changes:
+        level += size
+        most = max(most, level)
+    return most
 
 
 def time_transfers(transfers: dict[int, Transfer], count: int, mover: Mover, device: torch.device) -> dict[str, float]:
