@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from ssdsl.lower.cuts import LINEAR
 from ssdsl.lower.schedule import Block, Input, Schedule
 from ssdsl.model.graph import Operator, Origin
+from ssdsl.model.layers import layer_of, layer_paths
 from ssdsl.model.saved import saved
 from ssdsl.model.storage import Storage
 from ssdsl.simulate.local import local_sizes, numel
 
 Sizes = dict[str, int]  # bytes by storage
+Unit = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Activations:
         self.schedule, self.places, self.weights = schedule, places, weights
         self.operators = {o.name: o for o in schedule.graph.operators}
         self.producers = {o.value: op for op in schedule.graph.operators for o in op.outputs}
+        self.layers = layer_paths(schedule.graph)
         self.block_of = {name: b.number for b in schedule.blocks for name in b.operators}
         self._found: dict[int, Kept] = {}
 
@@ -61,12 +64,12 @@ class Activations:
                 operator, k = readers[given.value]
                 self._hold(held, block, given.value, operator, k)
         later: Sizes = {}
-        again: dict[int, Sizes] = {}
+        again: dict[Unit, Sizes] = {}
         largest = 0
         for name in block.operators:
             operator = self.operators[name]
             kept_here = self._saved_by(block, operator)
-            unit = block.units.get(name)
+            unit = self._unit(block, name)
             if unit is None:
                 held |= kept_here
             else:
@@ -80,6 +83,11 @@ class Activations:
         return Kept(
             sum(held.values()), sum(later.values()), most, 2 * largest, sum(outputs.values()), tuple(held.items())
         )
+
+    def _unit(self, block: Block, name: str) -> Unit | None:
+        """What is recomputed together: a unit of the plan within a layer, which is a function of the program."""
+        unit = block.units.get(name)
+        return None if unit is None else (unit, layer_of(self.operators[name].path, self.layers))
 
     def _lies_here(self, block: Block, given: Input) -> bool:
         """Whether an input is just what another block of these devices keeps."""
@@ -139,11 +147,15 @@ class Activations:
         """What recomputed units read from outside of themselves."""
         found: Sizes = {}
         made = {o.value: name for name in block.operators for o in self.operators[name].outputs}
-        for name, unit in block.units.items():
+        here = {given.value for given in block.inputs if self._lies_here(block, given)}
+        for name in block.units:
+            unit = self._unit(block, name)
             operator = self.operators[name]
             for k, read in enumerate(block.reads[name]):
                 base = read.split("@")[0]
-                if base not in made or block.units.get(made[base]) != unit:
+                if base in here:
+                    continue
+                if base not in made or self._unit(block, made[base]) != unit:
                     self._hold(found, block, base, operator, k)
         return found
 
