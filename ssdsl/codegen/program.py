@@ -5,7 +5,7 @@ from typing import Any
 from ssdsl.codegen.block_table import input_slot
 from ssdsl.lower.layout import Digit, Shape, Submesh, cut
 from ssdsl.lower.schedule import LETTERS, Home, Move, Role, Schedule, Task, Transfer
-from ssdsl.lower.units import in_role, units_of
+from ssdsl.lower.units import units_of
 from ssdsl.model.graph import Origin, Value
 
 
@@ -38,7 +38,7 @@ def program_table(schedule: Schedule, groups: list[tuple[str, tuple[str, ...]]])
 def _role(schedule: Schedule, role: Role) -> dict[str, Any]:
     units = units_of(schedule, role)
     trained = {h.weight for u in units for h in u.homes}
-    others = [h for h in schedule.homes if in_role(h, role) and h.weight not in trained]
+    others = [h for h in schedule.homes if role.is_in(h.submesh) and h.weight not in trained]
     return {
         "name": role.name,
         "mesh": role.mesh,

@@ -25,7 +25,7 @@ def check_deadlock(roles: Sequence[Role], blocks: Sequence[Block], transfers: Se
         transfer = None if task.transfer is None else transfers[task.transfer]
         for submesh in (blocks[task.block].submesh,) if transfer is None else (transfer.source, transfer.target):
             if submesh not in members:
-                members[submesh] = frozenset(k for k, r in enumerate(roles) if _is_on(r, submesh))
+                members[submesh] = frozenset(k for k, r in enumerate(roles) if r.is_in(submesh))
             found |= members[submesh]
         return found
 
@@ -47,11 +47,6 @@ def check_deadlock(roles: Sequence[Role], blocks: Sequence[Block], transfers: Se
     if waiting:
         missing = {k: min(meeting(task) - {*arrived[task]}, default=k) for k, task in waiting.items()}
         raise InternalError(_circle(roles, blocks, waiting, missing))
-
-
-def _is_on(role: Role, submesh: Submesh) -> bool:
-    held = dict(submesh.fixed)
-    return role.mesh == submesh.mesh.name and all(held.get(axis, at) == at for axis, at in role.fixed)
 
 
 def _circle(roles: Sequence[Role], blocks: Sequence[Block], waiting: dict[int, Task], missing: dict[int, int]) -> str:

@@ -7,7 +7,7 @@ in a process group of their own, stay in the global order on every device; and a
 is being read is awaited, so that buffers stay few.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ssdsl.lower.needs import Needs
@@ -15,25 +15,18 @@ from ssdsl.lower.schedule import Block, Role, Task, Transfer
 from ssdsl.plan.plan import Phase
 
 
-def post_early(
-    roles: Sequence[Role],
-    blocks: tuple[Block, ...],
-    transfers: tuple[Transfer, ...],
-    is_on: Callable[[Role, Transfer, Phase], bool],
-) -> tuple[Role, ...]:
-    """The roles with their receives moved forward. `is_on` says whether a role sends a transfer."""
+def post_early(roles: Sequence[Role], blocks: tuple[Block, ...], transfers: tuple[Transfer, ...]) -> tuple[Role, ...]:
+    """The roles with their receives moved forward."""
     needs = Needs(blocks, transfers)
-    return tuple(replace(role, tasks=tuple(_moved(role, transfers, needs, is_on))) for role in roles)
+    return tuple(replace(role, tasks=tuple(_moved(role, transfers, needs))) for role in roles)
 
 
-def _moved(
-    role: Role, transfers: tuple[Transfer, ...], needs: Needs, is_on: Callable[[Role, Transfer, Phase], bool]
-) -> list[Task]:
+def _moved(role: Role, transfers: tuple[Transfer, ...], needs: Needs) -> list[Task]:
     tasks: list[Task] = []
     for task in role.tasks:
         at = len(tasks)
         transfer = None if task.transfer is None else transfers[task.transfer]
-        if transfer is not None and transfer.value and not is_on(role, transfer, task.phase):
+        if transfer is not None and transfer.value and not role.is_in(transfer.ends(task.phase)[0]):
             at = _earliest(tasks, task, needs)
         tasks.insert(at, task)
     return tasks

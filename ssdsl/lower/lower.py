@@ -35,7 +35,7 @@ def lower(plan: Plan, link: Link = LOOPBACK) -> Schedule:
     apply_orders(tasks)
     roles, transfers = sequence(tasks), tasks.transfers
     check_deadlock(roles, blocks, transfers)
-    roles = post_early(roles, blocks, transfers, tasks.sends)
+    roles = post_early(roles, blocks, transfers)
     loss = next(b for b in blocks if any(o.value == plan.graph.loss for o in b.outputs))
     places = wiring.made[plan.graph.loss].layout.value.places
     axes = tuple(a for (a, _), p in zip(loss.submesh.axes, places, strict=True) if p is PARTIAL)

@@ -139,6 +139,10 @@ class Transfer:
     dtype: str
     time: tuple[TimeIndex, ...]
 
+    def ends(self, phase: Phase) -> tuple[Submesh, Submesh]:
+        """Where a value leaves and arrives, or, backward, its gradient."""
+        return (self.source, self.target) if phase is Phase.FORWARD else (self.target, self.source)
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -188,6 +192,11 @@ class Role:
     mesh: str
     fixed: tuple[tuple[str, int], ...]
     tasks: tuple[Task, ...]
+
+    def is_in(self, submesh: Submesh) -> bool:
+        """Whether these devices lie in a submesh; they do all or none."""
+        held = dict(submesh.fixed)
+        return submesh.mesh.name == self.mesh and all(held.get(axis, at) == at for axis, at in self.fixed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class TaskGraph:
         self.number: dict[Task, int] = {}
         self.spans: dict[tuple[int, int], Span] = {}
         self.stated: dict[Task, dict[Span, None]] = {}
-        self.roles_of = {s: _roles_in(s, roles) for s in {b.submesh for b in blocks}}
+        self.roles_of = {s: tuple(k for k, r in enumerate(roles) if r.is_in(s)) for s in {b.submesh for b in blocks}}
         self._paths = {o.name: o.path for o in plan.graph.operators}
         costs = _costs(plan.graph, blocks)
         for block in blocks:
@@ -73,12 +73,6 @@ class TaskGraph:
             for k, t in enumerate(block.time)
         ]
         return [Task(block.number, at, p) for p in phases if p in exist for at in itertools.product(*inside)]
-
-    def sends(self, role: Role, transfer: Transfer, phase: Phase) -> bool:
-        """Whether a role is among those that a transfer leaves."""
-        places = {(r.mesh, r.fixed): k for k, r in enumerate(self.roles)}
-        source = transfer.source if phase is FORWARD else transfer.target
-        return places[role.mesh, role.fixed] in self.roles_of[source]
 
     def describe(self, task: Task) -> str:
         """A task in words: `h.0.ln_1 ... h.3.mlp.fwd[m = 2]`."""
@@ -179,10 +173,3 @@ def roles_of(plan: Plan, submeshes: Iterable[Submesh]) -> list[Role]:
 def _costs(graph: Graph, blocks: tuple[Block, ...]) -> list[int]:
     flops = {o.name: o.flops for o in graph.operators}
     return [1 + sum(flops[o] for o in b.operators) // b.submesh.size for b in blocks]
-
-
-def _roles_in(submesh: Submesh, roles: list[Role]) -> tuple[int, ...]:
-    held = dict(submesh.fixed)
-    return tuple(
-        k for k, r in enumerate(roles) if r.mesh == submesh.mesh.name and all(held.get(a, c) == c for a, c in r.fixed)
-    )

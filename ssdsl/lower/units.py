@@ -29,7 +29,7 @@ def units_of(schedule: Schedule, role: Role) -> tuple[WeightUnit, ...]:
     for home in schedule.homes:
         counts[home.weight] = counts.get(home.weight, 0) + 1
     groups: dict[_Kind, list[Home]] = {}
-    for home in reversed([h for h in schedule.homes if in_role(h, role) and _learns(schedule, h)]):
+    for home in reversed([h for h in schedule.homes if role.is_in(h.submesh) and _learns(schedule, h)]):
         cut, over = _cut(home)
         tied = counts[home.weight] > 1
         where = (
@@ -54,11 +54,6 @@ class _Kind(NamedTuple):
     tied: bool
     where: str
     dtype: str
-
-
-def in_role(home: Home, role: Role) -> bool:
-    held = dict(home.submesh.fixed)
-    return home.submesh.mesh.name == role.mesh and all(held.get(a, c) == c for a, c in role.fixed)
 
 
 def _learns(schedule: Schedule, home: Home) -> bool:

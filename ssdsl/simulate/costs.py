@@ -50,12 +50,6 @@ class Costs(Protocol):
     def tail(self, role: Role) -> Tail: ...
 
 
-def is_in(role: Role, submesh: Submesh) -> bool:
-    """Whether a role's devices lie in a submesh."""
-    held = dict(submesh.fixed)
-    return submesh.mesh.name == role.mesh and all(held.get(a, c) == c for a, c in role.fixed)
-
-
 def ranks_of(schedule: Schedule, role: Role) -> tuple[int, ...]:
     """The ranks of a role."""
     mesh = next(m for m in schedule.plan.meshes if m.name == role.mesh)

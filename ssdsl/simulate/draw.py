@@ -79,7 +79,7 @@ def _event(schedule: Schedule, statements: "Statements", row: int, ran: Ran) -> 
     transfer = schedule.transfers[task.transfer]
     what = transfer.value or "signal"
     size = ran.cost.messages[0].size_bytes if ran.cost.messages else 0
-    ends = (transfer.source, transfer.target) if task.phase is Phase.FORWARD else (transfer.target, transfer.source)
+    ends = transfer.ends(task.phase)
     gradient = "" if task.phase is Phase.FORWARD else "gradient of "
     name = f"{gradient}{what} to {ends[1]}" if ran.sends else f"{gradient}{what} from {ends[0]}"
     lines = statements.lines(Task(task.block, task.coordinate, task.phase))

@@ -14,7 +14,6 @@ from ssdsl.lower.schedule import Role, Schedule
 from ssdsl.lower.units import WeightUnit, units_of
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.activations import Activations
-from ssdsl.simulate.costs import is_in
 from ssdsl.simulate.network import unit_bytes
 from ssdsl.simulate.run import Ran, Trace
 from ssdsl.simulate.timeline import Memory
@@ -80,7 +79,7 @@ def _state(schedule: Schedule, role: Role, ran: list[Ran]) -> Iterator[Change]:
     others = sum(
         h.shape.local(h.layout.digits()).numel * schedule.graph.values[h.weight].itemsize
         for h in schedule.homes
-        if is_in(role, h.submesh)
+        if role.is_in(h.submesh)
     )
     yield Change(0.0, "weights", max(others - trained, 0))  # buffers, and weights that do not learn
 

@@ -162,10 +162,9 @@ class Network:
 
     def transfer(self, transfer: Transfer, phase: Phase) -> Cost:
         """The slowest device's share: what it receives from each of the others."""
-        forward = phase is Phase.FORWARD
-        move = transfer.forward if forward else transfer.backward
+        move = transfer.forward if phase is Phase.FORWARD else transfer.backward
         assert move is not None
-        ends = (transfer.source, transfer.target) if forward else (transfer.target, transfer.source)
+        ends = transfer.ends(phase)
         itemsize = ITEMSIZE.get(transfer.dtype, 4)
         received: dict[int, float] = {}
         totals: dict[int, int] = {}

@@ -12,7 +12,7 @@ from ssdsl.lower.layout import Submesh
 from ssdsl.lower.needs import Key, Needs
 from ssdsl.lower.schedule import Block, Role, Schedule, Task
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.costs import Cost, Costs, Tail, is_in
+from ssdsl.simulate.costs import Cost, Costs, Tail
 from ssdsl.text.diagnostic import InternalError
 
 
@@ -106,7 +106,7 @@ class _Run:
         assert task.transfer is not None
         transfer, forward = self.schedule.transfers[task.transfer], task.phase is Phase.FORWARD
         key = (task.transfer, task.coordinate, forward)
-        source, target = (transfer.source, transfer.target) if forward else (transfer.target, transfer.source)
+        source, target = transfer.ends(task.phase)
         posted = self.posted.setdefault(key, _Posted())
         if r in self._roles(source):
             posted.sent.setdefault(r, self.clock[r])
@@ -180,7 +180,7 @@ class _Run:
 
     def _roles(self, submesh: Submesh) -> tuple[int, ...]:
         if submesh not in self._members:
-            self._members[submesh] = tuple(k for k, role in enumerate(self.roles) if is_in(role, submesh))
+            self._members[submesh] = tuple(k for k, role in enumerate(self.roles) if role.is_in(submesh))
         return self._members[submesh]
 
     # -- behind the tasks --------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class _Run:
         """Gradients of weights that several roles share are summed when the last of these roles is there."""
         tied: dict[str, list[Role]] = {}
         for role in self.roles:
-            for weight in {h.weight for h in self.schedule.homes if is_in(role, h.submesh)}:
+            for weight in {h.weight for h in self.schedule.homes if role.is_in(h.submesh)}:
                 tied.setdefault(weight, []).append(role)
         start = list(self.clock)
         shared = {tuple(self.roles.index(role) for role in those) for those in tied.values() if len(those) > 1}

@@ -7,7 +7,6 @@ import pytest
 from ssdsl.model.graph import Origin
 from ssdsl.model.zoo.gpt import SIZES
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.costs import is_in
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import Kind, Stream
 from tests.simulate.steps import UNIT, activations, compiled, graph_of, peak, step
@@ -90,7 +89,7 @@ def test_nothing_is_left_over(name: str) -> None:
     report = pipeline(name)
     values = program.graph.values
     for role, memory in zip(program.roles, report.timeline.memory, strict=True):
-        held = [values[h.weight] for h in program.homes if is_in(role, h.submesh)]
+        held = [values[h.weight] for h in program.homes if role.is_in(h.submesh)]
         sizes = [(v.origin is Origin.WEIGHT, v.itemsize * prod(v.shape)) for v in held]
         assert memory.size_bytes[-1] == sum(n * (4 if trained else 1) for trained, n in sizes)
         assert list(memory.times_s) == sorted(set(memory.times_s)) and min(memory.size_bytes) > 0

@@ -12,7 +12,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.link import Link
 from ssdsl.lower.schedule import Schedule, Task, TimeIndex, Transfer
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.costs import Costs, is_in
+from ssdsl.simulate.costs import Costs
 from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.run import Trace, run
@@ -69,7 +69,7 @@ def ends(schedule: Schedule, transfer: Transfer, task: Task) -> tuple[list[Task]
     found = []
     for number in (transfer.producer, transfer.consumer):
         block = schedule.blocks[number]
-        roles = [r for r in schedule.roles if is_in(r, block.submesh)]
+        roles = [r for r in schedule.roles if r.is_in(block.submesh)]
         own = dict.fromkeys(t for r in roles for t in r.tasks if t.transfer is None and t.block == number)
         here = [t for t in own if t.phase in phases]
         found.append([t for t in here if agree(block.time, t.coordinate, transfer.time, task.coordinate)])
