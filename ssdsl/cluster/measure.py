@@ -17,6 +17,7 @@ from typing import IO
 
 from ssdsl.cluster.errors import ClusterFileUnwritable, MeasureFailed
 from ssdsl.cluster.measurement import Measurement
+from ssdsl.lang.save import put_whole, reason_of
 from ssdsl.text.diagnostic import PlanError
 
 MOST_PROCESSES = 8  # as many as plans for a laptop have; a server's cores are not all started
@@ -54,18 +55,12 @@ def measure() -> Measurement:
 
 
 def save(measurement: Measurement, path: Path) -> None:
-    """Write the cluster's file: beside its place first, so that none is ever half written."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write the cluster's file; its folder is made. Raises PlanError where that cannot be."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            beside.write_text(measurement.toml(), "utf-8")
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+        put_whole(path, measurement.toml())
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise PlanError(ClusterFileUnwritable(None, str(path), reason.lower())) from error
+        raise PlanError(ClusterFileUnwritable(None, str(path), reason_of(error))) from error
 
 
 def _bandwidth(small_s: float, large_s: float) -> float:

@@ -1,6 +1,7 @@
 """Writes a text file whole or not at all."""
 
 import contextlib
+import os
 from pathlib import Path
 
 from ssdsl.lang.errors import FileUnwritable
@@ -8,14 +9,28 @@ from ssdsl.text.diagnostic import PlanError
 
 
 def save_text(file: str, text: str) -> None:
-    """Writes beside the file, then puts it in its place. Raises PlanError where that cannot be."""
-    path = Path(file)
-    beside = path.with_name(f".{path.name}.part")
+    """Writes a file. Raises PlanError where that cannot be."""
+    try:
+        put_whole(Path(file), text)
+    except (OSError, ValueError) as error:
+        raise PlanError(FileUnwritable(None, file, reason_of(error))) from error
+
+
+def put_whole(path: Path, text: str, *, overwrite: bool = True) -> None:
+    """Writes beside the file, then gives it its name. Raises OSError, or ValueError for a name that is none;
+    FileExistsError where there is a file that must not be overwritten."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_text(text, "utf-8")
-        beside.replace(path)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        with contextlib.suppress(OSError, ValueError):
+        if overwrite:
+            beside.replace(path)
+        else:
+            os.link(beside, path)  # fails where a file of the name has come up meanwhile
+    finally:
+        with contextlib.suppress(OSError, ValueError):  # it never came to be, for the reason on its way to the caller
             beside.unlink(missing_ok=True)
-        raise PlanError(FileUnwritable(None, file, reason.lower())) from error
+
+
+def reason_of(error: Exception) -> str:
+    """Why a file could not be written, in the words of the system."""
+    return (getattr(error, "strerror", None) or str(error)).lower()
