@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from ssdsl.lower.cuts import OperandLayout, OperatorCut, operand_layout
 from ssdsl.lower.layout import PARTIAL, REPLICATE, Layout, Submesh
-from ssdsl.model.graph import Operator, Origin, Stage
+from ssdsl.model.graph import Operator, Stage
+from ssdsl.model.weight_values import weight_values
 from ssdsl.plan.plan import Plan
 
 Axes = frozenset[str]
@@ -22,10 +23,10 @@ def defer(plan: Plan, submeshes: dict[str, Submesh], cuts: dict[str, tuple[Opera
     for operator in operators:
         for operand in operator.inputs:
             consumers.setdefault(operand.value, []).append(operator)
-    alone = _on_weights_only(plan, operators)
+    alone = weight_values(plan.graph)
     found: dict[str, Axes] = {}
     for operator in reversed(operators):
-        if operator.name not in alone:
+        if not all(o.value in alone for o in operator.outputs):
             continue
         users = [c for o in operator.outputs for c in consumers.get(o.value, ())]
         if any(submeshes[c.name] != submeshes[operator.name] for c in users):
@@ -35,18 +36,6 @@ def defer(plan: Plan, submeshes: dict[str, Submesh], cuts: dict[str, tuple[Opera
         if axes - split:
             found[operator.name] = frozenset(axes - split)
     return found
-
-
-def _on_weights_only(plan: Plan, operators: list[Operator]) -> set[str]:
-    values = plan.graph.values
-    made: dict[str, bool] = {}
-    for value in values.values():
-        if value.origin is not Origin.OPERATOR:
-            made[value.name] = value.origin is not Origin.INPUT
-    for operator in plan.graph.operators:
-        on_weights = operator.stage is not Stage.DATA and all(made[o.value] for o in operator.inputs)
-        made.update({o.value: on_weights for o in operator.outputs})
-    return {o.name for o in operators if all(made[x.value] for x in o.outputs)}
 
 
 def _partial(

@@ -7,10 +7,10 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Device
 from ssdsl.lower.schedule import Block, Role, Schedule, Transfer
 from ssdsl.model.storage import Storage
+from ssdsl.model.weight_values import weight_values
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.costs import Cost, Tail, ranks_of
 from ssdsl.simulate.network import Network, unit_bytes
-from ssdsl.simulate.weight_values import weight_values
 from ssdsl.simulate.work import Computing
 
 OPTIMIZER_TRAFFIC = 7  # AdamW reads weight, gradient and two moments and writes all but the gradient

@@ -4,6 +4,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.lower.schedule import Role, Schedule
 from ssdsl.model.graph import Stage
 from ssdsl.model.storage import storages
+from ssdsl.model.weight_values import weight_values
 from ssdsl.simulate.activations import Activations
 from ssdsl.simulate.costs import Costs, Message, ranks_of
 from ssdsl.simulate.draw import draw
@@ -12,7 +13,6 @@ from ssdsl.simulate.report import DeviceReport, Report, Traffic
 from ssdsl.simulate.roofline import Roofline
 from ssdsl.simulate.run import Trace, run
 from ssdsl.simulate.timeline import Memory
-from ssdsl.simulate.weight_values import weight_values
 from ssdsl.text.source import Source
 
 

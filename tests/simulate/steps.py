@@ -13,12 +13,12 @@ from ssdsl.model.load import load
 from ssdsl.model.source import Model
 from ssdsl.model.storage import storages
 from ssdsl.model.trace import capture
+from ssdsl.model.weight_values import weight_values
 from ssdsl.simulate.activations import Activations
 from ssdsl.simulate.costs import Costs
 from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
-from ssdsl.simulate.weight_values import weight_values
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
