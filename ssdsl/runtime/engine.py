@@ -169,12 +169,8 @@ class Engine:
         at = dict(zip(block.time, task.at, strict=True))
         inputs = [self._read(i, at, block.backward) for i in block.inputs]
         prepared = [self.prepared[name] for name in block.prepared]
-        with torch.set_grad_enabled(block.backward):
-            if self.weights.gathers and block.backward:
-                with self.weights.saving():
-                    outputs = block.run(*inputs, *prepared, self.weights, *task.at)
-            else:
-                outputs = block.run(*inputs, *prepared, self.weights, *task.at)
+        with torch.set_grad_enabled(block.backward), self.weights.saving():
+            outputs = block.run(*inputs, *prepared, self.weights, *task.at)
         for output, value in zip(block.outputs, outputs, strict=True):
             if self._uses.get((output.slot, task.at)):
                 self.values[output.slot, task.at] = value.detach()

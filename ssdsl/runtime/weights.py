@@ -6,6 +6,7 @@ an equal part of that row: of the optimizer's state (ZeRO-1), of the gradients t
 """
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -259,17 +260,16 @@ class Weights:
         self.unit_of = {s.name: u for u in units for s in u.slots}
         self.tensors = {n: p for u in units for n, p in u.parameters.items()}
         self.live: dict[int, tuple[Unit, torch.Tensor]] = {}
+        self.gathers = any(u.cut == "weights" for u in units)
 
     def under(self, prefix: str = "") -> View:
         return View(self, prefix)
 
-    def saving(self) -> torch.autograd.graph.saved_tensors_hooks:
+    def saving(self) -> AbstractContextManager[Any]:
         """A context for forward in which autograd keeps no gathered weight but gathers it again (ZeRO-3)."""
+        if not self.gathers:
+            return nullcontext()
         return torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
-
-    @property
-    def gathers(self) -> bool:
-        return any(u.cut == "weights" for u in self.units)
 
     def _pack(self, x: torch.Tensor) -> object:
         found = self.live.get(x.untyped_storage().data_ptr())
