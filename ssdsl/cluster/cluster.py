@@ -87,6 +87,10 @@ class Cluster:
     def device(self, rank: int) -> Device:
         return self.groups[self._group(rank)].device
 
+    def devices(self, ranks: Ranks) -> tuple[Device, ...]:
+        """The kinds of device that these ranks are."""
+        return tuple(dict.fromkeys(self.device(rank) for rank in ranks))
+
     def link(self, ranks: Ranks) -> Link:
         """The slowest link between these ranks: what one of them has while all devices there use theirs."""
         return min(self._spanned(ranks), key=lambda s: s.level.link.bandwidth).level.link

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from ssdsl.lower.schedule import Block
+from ssdsl.lower.schedule import Block, base
 from ssdsl.model.graph import Graph, Origin, Stage
 
 
@@ -40,7 +40,7 @@ def halves_of(block: Block, graph: Graph) -> Halves:
         """Whether a value follows from weights and constants alone."""
         while name in converted:
             name = converted[name]
-        name = name.split("@")[0]
+        name = base(name)
         if name not in weight_side:
             producer = made.get(name)
             if name in given:
@@ -54,7 +54,7 @@ def halves_of(block: Block, graph: Graph) -> Halves:
         return weight_side[name]
 
     def side(name: str) -> Side:
-        if not graph.values[name.split("@")[0]].differentiable:
+        if not graph.values[base(name)].differentiable:
             return Side.FIXED
         return Side.WEIGHT if is_weight_side(name) else Side.ACTIVATION
 

@@ -23,6 +23,11 @@ class TimeIndex:
     sizes: tuple[int, ...] | None = None
 
 
+def base(name: str) -> str:
+    """The value of the graph behind a name in a block, which may be that of a version of it (`x@1`)."""
+    return name.partition("@")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Conversion:
     """Turns a value into the layout that some operators need: collectives forward, and those of its gradient backward.

@@ -16,7 +16,7 @@ from ssdsl.lower.homes import Homes
 from ssdsl.lower.layout import REPLICATE, Digit, Layout, Shape, Submesh, cut
 from ssdsl.lower.prepare import Preparation
 from ssdsl.lower.reshard import Step, reshard
-from ssdsl.lower.schedule import Block, Combine, Conversion, Input, Output, Take, TimeIndex, Transfer
+from ssdsl.lower.schedule import Block, Combine, Conversion, Input, Output, Take, TimeIndex, Transfer, base
 from ssdsl.lower.transfer import keep_boxes, plan_move
 from ssdsl.model.graph import Operand, Operator, Origin
 from ssdsl.plan.plan import Plan
@@ -228,8 +228,8 @@ class Wiring:
         common: tuple[Digit, ...],
     ) -> str:
         """The name under which a block has a value in the layout that an operator needs."""
-        base = value.split("@")[0]
-        differentiable = self.plan.graph.values[base].differentiable
+        original = base(value)
+        differentiable = self.plan.graph.values[original].differentiable
         have, gradient = without(have, common), without(gradient, common)
         want, produced = without(need.value, common), without(need.gradient, common)
         if have == want and (gradient == produced or not differentiable) and not need.time:
@@ -238,10 +238,10 @@ class Wiring:
         if key not in draft.conversions:
             part = shape.local(common)
             submesh = draft.run.submesh
-            forward = self._steps(have, want, part, base, submesh)
-            backward = self._steps(produced, gradient, part, base, submesh) if differentiable else ()
+            forward = self._steps(have, want, part, original, submesh)
+            backward = self._steps(produced, gradient, part, original, submesh) if differentiable else ()
             takes = self._takes(want, need, part, common)
-            draft.conversions[key] = Conversion(value, draft.fresh(base), forward, backward, takes)
+            draft.conversions[key] = Conversion(value, draft.fresh(original), forward, backward, takes)
         return draft.conversions[key].result
 
     def _takes(self, layout: Layout, need: OperandLayout, part: Shape, common: tuple[Digit, ...]) -> tuple[Take, ...]:

@@ -7,8 +7,8 @@ once. Recomputed operators keep what enters their unit; the rest exists while th
 from dataclasses import dataclass
 
 from ssdsl.lower.cuts import LINEAR
-from ssdsl.lower.schedule import Block, Input, Schedule
-from ssdsl.model.graph import Operator, Origin
+from ssdsl.lower.schedule import Block, Input, Schedule, base
+from ssdsl.model.graph import Operand, Operator, Origin
 from ssdsl.model.layers import layer_of, layer_paths
 from ssdsl.model.saved import saved
 from ssdsl.model.storage import Storage
@@ -99,8 +99,7 @@ class Activations:
         for output in block.outputs:
             operator = self.producers[output.value]
             operand = next(o for o in operator.outputs if o.value == output.value)
-            elements = numel(operand, local_sizes(operator, self.schedule.cuts[operator.name]))
-            found[self._root(output.value)] = self._bytes(output.value, elements)
+            found[self._root(output.value)] = self._bytes(operator, operand)
         return found
 
     def _saved_by(self, block: Block, operator: Operator) -> Sizes:
@@ -114,7 +113,7 @@ class Activations:
                 self._hold(found, block, block.reads[operator.name][k], operator, k)
         for output in operator.outputs:
             if output.value in kept.outputs:
-                found[self._root(output.value)] = self._bytes(output.value, numel(output, sizes))
+                found[self._root(output.value)] = self._bytes(operator, output)
         for n, extra in enumerate(kept.extras):
             found[f"{operator.name} {extra.what} {n}"] = extra.size_bytes(sizes)
         return found
@@ -125,17 +124,14 @@ class Activations:
         if operand.value in self.weights or self._is_prepared(operand.value):
             return
         if "@" in read:  # a conversion made it
-            elements = numel(operand, local_sizes(operator, self.schedule.cuts[operator.name]))
-            found[read] = self._bytes(operand.value, elements)
+            found[read] = self._bytes(operator, operand)
             return
         root = self._root(operand.value)
         producer = self.producers.get(root)
         if producer is None or self.block_of.get(producer.name) != block.number:
-            root, elements = operand.value, numel(operand, local_sizes(operator, self.schedule.cuts[operator.name]))
+            found[operand.value] = self._bytes(operator, operand)
         else:
-            output = next(o for o in producer.outputs if o.value == root)
-            elements = numel(output, local_sizes(producer, self.schedule.cuts[producer.name]))
-        found[root] = self._bytes(root, elements)
+            found[root] = self._bytes(producer, next(o for o in producer.outputs if o.value == root))
 
     def _is_prepared(self, value: str) -> bool:
         operator = self.producers.get(value)
@@ -152,18 +148,15 @@ class Activations:
             unit = self._unit(block, name)
             operator = self.operators[name]
             for k, read in enumerate(block.reads[name]):
-                base = read.split("@")[0]
-                if base in here:
-                    continue
-                if base not in made or self._unit(block, made[base]) != unit:
-                    self._hold(found, block, base, operator, k)
+                value = base(read)
+                if value not in here and (value not in made or self._unit(block, made[value]) != unit):
+                    self._hold(found, block, value, operator, k)
         return found
 
     def _gradients(self, operator: Operator) -> int:
         """The gradients of an operator's activations and results, alive at once when its backward runs."""
-        sizes = local_sizes(operator, self.schedule.cuts[operator.name])
         differentiable = [o for o in operator.outputs if self.schedule.graph.values[o.value].differentiable]
-        return sum(self._bytes(o.value, numel(o, sizes)) for o in differentiable)
+        return sum(self._bytes(operator, o) for o in differentiable)
 
     def _has_halves(self, operator: Operator) -> bool:
         """Whether an operator meets weights that learn with activations: these weights' gradients come later."""
@@ -173,11 +166,12 @@ class Activations:
 
     def _result_gradients(self, operator: Operator) -> Sizes:
         """The gradients of an operator's results, which the weights' half of its backward starts from."""
-        sizes = local_sizes(operator, self.schedule.cuts[operator.name])
-        return {f"gradient of {o.value}": self._bytes(o.value, numel(o, sizes)) for o in operator.outputs}
+        return {f"gradient of {o.value}": self._bytes(operator, o) for o in operator.outputs}
 
     def _root(self, value: str) -> str:
         return self.places[value].root
 
-    def _bytes(self, value: str, elements: int) -> int:
-        return elements * self.schedule.graph.values[value].itemsize
+    def _bytes(self, operator: Operator, operand: Operand) -> int:
+        """Of one device's part of an operand, in one task."""
+        sizes = local_sizes(operator, self.schedule.cuts[operator.name])
+        return numel(operand, sizes) * self.schedule.graph.values[operand.value].itemsize

@@ -1,5 +1,6 @@
 """The timeline of a simulated step: its events with the statements that made them."""
 
+from dataclasses import replace
 from functools import cache
 
 from ssdsl.cluster.cluster import Cluster
@@ -28,8 +29,7 @@ def draw(
     rows = []
     for r in kept:
         ranks = ranks_of(schedule, schedule.roles[r])
-        devices = ", ".join(dict.fromkeys(cluster.device(rank).name for rank in ranks))
-        rows.append(Row(schedule.roles[r].name, ranks, devices))
+        rows.append(Row(schedule.roles[r].name, ranks, ", ".join(d.name for d in cluster.devices(ranks))))
     events = [_event(schedule, statements, row_of[x.role], x) for x in trace.ran]
     for r in kept:
         events += _tail(trace, r, row_of[r])
@@ -43,19 +43,7 @@ def draw(
         rows=tuple(rows),
         events=tuple(events[k] for k in order),
         flows=tuple(Flow(place[a], place[b]) for a, b in trace.flows),
-        memory=tuple(_of_row(memory[r], row_of[r]) for r in kept),
-    )
-
-
-def _of_row(memory: Memory, row: int) -> Memory:
-    return Memory(
-        row,
-        memory.times_s,
-        memory.size_bytes,
-        memory.peak_s,
-        memory.peak_bytes,
-        memory.peak_parts,
-        memory.capacity_bytes,
+        memory=tuple(replace(memory[r], row=row_of[r]) for r in kept),
     )
 
 

@@ -15,7 +15,7 @@ from ssdsl.lower.units import WeightUnit, units_of
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.activations import Activations
 from ssdsl.simulate.network import unit_bytes
-from ssdsl.simulate.run import Ran, Trace
+from ssdsl.simulate.run import Ran
 from ssdsl.simulate.timeline import Memory
 
 MOMENTS = 2  # of AdamW, in the dtype of the weights
@@ -31,12 +31,14 @@ class Change:
     size_bytes: int
 
 
-def memories(schedule: Schedule, trace: Trace, activations: Activations, capacity: list[int | None]) -> list[Memory]:
-    """The memory of one device of each role."""
+def memories(
+    schedule: Schedule, ran: list[list[Ran]], activations: Activations, capacity: list[int | None]
+) -> list[Memory]:
+    """The memory of one device of each role, which `ran` these tasks."""
+    needs = Needs(schedule.blocks, schedule.transfers)
     found = []
-    for r, role in enumerate(schedule.roles):
-        ran = [x for x in trace.ran if x.role == r]
-        changes = [*_state(schedule, role, ran), *_activations(schedule, ran, activations), *_transfers(schedule, ran)]
+    for r, (role, own) in enumerate(zip(schedule.roles, ran, strict=True)):
+        changes = [*_state(schedule, role, own), *_activations(schedule, own, activations), *_transfers(own, needs)]
         found.append(_curve(r, changes, capacity[r]))
     return found
 
@@ -150,9 +152,8 @@ def _last_reads(schedule: Schedule, ran: list[Ran]) -> dict[tuple[int, tuple[int
 # -- transfers -------------------------------------------------------------------------------------------------------
 
 
-def _transfers(schedule: Schedule, ran: list[Ran]) -> Iterator[Change]:
+def _transfers(ran: list[Ran], needs: Needs) -> Iterator[Change]:
     """A received value lies in its buffer until the task that reads it starts, a sent one until it is gone."""
-    needs = Needs(schedule.blocks, schedule.transfers)
     read = {key: x.start for x in ran if x.task.transfer is None for key in needs.of(x.task)}
     for x in ran:
         if x.task.transfer is None or not x.cost.messages:

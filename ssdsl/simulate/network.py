@@ -8,7 +8,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.lower.cuts import LINEAR
 from ssdsl.lower.layout import Submesh
 from ssdsl.lower.reshard import Step
-from ssdsl.lower.schedule import Block, Conversion, Role, Schedule, Transfer
+from ssdsl.lower.schedule import Block, Conversion, Role, Schedule, Transfer, base
 from ssdsl.lower.units import WeightUnit, units_of
 from ssdsl.model.graph import ITEMSIZE, Graph, Operator, Origin
 from ssdsl.model.saved import saved
@@ -50,42 +50,39 @@ class Network:
             for k, read in enumerate(block.reads[name]):
                 readers.setdefault(read, (self.operators[name], k))
         for conversion in block.conversions:
-            itemsize = self.schedule.graph.values[conversion.value.split("@")[0]].itemsize
-            elements, at_end = self._elements(block, conversion, readers)
-            backward = self._is_backward_in(conversion, phase)
-            if phase is Phase.FORWARD:
-                for step, n in payloads(conversion.forward, block.submesh, elements, at_end=at_end):
-                    yield self._step(block.submesh, step, n * itemsize)
-            elif backward:
-                for step, n in payloads(conversion.backward, block.submesh, elements, at_end=False):
-                    yield self._step(block.submesh, step, n * itemsize)
+            itemsize = self.schedule.graph.values[base(conversion.value)].itemsize
+            elements, at_end = self._elements(conversion, readers)
+            steps: list[tuple[Step, int]] = []
+            if phase is Phase.FORWARD or self._is_again(block, conversion, phase):
+                steps += payloads(conversion.forward, block.submesh, elements, at_end=at_end)
+            if phase is not Phase.FORWARD and self._is_backward_in(conversion, phase):
+                steps += payloads(conversion.backward, block.submesh, elements, at_end=False)
+            for step, n in steps:
+                yield self.collective(step.kind.value, block.submesh, step.axes, n * itemsize)
         yield from self._of_kernels(block, phase)
-        if phase in (Phase.BACKWARD, Phase.DGRAD) and block.units:
-            again = [c for c in block.conversions if _is_recomputed(c, block)]
-            for conversion in again:
-                itemsize = self.schedule.graph.values[conversion.value.split("@")[0]].itemsize
-                elements, at_end = self._elements(block, conversion, readers)
-                for step, n in payloads(conversion.forward, block.submesh, elements, at_end=at_end):
-                    yield self._step(block.submesh, step, n * itemsize)
+
+    def _is_again(self, block: Block, conversion: Conversion, phase: Phase) -> bool:
+        """Whether all who read a conversion's result compute again in this phase, so that it is communicated again."""
+        if phase not in (Phase.BACKWARD, Phase.DGRAD) or not block.units:
+            return False
+        readers = [name for name, reads in block.reads.items() if conversion.result in reads]
+        return bool(readers) and all(name in block.units for name in readers)
 
     def _is_backward_in(self, conversion: Conversion, phase: Phase) -> bool:
-        if phase is Phase.BACKWARD:
-            return True
-        is_weight = conversion.value.split("@")[0] in self.weights
-        return is_weight is (phase is Phase.WGRAD)
+        """Whether a conversion's gradient belongs to this phase of backward: that of a weight to the weights' half."""
+        is_weight = base(conversion.value) in self.weights
+        return phase is Phase.BACKWARD or is_weight is (phase is Phase.WGRAD)
 
-    def _elements(
-        self, block: Block, conversion: Conversion, readers: dict[str, tuple[Operator, int]]
-    ) -> tuple[int, bool]:
+    def _elements(self, conversion: Conversion, readers: dict[str, tuple[Operator, int]]) -> tuple[int, bool]:
         """The size of a local tensor, and whether it is the one behind the conversion's steps."""
         if conversion.result in readers:
             operator, k = readers[conversion.result]
             cuts = self.schedule.cuts[operator.name]
             taken = math.prod(take.cut.count for take in conversion.takes)
             return numel(operator.inputs[k], local_sizes(operator, cuts)) * taken, True
-        base = conversion.value.split("@")[0]
-        producer = next(o for o in self.operators.values() if any(x.value == base for x in o.outputs))
-        output = next(x for x in producer.outputs if x.value == base)
+        value = base(conversion.value)
+        producer = next(o for o in self.operators.values() if any(x.value == value for x in o.outputs))
+        output = next(x for x in producer.outputs if x.value == value)
         return numel(output, local_sizes(producer, self.schedule.cuts[producer.name])), False
 
     def _of_kernels(self, block: Block, phase: Phase) -> Iterator[Cost]:
@@ -104,9 +101,6 @@ class Network:
                 size = math.prod(sizes[d] for d in kept) * self.schedule.graph.values[given.value].itemsize
                 for n in numbers:
                     yield self.collective("all_reduce", block.submesh, tuple(c.index for c in over), n * size)
-
-    def _step(self, submesh: Submesh, step: Step, size_bytes: int) -> Cost:
-        return self.collective(step.kind.value, submesh, step.axes, size_bytes)
 
     def collective(self, kind: str, submesh: Submesh, axes: tuple[str, ...], size_bytes: int) -> Cost:
         """A collective in the slowest of the groups along these axes."""
@@ -195,9 +189,3 @@ def unit_bytes(unit: WeightUnit, graph: Graph) -> int:
         for h in unit.homes
         if graph.values[h.weight].origin is Origin.WEIGHT
     )
-
-
-def _is_recomputed(conversion: Conversion, block: Block) -> bool:
-    """Whether all who read a conversion's result compute again, so that it is communicated again."""
-    readers = [name for name, reads in block.reads.items() if conversion.result in reads]
-    return bool(readers) and all(name in block.units for name in readers)

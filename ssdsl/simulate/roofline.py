@@ -1,10 +1,8 @@
 """Costs from first principles: operators on a device's roofline, communication on a cluster's links."""
 
 import math
-from functools import cache
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.cluster.device import Device
 from ssdsl.lower.schedule import Block, Role, Schedule, Transfer
 from ssdsl.model.storage import Storage
 from ssdsl.model.weight_values import weight_values
@@ -25,11 +23,11 @@ class Roofline:
         self.sharing = cluster.sharing(schedule.plan.devices)
         self.computing = Computing(schedule, places, weights, self.sharing)
         self.network = Network(schedule, cluster, places, weights)
-        self.devices = cache(self._devices)
+        self.devices = {role.name: cluster.devices(ranks_of(schedule, role)) for role in schedule.roles}
 
     def task(self, block: Block, phase: Phase, role: Role) -> Cost:
         """Computing on the slowest of the role's devices, and the collectives of the block's conversions."""
-        work = max((self.computing.block(block, d) for d in self.devices(role)), key=lambda w: w.forward)
+        work = max((self.computing.block(block, d) for d in self.devices[role.name]), key=lambda w: w.forward)
         compute = {
             Phase.FORWARD: work.forward,
             Phase.BACKWARD: work.again + work.dgrad + work.wgrad,
@@ -59,11 +57,8 @@ class Roofline:
                 gather.append(self.network.collective("all_gather", submesh, unit.over, size))
             if unit.tied:
                 reduce.append(self.network.tie(unit, size))
-        slowest = max(self.sharing / d.achievable_bandwidth() for d in self.devices(role))
+        slowest = max(self.sharing / d.achievable_bandwidth() for d in self.devices[role.name])
         return Tail(_sum(reduce), _sum([Cost(traffic * slowest), *gather]))
-
-    def _devices(self, role: Role) -> list[Device]:
-        return list(dict.fromkeys(self.cluster.device(rank) for rank in ranks_of(self.schedule, role)))
 
 
 def _sum(costs: list[Cost]) -> Cost:

@@ -46,6 +46,13 @@ class Trace:
     ended: list[Ended] = field(default_factory=list)
     flows: list[tuple[int, int]] = field(default_factory=list)
 
+    def by_role(self, roles: int) -> list[list[Ran]]:
+        """What ran, role by role."""
+        found: list[list[Ran]] = [[] for _ in range(roles)]
+        for x in self.ran:
+            found[x.role].append(x)
+        return found
+
 
 def run(schedule: Schedule, costs: Costs) -> Trace:
     """One step. Raises InternalError where roles wait for each other (the compiler has checked that none does)."""

@@ -11,7 +11,7 @@ from ssdsl.simulate.draw import draw
 from ssdsl.simulate.memory import memories
 from ssdsl.simulate.report import DeviceReport, Report, Traffic
 from ssdsl.simulate.roofline import Roofline
-from ssdsl.simulate.run import Trace, run
+from ssdsl.simulate.run import Ended, Ran, run
 from ssdsl.simulate.timeline import Memory
 from ssdsl.text.source import Source
 
@@ -26,10 +26,11 @@ def simulate(schedule: Schedule, source: Source, cluster: Cluster, costs: Costs 
     trace = run(schedule, costs or Roofline(schedule, cluster, places))
     activations = Activations(schedule, places, weight_values(schedule.graph))
     capacity = [_capacity(schedule, role, cluster) for role in schedule.roles]
-    memory = memories(schedule, trace, activations, capacity)
+    ran = trace.by_role(len(schedule.roles))
+    memory = memories(schedule, ran, activations, capacity)
     step = max((e.end for e in trace.ended), default=0.0)
     rows = [r for r, role in enumerate(schedule.roles) if role.tasks]
-    devices = tuple(_device(schedule, trace, cluster, r, memory[r], step) for r in rows)
+    devices = tuple(_device(schedule, cluster, r, ran[r], trace.ended[r], memory[r], step) for r in rows)
     flops = _model_flops(schedule)
     cost = max((d.span_s for d in devices), default=0.0)
     busy = max((d.compute_s + d.communication_s for d in devices), default=0.0)
@@ -41,28 +42,29 @@ def simulate(schedule: Schedule, source: Source, cluster: Cluster, costs: Costs 
         (cost - busy) / cost if cost else 0.0,
         flops,
         _mfu(schedule, cluster, flops, step),
-        tuple(_traffic(schedule, trace)),
+        tuple(_traffic(schedule, ran, trace.ended)),
     )
 
 
 def _capacity(schedule: Schedule, role: Role, cluster: Cluster) -> int | None:
     ranks = ranks_of(schedule, role)
-    smallest = min(cluster.device(rank).memory_bytes for rank in ranks)
+    smallest = min(device.memory_bytes for device in cluster.devices(ranks))
     return int(smallest / cluster.sharing(schedule.plan.devices))
 
 
-def _device(schedule: Schedule, trace: Trace, cluster: Cluster, r: int, memory: Memory, step: float) -> DeviceReport:
+def _device(
+    schedule: Schedule, cluster: Cluster, r: int, ran: list[Ran], ended: Ended, memory: Memory, step: float
+) -> DeviceReport:
     role = schedule.roles[r]
-    ran = [x for x in trace.ran if x.role == r and x.task.transfer is None]
+    ran = [x for x in ran if x.task.transfer is None]
     ranks = ranks_of(schedule, role)
-    ended = trace.ended[r]
     compute, communication = sum(x.cost.compute_s for x in ran), sum(x.cost.communication_s for x in ran)
     reduce, optimizer = ended.reduced - ended.start, ended.end - ended.reduced
     busy = compute + communication + reduce + optimizer
     return DeviceReport(
         role.name,
         ranks,
-        ", ".join(dict.fromkeys(cluster.device(rank).name for rank in ranks)),
+        ", ".join(d.name for d in cluster.devices(ranks)),
         max(x.end for x in ran) - min(x.start for x in ran) if ran else 0.0,
         compute,
         communication,
@@ -101,7 +103,7 @@ def _mfu(schedule: Schedule, cluster: Cluster, flops: int, step: float) -> float
     return flops / (step * peak)
 
 
-def _traffic(schedule: Schedule, trace: Trace) -> list[Traffic]:
+def _traffic(schedule: Schedule, ran: list[list[Ran]], ended: list[Ended]) -> list[Traffic]:
     """Bytes and calls by level and kind, summed over all devices."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
 
@@ -114,11 +116,10 @@ def _traffic(schedule: Schedule, trace: Trace) -> list[Traffic]:
 
     for r, role in enumerate(schedule.roles):
         devices = len(ranks_of(schedule, role))
-        for x in trace.ran:
-            if x.role == r and not x.sends:
-                for message in x.cost.messages:
-                    add(message, min(devices, message.ranks) if x.task.transfer is not None else devices)
-        for cost in (trace.ended[r].tail.reduce, trace.ended[r].tail.optimizer):
+        for x in (x for x in ran[r] if not x.sends):
+            for message in x.cost.messages:
+                add(message, min(devices, message.ranks) if x.task.transfer is not None else devices)
+        for cost in (ended[r].tail.reduce, ended[r].tail.optimizer):
             for message in cost.messages:
                 add(message, devices)
     return [Traffic(level, kind, calls, size) for (level, kind), (calls, size) in sorted(found.items())]
