@@ -1,78 +1,70 @@
-"""Plan -> Schedule, the whole middle of the compiler in reading order."""
+"""Plan -> Program, pass by pass."""
+
+from collections.abc import Callable
+from dataclasses import replace
 
 from ssdsl.cluster.link import LOOPBACK, Link
-from ssdsl.lower.blocks import form_blocks, submeshes_of
-from ssdsl.lower.cuts import LINEAR, OperatorCut, operator_cuts
-from ssdsl.lower.deadlock import check_deadlock
-from ssdsl.lower.defer import defer
-from ssdsl.lower.early import post_early
-from ssdsl.lower.errors import CombinedInTime, UnevenWithOthers
-from ssdsl.lower.layout import PARTIAL, Submesh
-from ssdsl.lower.order import apply_orders
-from ssdsl.lower.schedule import Schedule
-from ssdsl.lower.sequence import sequence
-from ssdsl.lower.spread import Carriers, spread
-from ssdsl.lower.tasks import TaskGraph, roles_of
-from ssdsl.lower.wire import Wiring
-from ssdsl.model.graph import Operator, Stage
-from ssdsl.plan.plan import Index, Plan
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.program import Program
+from ssdsl.lower.functions.form_functions import form_functions
+from ssdsl.lower.functions.form_sections import form_sections
+from ssdsl.lower.functions.insert_communication import insert_communication
+from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.operators.find_gradients import find_gradients
+from ssdsl.lower.operators.propagate_partial import propagate_partial
+from ssdsl.lower.operators.shard_operators import shard_operators
+from ssdsl.lower.operators.sink_grad_reductions import sink_grad_reductions
+from ssdsl.lower.params.flatten_params import flatten_params
+from ssdsl.lower.params.place_params import place_params
+from ssdsl.lower.tasks.hoist_receives import hoist_receives
+from ssdsl.lower.tasks.place_events import place_events
+from ssdsl.lower.tasks.schedule_tasks import schedule_tasks
+from ssdsl.plan.plan import Plan
+
+Pass = Callable[[Lowering], Lowering]
 
 
-def lower(plan: Plan, link: Link = LOOPBACK) -> Schedule:
-    """The schedule of a plan: blocks, communication, tasks in order.
+def place_operators(lowering: Lowering) -> Lowering:
+    """Adds the devices of each placed operator; equal placements share one submesh."""
+    meshes = {m.name: m for m in lowering.plan.meshes}
+    made: dict[tuple[str, tuple[tuple[str, int], ...]], Submesh] = {}
+    submeshes = {
+        o.name: made.setdefault((p.mesh, p.fixed), Submesh(meshes[p.mesh], p.fixed))
+        for o in lowering.graph.operators
+        if (p := lowering.plan.placements.get(o.name)) is not None
+    }
+    return replace(lowering, submeshes=submeshes)
 
-    Raises PlanError: unequal parts cut again, statistics split in time, state that cannot be cut, an
-    order that is a circle.
+
+PASSES: tuple[Pass, ...] = (
+    # which part of each operator runs where
+    place_operators,
+    find_gradients,
+    propagate_partial,
+    shard_operators,
+    sink_grad_reductions,
+    # operators as functions, with their communication
+    form_functions,
+    place_params,
+    insert_communication,
+    flatten_params,
+    form_sections,
+    # the order in which each role runs them
+    schedule_tasks,
+    hoist_receives,
+    place_events,
+)
+
+
+def lower(plan: Plan, link: Link = LOOPBACK, after: Callable[[str, Lowering], None] | None = None) -> Program:
+    """The program of a plan; `after` is called with each pass's name and result.
+
+    Raises PlanError: unequal parts cut again, statistics split in time, state that cannot be sharded, an order that is
+    a circle.
     """
-    plan, carriers = spread(plan)
-    submeshes = submeshes_of(plan, plan.graph)
-    cuts = _cuts(plan, submeshes, carriers)
-    runs = form_blocks(plan, submeshes, cuts)
-    wiring = Wiring(plan, runs, cuts, defer(plan, submeshes, cuts), link)
-    blocks = wiring.blocks()
-    tasks = TaskGraph(plan, blocks, tuple(wiring.transfers.values()), roles_of(plan, submeshes.values()))
-    apply_orders(tasks)
-    roles, transfers = sequence(tasks), tasks.transfers
-    check_deadlock(roles, blocks, transfers)
-    roles = post_early(roles, blocks, transfers)
-    loss = next(b for b in blocks if any(o.value == plan.graph.loss for o in b.outputs))
-    places = wiring.made[plan.graph.loss].layout.value.places
-    axes = tuple(a for (a, _), p in zip(loss.submesh.axes, places, strict=True) if p is PARTIAL)
-    stated = {task: tuple(spans) for task, spans in tasks.stated.items()}
-    return Schedule(
-        plan, blocks, wiring.preparation.prepared(), transfers, wiring.homes.homes(), roles, cuts, axes, stated
-    )
-
-
-def _cuts(plan: Plan, submeshes: dict[str, Submesh], carriers: Carriers) -> dict[str, tuple[OperatorCut, ...]]:
-    """The cuts of every placed operator, after checking that each index fits the mesh and may be cut where it is."""
-    cuts: dict[str, tuple[OperatorCut, ...]] = {}
-    wrong: dict[tuple[str, str], Diagnostic] = {}
-    for operator in plan.graph.operators:
-        if operator.stage is not Stage.COMPUTE:
-            continue
-        submesh = submeshes[operator.name]
-        axes = dict(submesh.axes)
-        indices = plan.indices.get(operator.name, ())
-        for index in indices:
-            if (problem := _problem(operator, index, indices, submesh)) is not None:
-                wrong.setdefault((problem.code, index.name), problem)
-        cuts[operator.name] = operator_cuts(operator, indices, frozenset(axes), carriers)
-    if wrong:
-        raise PlanError(*wrong.values())
-    return cuts
-
-
-def _problem(operator: Operator, index: Index, indices: tuple[Index, ...], submesh: Submesh) -> Diagnostic | None:
-    if index.dim == LINEAR:
-        return None
-    path = operator.path or "the model"
-    others = [i.name for i in indices if i.dim == index.dim and i.name != index.name]
-    if index.sizes is not None and others:
-        return UnevenWithOthers(index.span, operator.dims[index.dim].name, index.name, others[0], path)
-    in_space = index.name in dict(submesh.axes)
-    if not in_space and operator.dims[index.dim].combined:
-        name = operator.dims[index.dim].name
-        return CombinedInTime(index.span, operator.kind, path, name, index.name, operator.source)
-    return None
+    lowering = Lowering(plan, link)
+    for step in PASSES:
+        lowering = step(lowering)
+        if after is not None:
+            after(step.__name__, lowering)
+    return lowering.program()

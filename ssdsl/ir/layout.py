@@ -1,9 +1,13 @@
-"""Layouts: how a tensor lies on the devices of a submesh.
+"""Layouts: how a tensor lies on the devices of a submesh, in PyTorch's words: Replicate, Partial, Shard.
 
-Along each axis of the submesh a tensor is replicated, a partial sum, or sharded: it carries one *digit* of the
-position in one of its factors. A factor of size 16 split by dp = 2 and then m = 4 is written `dp · m · 2`: dp is the
-digit of stride 8 and count 2, m the digit of stride 2 and count 4. Digits make every nesting of splits, in space and
-in time, one notion.
+A tensor's axis is a sequence of *factors* (`[qkv · heads · head_dim]`). A `Shard` fixes one digit of the position in one
+factor. A factor of size 16 split by dp = 2 and then m = 4 is written `dp · m · 2`: dp is the digit of stride 8 with 2
+parts, m the digit of stride 2 with 4 parts.
+
+    >>> [(8 * dp + 2 * m, 2) for dp in range(2) for m in range(4)][:3]    # (start, length) of each part
+    [(0, 2), (2, 2), (4, 2)]
+
+Shards make every nesting of splits, in space and in time, one notion.
 """
 
 import math
@@ -15,7 +19,7 @@ from ssdsl.plan.plan import Mesh
 
 
 class Whole(Enum):
-    """What a tensor can be along an axis other than sharded; the names are PyTorch's."""
+    """What a tensor is along an axis that does not shard it: the same everywhere, or one addend of a sum."""
 
     REPLICATE = "R"
     PARTIAL = "P"
@@ -25,32 +29,41 @@ REPLICATE, PARTIAL = Whole.REPLICATE, Whole.PARTIAL
 
 
 @dataclass(frozen=True, slots=True)
-class Digit:
-    """Part of the position in a factor: `position // stride % count`. `factor` counts through the tensor's axes."""
+class Shard:
+    """Part of the position in a factor: `position // stride % parts`. `factor` counts through the tensor's axes.
+
+    >>> shard = Shard(factor=0, stride=2, parts=4)
+    >>> [position // shard.stride % shard.parts for position in range(16)]
+    [0, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 1, 2, 2, 3, 3]
+    """
 
     factor: int
     stride: int
-    count: int
+    parts: int
 
 
-Place = Whole | Digit
+Placement = Whole | Shard
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """One place per axis of the submesh, in its order."""
 
-    places: tuple[Place, ...]
+    places: tuple[Placement, ...]
 
-    def digits(self) -> tuple[Digit, ...]:
-        return tuple(p for p in self.places if isinstance(p, Digit))
+    def shards(self) -> tuple[Shard, ...]:
+        return tuple(p for p in self.places if isinstance(p, Shard))
 
-    def replacing(self, axis: int, place: Place) -> "Layout":
+    def replacing(self, axis: int, place: Placement) -> "Layout":
         return Layout((*self.places[:axis], place, *self.places[axis + 1 :]))
 
     @property
     def is_partial(self) -> bool:
         return PARTIAL in self.places
+
+    def partial_axes(self, axes: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
+        """The names of the axes along which the tensor is a partial sum; `axes` are the submesh's."""
+        return tuple(a for (a, _), p in zip(axes, self.places, strict=True) if p is PARTIAL)
 
     def summed(self) -> "Layout":
         """The layout with partial sums completed."""
@@ -120,11 +133,11 @@ class Shape:
                 return at
         raise IndexError(factor)
 
-    def local(self, digits: tuple[Digit, ...]) -> "Shape":
+    def local(self, digits: tuple[Shard, ...]) -> "Shape":
         """The shape of the part that carries one value of each of these digits."""
         left = list(self.factors)
         for d in digits:
-            left[d.factor] //= d.count
+            left[d.factor] //= d.parts
         it = iter(left)
         return Shape(tuple(tuple(next(it) for _ in axis) for axis in self.axes))
 
@@ -139,26 +152,33 @@ class Cut:
 
 
 @lru_cache(maxsize=65536)
-def cut(shape: Shape, digit: Digit, fixed: tuple[Digit, ...]) -> Cut:
-    """The place of `digit` in the part of a tensor of `shape` that carries one value of each of the `fixed` digits."""
+def cut(shape: Shape, digit: Shard, fixed: tuple[Shard, ...]) -> Cut:
+    """The place of `digit` in the part of a tensor of `shape` that carries one value of each of the `fixed` digits.
+
+    >>> fused = Shape(((3, 4, 64),))            # GPT-2's c_attn: 768 = qkv 3 · heads 4 · head_dim 64
+    >>> cut(fused, Shard(1, 2, 2), ())          # heads into 2 parts: a strided part of each of q, k, v
+    Cut(dim=0, outer=3, count=2)
+    >>> cut(Shape(((16,),)), Shard(0, 2, 4), (Shard(0, 8, 2),))    # m within the part of one dp
+    Cut(dim=0, outer=1, count=4)
+    """
     dim = shape.axis_of(digit.factor)
     first = sum(len(a) for a in shape.axes[:dim])
     local = shape.local(fixed).factors
     before = math.prod(local[first : digit.factor])
-    above = shape.factors[digit.factor] // (digit.stride * digit.count)
+    above = shape.factors[digit.factor] // (digit.stride * digit.parts)
     for other in fixed:
         if other.factor == digit.factor and other.stride > digit.stride:
-            above //= other.count
+            above //= other.parts
     assert above, "digits that are carried at once nest"
-    return Cut(dim, before * above, digit.count)
+    return Cut(dim, before * above, digit.parts)
 
 
-def nests(digits: tuple[Digit, ...], size: int) -> bool:
+def nests(digits: tuple[Shard, ...], size: int) -> bool:
     """Whether the digits of one factor can be carried at once: each lies wholly above or below every other."""
     ordered = sorted(digits, key=lambda d: -d.stride)
     limit = size
     for d in ordered:
-        if limit % (d.stride * d.count):
+        if limit % (d.stride * d.parts):
             return False
         limit = d.stride
     return True

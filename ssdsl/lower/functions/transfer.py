@@ -9,9 +9,9 @@ sending it.
 import itertools
 from collections.abc import Iterator
 
-from ssdsl.lower.cuts import without
-from ssdsl.lower.layout import REPLICATE, Digit, Layout, Shape, Submesh, nests
-from ssdsl.lower.schedule import Move, Piece
+from ssdsl.ir.comm import Move, Piece
+from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh, nests
+from ssdsl.lower.operators.operand_types import inside as within
 
 Box = tuple[tuple[int, int], ...]
 Coordinates = tuple[int, ...]
@@ -31,38 +31,38 @@ def plan_move(before: Layout, source: Submesh, after: Layout, target: Submesh, s
         for held, turns in senders.items():
             if (piece := _intersect(wanted, held)) is not None:
                 pieces.append(Piece(next(turns), coordinates, _within(piece, held), _within(piece, wanted)))
-    return Move(aligned, tuple(pieces), shape.local(before.digits()), shape.local(after.digits()))
+    return Move(aligned, tuple(pieces), shape.local(before.shards()), shape.local(after.shards()))
 
 
-def keep_boxes(layout: Layout, shape: Shape, times: tuple[Digit, ...]) -> Layout:
+def keep_boxes(layout: Layout, shape: Shape, times: tuple[Shard, ...]) -> Layout:
     """The layout with REPLICATE for digits of which a device's share is not one box of a part.
 
     Parts carry one value of each of the digits `times`; a tensor travels part by part.
     """
-    kept: set[Digit] = set()
+    kept: set[Shard] = set()
     for factor, left in enumerate(shape.local(times).factors):
         others = tuple(d for d in times if d.factor == factor)
-        for d in sorted((d for d in layout.digits() if d.factor == factor), key=lambda d: -d.stride):
-            (inside,) = without(Layout((d,)), times).digits()
-            if inside.stride * inside.count != left or not nests((d, *others), shape.factors[factor]):
+        for d in sorted((d for d in layout.shards() if d.factor == factor), key=lambda d: -d.stride):
+            (inside,) = within(Layout((d,)), times).shards()
+            if inside.stride * inside.parts != left or not nests((d, *others), shape.factors[factor]):
                 break
             kept.add(d)
             left = inside.stride
-    return Layout(tuple(REPLICATE if isinstance(p, Digit) and p not in kept else p for p in layout.places))
+    return Layout(tuple(REPLICATE if isinstance(p, Shard) and p not in kept else p for p in layout.places))
 
 
 def _aligned(before: Layout, source: Submesh, after: Layout, target: Submesh) -> tuple[str, ...]:
     there = {name: (n, place) for (name, n), place in zip(target.axes, after.places, strict=True)}
     names = []
     for (name, n), place in zip(source.axes, before.places, strict=True):
-        if there.get(name) == (n, place) and (not isinstance(place, Digit) or _outermost(place, before, after)):
+        if there.get(name) == (n, place) and (not isinstance(place, Shard) or _outermost(place, before, after)):
             names.append(name)
     return tuple(names)
 
 
-def _outermost(digit: Digit, *layouts: Layout) -> bool:
+def _outermost(digit: Shard, *layouts: Layout) -> bool:
     """Whether no other digit of the layouts lies in the same factor: only then do boxes not depend on it."""
-    return all(d == digit or d.factor != digit.factor for layout in layouts for d in layout.digits())
+    return all(d == digit or d.factor != digit.factor for layout in layouts for d in layout.shards())
 
 
 def _boxes(
@@ -72,15 +72,15 @@ def _boxes(
     as cut."""
     free = [(n, p) for (a, n), p in zip(submesh.axes, layout.places, strict=True) if a not in aligned]
     cut = tuple(
-        p for (a, _), p in zip(submesh.axes, layout.places, strict=True) if a in aligned and isinstance(p, Digit)
+        p for (a, _), p in zip(submesh.axes, layout.places, strict=True) if a in aligned and isinstance(p, Shard)
     )
     sizes = shape.local(cut).factors
     for coordinates in itertools.product(*(range(n) for n, _ in free)):
         box = [(0, size) for size in sizes]
-        digits = [(p, c) for (_, p), c in zip(free, coordinates, strict=True) if isinstance(p, Digit)]
+        digits = [(p, c) for (_, p), c in zip(free, coordinates, strict=True) if isinstance(p, Shard)]
         for digit, c in sorted(digits, key=lambda item: -item[0].stride):
             start, length = box[digit.factor]
-            assert digit.stride * digit.count == length, "the parts of a layout that travels are boxes"
+            assert digit.stride * digit.parts == length, "the parts of a layout that travels are boxes"
             box[digit.factor] = (start + c * digit.stride, digit.stride)
         yield coordinates, tuple(box)
 

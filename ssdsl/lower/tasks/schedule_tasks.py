@@ -6,23 +6,38 @@ its part of it, which is why no two roles can wait for each other.
 """
 
 import heapq
+from dataclasses import replace
 
 import networkx
 
+from ssdsl.ir.action import Compute
 from ssdsl.lower.errors import OrderCycle
-from ssdsl.lower.schedule import Role, Task
-from ssdsl.lower.tasks import FORWARD, WGRAD, Node, TaskGraph
+from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.tasks.apply_orders import apply_orders
+from ssdsl.lower.tasks.graph import FORWARD, WGRAD, Node, TaskGraph, roles_of
+from ssdsl.lower.tasks.task import Carry, Task
 from ssdsl.text.diagnostic import PlanError
 
 
-def sequence(graph: TaskGraph) -> tuple[Role, ...]:
-    """The roles with their tasks in order. Raises PlanError with the statements of a circle."""
+def schedule_tasks(lowering: Lowering) -> Lowering:
+    """Adds the roles with their tasks in order, and the signals that the plan's orders need.
+
+    Raises PlanError with the statements of a circle.
+    """
+    graph = TaskGraph(lowering, roles_of(lowering.plan, tuple(lowering.submeshes.values())))
+    apply_orders(graph)
     tasks: list[list[Task]] = [[] for _ in graph.roles]
     for k in _place(graph):
         if (task := graph.nodes[k].task) is not None:
             for role in graph.nodes[k].roles:
                 tasks[role].append(task)
-    return tuple(Role(r.name, r.mesh, r.fixed, tuple(t)) for r, t in zip(graph.roles, tasks, strict=True))
+    return replace(
+        lowering,
+        roles=tuple(graph.roles),
+        messages=graph.messages,
+        tasks=tuple(map(tuple, tasks)),
+        stated={task: tuple(spans) for task, spans in graph.stated.items()},
+    )
 
 
 def _place(graph: TaskGraph) -> list[int]:
@@ -59,10 +74,14 @@ def _place(graph: TaskGraph) -> list[int]:
 def _priority(node: Node) -> tuple[int, int, tuple[int, ...], int]:
     """Among tasks that can start at once: transfers, then backward before forward before the gradients of weights,
     then lower indices."""
-    if node.task is None or node.task.transfer is not None:
-        return (0, 0, (), node.task.transfer or 0 if node.task else 0)
-    rank = {FORWARD: 1, WGRAD: 2}.get(node.task.phase, 0)
-    return (1, rank, node.task.coordinate, node.task.block)
+    match node.task:
+        case None:
+            return (0, 0, (), 0)
+        case Carry():
+            return (0, 0, (), node.task.message)
+        case Compute():
+            rank = {FORWARD: 1, WGRAD: 2}.get(node.task.phase, 0)
+            return (1, rank, node.task.at, node.task.function)
 
 
 def _circle(graph: TaskGraph, stuck: set[int]) -> OrderCycle:

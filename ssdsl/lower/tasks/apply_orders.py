@@ -3,14 +3,17 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-from ssdsl.lower.layout import REPLICATE, Layout, Shape
-from ssdsl.lower.schedule import Block, Task, Transfer
-from ssdsl.lower.tasks import BACKWARD, FORWARD, TaskGraph
-from ssdsl.lower.transfer import plan_move
+from ssdsl.ir.action import Compute
+from ssdsl.ir.comm import Signal
+from ssdsl.ir.function import Function
+from ssdsl.ir.layout import REPLICATE, Layout, Shape
+from ssdsl.lower.functions.transfer import plan_move
+from ssdsl.lower.tasks.graph import BACKWARD, FORWARD, TaskGraph
+from ssdsl.lower.tasks.task import Carry
 from ssdsl.plan.plan import Clock, Order, Phase, TaskSet
 from ssdsl.text.source import Span
 
-Groups = tuple[list[Task], list[Task]]
+Groups = tuple[list[Compute], list[Compute]]
 
 
 def apply_orders(graph: TaskGraph) -> None:
@@ -25,13 +28,13 @@ def apply_orders(graph: TaskGraph) -> None:
         _sort(graph, clock, members)
 
 
-def _members(graph: TaskGraph) -> dict[frozenset[str], list[Block]]:
-    """The blocks of each set of operators that the plan orders."""
-    block_of = {name: b for b in graph.blocks for name in b.operators}
-    members: dict[frozenset[str], list[Block]] = {}
+def _members(graph: TaskGraph) -> dict[frozenset[str], list[Function]]:
+    """The functions of each set of operators that the plan orders."""
+    function_of = {op.operator: f for f in graph.functions for op in f.operators()}
+    members: dict[frozenset[str], list[Function]] = {}
     for tasks in graph.plan.ordered():
         if tasks.operators not in members:
-            found = {block_of[o].number: block_of[o] for o in tasks.operators if o in block_of}
+            found = {function_of[o].number: function_of[o] for o in tasks.operators if o in function_of}
             members[tasks.operators] = [found[n] for n in sorted(found)]
     return members
 
@@ -39,20 +42,20 @@ def _members(graph: TaskGraph) -> dict[frozenset[str], list[Block]]:
 # -- order A -> B ----------------------------------------------------------------------------------------------------
 
 
-def _related(graph: TaskGraph, order: Order, members: dict[frozenset[str], list[Block]]) -> Iterator[Groups]:
+def _related(graph: TaskGraph, order: Order, members: dict[frozenset[str], list[Function]]) -> Iterator[Groups]:
     """All tasks of `before` that agree with all of `after` on every index that both have and neither fixes."""
     before, after = members[order.before.operators], members[order.after.operators]
     for first, then in _phases(order):
         groups: dict[object, Groups] = {}
         pairs = itertools.product(_kinds(before, order.before), _kinds(after, order.after))
-        for (left, left_blocks), (right, right_blocks) in pairs:
+        for (left, left_functions), (right, right_functions) in pairs:
             fixed = {n for n, _ in (*order.before.fixed, *order.after.fixed)}
             shared = [n for n in left if n in right and n not in fixed]
-            for side, (names, blocks, tasks, phase) in enumerate(
-                ((left, left_blocks, order.before, first), (right, right_blocks, order.after, then))
+            for side, (names, functions, tasks, phase) in enumerate(
+                ((left, left_functions, order.before, first), (right, right_functions, order.after, then))
             ):
-                for task in _selected(graph, blocks, tasks, phase):
-                    key = (left, right, tuple(task.coordinate[names.index(n)] for n in shared))
+                for task in _selected(graph, functions, tasks, phase):
+                    key = (left, right, tuple(task.at[names.index(n)] for n in shared))
                     groups.setdefault(key, ([], []))[side].append(task)
         yield from groups.values()
 
@@ -66,37 +69,37 @@ def _phases(order: Order) -> list[tuple[Phase, Phase]]:
     return list(itertools.product(befores, afters))
 
 
-def _kinds(blocks: list[Block], tasks: TaskSet) -> list[tuple[tuple[str, ...], list[Block]]]:
-    """Blocks by the names of their indices in time; those that lack an index that the set fixes are not in it."""
-    in_time = {n for b in blocks for n in (t.name for t in b.time)}
-    kinds: dict[tuple[str, ...], list[Block]] = {}
-    for block in blocks:
-        names = tuple(t.name for t in block.time)
+def _kinds(functions: list[Function], tasks: TaskSet) -> list[tuple[tuple[str, ...], list[Function]]]:
+    """Functions by the names of their indices in time; those that lack an index that the set fixes are not in it."""
+    in_time = {n for b in functions for n in (t.name for t in b.time)}
+    kinds: dict[tuple[str, ...], list[Function]] = {}
+    for function in functions:
+        names = tuple(t.name for t in function.time)
         if all(n in names for n, _ in tasks.fixed if n in in_time):
-            kinds.setdefault(names, []).append(block)
+            kinds.setdefault(names, []).append(function)
     return list(kinds.items())
 
 
-def _selected(graph: TaskGraph, blocks: Sequence[Block], tasks: TaskSet, phase: Phase) -> Iterator[Task]:
-    for block in blocks:
-        names = [t.name for t in block.time]
+def _selected(graph: TaskGraph, functions: Sequence[Function], tasks: TaskSet, phase: Phase) -> Iterator[Compute]:
+    for function in functions:
+        names = [t.name for t in function.time]
         fixed = [(names.index(n), v) for n, v in tasks.fixed if n in names]
-        yield from graph.tasks(block, phase, dict(fixed))
+        yield from graph.tasks(function, phase, dict(fixed))
 
 
 # -- order by clock --------------------------------------------------------------------------------------------------
 
 
-def _sort(graph: TaskGraph, clock: Clock, members: dict[frozenset[str], list[Block]]) -> None:
+def _sort(graph: TaskGraph, clock: Clock, members: dict[frozenset[str], list[Function]]) -> None:
     """On each device, every row's tasks before those of its next row."""
-    latest: dict[int, list[Task]] = {}  # by role
-    done: set[tuple[tuple[Task, ...], tuple[Task, ...]]] = set()
+    latest: dict[int, list[Compute]] = {}  # by role
+    done: set[tuple[tuple[Compute, ...], tuple[Compute, ...]]] = set()
     for row in clock.rows:
-        blocks = [b for _, found in _kinds(members[row.tasks.operators], row.tasks) for b in found]
+        functions = [b for _, found in _kinds(members[row.tasks.operators], row.tasks) for b in found]
         phases = (FORWARD, BACKWARD) if row.tasks.phase is None else (row.tasks.phase,)
-        tasks = [t for phase in phases for t in _selected(graph, blocks, row.tasks, phase)]
+        tasks = [t for phase in phases for t in _selected(graph, functions, row.tasks, phase)]
         _state(graph, tasks, span=clock.called or row.span)
-        here: dict[int, list[Task]] = {}
+        here: dict[int, list[Compute]] = {}
         for task in tasks:
             for role in graph.nodes[graph.number[task]].roles:
                 here.setdefault(role, []).append(task)
@@ -111,14 +114,14 @@ def _sort(graph: TaskGraph, clock: Clock, members: dict[frozenset[str], list[Blo
 # -- edges -----------------------------------------------------------------------------------------------------------
 
 
-def _state(graph: TaskGraph, *groups: list[Task], span: Span) -> None:
+def _state(graph: TaskGraph, *groups: list[Compute], span: Span) -> None:
     """Notes which statement of the plan these tasks owe their place to."""
     if all(groups):
         for task in itertools.chain(*groups):
             graph.stated.setdefault(task, {})[span] = None
 
 
-def _barrier(graph: TaskGraph, before: Sequence[Task], after: Sequence[Task], span: Span) -> None:
+def _barrier(graph: TaskGraph, before: Sequence[Compute], after: Sequence[Compute], span: Span) -> None:
     """All of some tasks before all of others: through one node where that takes fewer edges."""
     a, b = ([graph.number[t] for t in tasks] for tasks in (before, after))
     if len(a) * len(b) <= len(a) + len(b):
@@ -132,18 +135,18 @@ def _barrier(graph: TaskGraph, before: Sequence[Task], after: Sequence[Task], sp
             graph.edge(barrier, y, span)
 
 
-def _signals(graph: TaskGraph, before: list[Task], after: list[Task], span: Span) -> None:
+def _signals(graph: TaskGraph, before: list[Compute], after: list[Compute], span: Span) -> None:
     """Where no device runs both tasks, the devices of the earlier one tell those of the later one."""
     for x, y in itertools.product(before, after):
-        a, b = graph.blocks[x.block].submesh, graph.blocks[y.block].submesh
+        a, b = graph.functions[x.function].submesh, graph.functions[y.function].submesh
         here, there = graph.roles_of[a], graph.roles_of[b]
         if not set(here).isdisjoint(there) or _flows(graph, graph.number[x], graph.number[y]):
             continue
         whole = [Layout((REPLICATE,) * len(s.axes)) for s in (a, b)]
         move = plan_move(whole[0], a, whole[1], b, Shape(((1,),)))
-        number = len(graph.transfers)
-        graph.transfers += (Transfer(number, "", x.block, y.block, a, b, move, None, "uint8", ()),)
-        signal = graph.add(Task(x.block, (), FORWARD, number), tuple(sorted({*here, *there})), 0)
+        number = len(graph.messages)
+        graph.messages += (Signal(number, x.function, y.function, a, b, move),)
+        signal = graph.add(Carry(number, (), False), tuple(sorted({*here, *there})), 0)
         graph.edge(graph.number[x], signal, span)
         graph.edge(signal, graph.number[y], span)
 

@@ -1,0 +1,1 @@
+"""The compiler's one intermediate representation: typed programs, their text, their verifier."""

@@ -1,0 +1,85 @@
+"""Actions: what a role does in a training step, one after another.
+
+Communication between devices is two events. `Start` posts a send or a receive and goes on; `Wait` stands in front of
+the task that needs what arrives. `Free` drops a value behind its last reader.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ssdsl.plan.plan import Phase
+
+At = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """A function at one coordinate in one phase: forward, backward, or one half of backward."""
+
+    function: int
+    at: At
+    phase: Phase
+
+
+class End(Enum):
+    """What a role does in a message."""
+
+    SEND = "send"
+    RECEIVE = "receive"
+    BOTH = "exchange"  # some of its devices send to others of them
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Posts this role's end of a message: of a value, or of its gradient."""
+
+    message: int
+    at: At
+    gradient: bool
+    end: End
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Waits for what was posted."""
+
+    message: int
+    at: At
+    gradient: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Drops a part of a value that nobody on this device reads any more."""
+
+    slot: str
+    at: At
+
+
+@dataclass(frozen=True, slots=True)
+class StartReduce:
+    """Starts to complete the gradient of a flat parameter, to which nothing is added any more."""
+
+    flat: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitReduce:
+    """Waits for a completed gradient."""
+
+    flat: int
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The optimizer's step on all flat parameters of the role."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatherParam:
+    """Brings the weights that other devices updated (ZeRO-1 and -2)."""
+
+    flat: int
+
+
+Action = Compute | Start | Wait | Free | StartReduce | WaitReduce | Update | GatherParam

@@ -1,0 +1,159 @@
+"""Communication: collectives between layouts, and messages between devices.
+
+A step is a function on layouts, which `after` gives; its payload `elements` is the whole tensor as one device sees it:
+what an all_reduce sums, an all_gather returns, a reduce_scatter is given, an all_to_all exchanges.
+"""
+
+from dataclasses import dataclass
+
+from ssdsl.ir.layout import Cut, Shape, Submesh
+from ssdsl.ir.value import TimeIndex
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduce:
+    """Partial -> Replicate, along one axis or several at once."""
+
+    axes: tuple[str, ...]
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllGather:
+    """Shard -> Replicate. `source` is where the digit lies in the gathered tensor."""
+
+    axes: tuple[str, ...]
+    elements: int
+    source: Cut
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceScatter:
+    """Partial -> Shard. `target` is where the digit lies in the tensor that is reduced."""
+
+    axes: tuple[str, ...]
+    elements: int
+    target: Cut
+
+
+@dataclass(frozen=True, slots=True)
+class AllToAll:
+    """Shard -> Shard of another digit: `target` is cut out of the local tensor, `source` put back into it."""
+
+    axes: tuple[str, ...]
+    elements: int
+    source: Cut
+    target: Cut
+
+
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """Replicate -> Shard: keeps this device's part; nothing travels."""
+
+    axes: tuple[str, ...]
+    elements: int
+    target: Cut
+
+
+@dataclass(frozen=True, slots=True)
+class KeepFirst:
+    """Replicate -> Partial: the first device keeps the value, the others have zeros; nothing travels."""
+
+    axes: tuple[str, ...]
+    elements: int
+
+
+Step = AllReduce | AllGather | ReduceScatter | AllToAll | Narrow | KeepFirst
+
+# What torch.distributed, the generated code and the views call each.
+KIND: dict[type[Step], str] = {
+    AllReduce: "all_reduce",
+    AllGather: "all_gather",
+    ReduceScatter: "reduce_scatter",
+    AllToAll: "all_to_all",
+    Narrow: "narrow",
+    KeepFirst: "keep_first",
+}
+
+
+def kind_of(step: Step) -> str:
+    """The step's name: "all_reduce", ..."""
+    return KIND[type(step)]
+
+
+def travels(step: Step) -> bool:
+    """Whether devices exchange anything."""
+    return not isinstance(step, Narrow | KeepFirst)
+
+
+# -- messages between devices ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A box that one device of a move sends another; coordinates are those of the axes that are not aligned."""
+
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+    source_box: tuple[tuple[int, int], ...]
+    target_box: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One direction of a transfer. Devices that agree on the `aligned` axes exchange `pieces`.
+
+    A box is a (start, length) for every factor of the local tensor, which has shape `source_shape` / `target_shape`.
+    """
+
+    aligned: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    source_shape: Shape
+    target_shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A value of one function that another reads on other devices: forward, and its gradient back.
+
+    `source_slot` and `target_slot` are where the two ends keep the value. `uneven` names the factors whose size varies
+    with an index in time.
+    """
+
+    number: int
+    value: str
+    producer: int
+    consumer: int
+    source: Submesh
+    target: Submesh
+    source_slot: str
+    target_slot: str
+    forward: Move
+    backward: Move | None
+    dtype: str
+    time: tuple[TimeIndex, ...]
+    uneven: tuple[tuple[int, TimeIndex], ...] = ()
+
+    def ends(self, gradient: bool) -> tuple[Submesh, Submesh]:
+        """Where the value leaves and arrives, or where its gradient does."""
+        return (self.target, self.source) if gradient else (self.source, self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """An `order` across devices that share no data: the later task waits until the earlier one is done."""
+
+    number: int
+    producer: int
+    consumer: int
+    source: Submesh
+    target: Submesh
+    forward: Move
+
+    def ends(self, gradient: bool) -> tuple[Submesh, Submesh]:
+        """The devices that tell, and those that wait."""
+        assert not gradient, "a signal has no gradient"
+        return self.source, self.target
+
+
+Message = Transfer | Signal

@@ -1,0 +1,265 @@
+"""Functions: operators that run together as one autograd segment, instruction by instruction.
+
+A function runs on every device of its submesh, once for each coordinate of its indices in time. Its body is a sequence
+of sections; the instructions of a section belong to one layer and are recomputed in backward together, or not at all.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from ssdsl.ir.comm import Step
+from ssdsl.ir.layout import Cut, Submesh
+from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var
+from ssdsl.text.source import Span
+
+# -- operators ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """An operator's dimension number `dim` has a digit of this stride, whose value is the part's coordinate.
+
+    `sizes` where the parts are unequal; the digit is then the whole dimension. `span` is the statement of the plan.
+    """
+
+    coordinate: Coordinate
+    dim: int
+    stride: int
+    parts: int
+    sizes: tuple[int, ...] | None = None
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """The operator works on partial sums along a coordinate: it is linear in `operands`, each of them one addend."""
+
+    coordinate: Coordinate
+    parts: int
+    operands: frozenset[str]
+    sizes: tuple[int, ...] | None = None
+    span: Span | None = None
+
+
+OpSplit = Split | Carried
+
+
+class Side(Enum):
+    """What an operand is to an operator whose backward comes in halves."""
+
+    ACTIVATION = "activation"
+    WEIGHT = "weight"
+    FIXED = "fixed"  # it has no gradient
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """Where part k along a coordinate begins: at k * stride, or behind the `sizes` (times `stride`) of those before."""
+
+    coordinate: Coordinate
+    stride: int
+    sizes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What computes a part of an operator: its own call (`function` empty), or a function of the runtime.
+
+    `axes` are those over which it communicates by itself. The sum of the `offsets` is where the part begins along the
+    split axis.
+    """
+
+    function: str = ""
+    axes: tuple[str, ...] = ()
+    offsets: tuple[Offset, ...] = ()
+
+
+CALL = Kernel()
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """A part of an operator of the graph. `reads` has one name per operand, `results` one value per output.
+
+    `first` are the coordinates of which only the first part adds the operator's addend (a bias). `sides`, where the
+    backward comes in halves, says of each operand to which half its gradient belongs.
+    """
+
+    operator: str
+    splits: tuple[OpSplit, ...]
+    reads: tuple[Name, ...]
+    results: tuple[Var, ...]
+    kernel: Kernel = CALL
+    first: tuple[Coordinate, ...] = ()
+    sides: tuple[Side, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reshard:
+    """Another layout of the same value: the `forward` steps; its gradient takes the `backward` steps.
+
+    `in_place`: whether the first step may overwrite the value, and the gradient.
+    """
+
+    source: Name
+    result: Var
+    forward: tuple[Step, ...]
+    backward: tuple[Step, ...]
+    in_place: tuple[bool, bool] = (False, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The part of a value that belongs to the running part of an index in time."""
+
+    source: Name
+    result: Var
+    index: TimeIndex
+    cut: Cut
+
+
+Instr = Op | Reshard | Slice
+
+
+def reads_of(instr: Instr) -> tuple[Name, ...]:
+    """The local values that an instruction reads."""
+    return instr.reads if isinstance(instr, Op) else (instr.source,)
+
+
+def results_of(instr: Instr) -> tuple[Var, ...]:
+    """The local values that an instruction makes."""
+    return instr.results if isinstance(instr, Op) else (instr.result,)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Instructions of one layer (a module path, empty for the root). A recomputed one keeps only what enters it.
+
+    `gathers` are the numbers of the flat parameters (ZeRO-3) that are gathered in front of it and dropped behind it.
+    """
+
+    layer: str
+    recompute: bool
+    body: tuple[Instr, ...]
+    gathers: tuple[int, ...] = ()
+
+
+# -- what enters and leaves --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Concat:
+    """The parts along an index in time are joined where `cut` says."""
+
+    index: TimeIndex
+    cut: Cut
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """The parts along an index in time are added up."""
+
+    index: TimeIndex
+
+
+Merge = Concat | Sum
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A value of another function. Its parts along the `merges` become one; those along the other indices in time of
+    its producer are the parts with the same coordinates. `slot` is where this device keeps them; `time` are the
+    producer's indices. `gradient` flows back unless nothing behind the producer learns."""
+
+    var: Var
+    producer: int
+    slot: str
+    time: tuple[TimeIndex, ...]
+    merges: tuple[Merge, ...]
+    gradient: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A value that the prologue made for the whole step, under its name there."""
+
+    var: Var
+    source: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A weight or buffer that a function reads, in the layout in which it lives."""
+
+    var: Var
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A value that leaves the function; its gradient comes back to the same slot. `wgrad_only`: the backward in halves
+    leaves its gradient to the second half, as it leads to weights alone."""
+
+    name: Name
+    slot: str
+    gradient: bool
+    wgrad_only: bool = False
+
+
+class Backward(Enum):
+    """How a function's backward runs."""
+
+    NONE = "none"  # nothing learns
+    WHOLE = "whole"
+    HALVES = "halves"  # the gradients of inputs and those of weights are two tasks
+    DGRAD = "dgrad"  # in halves, of a function without weights
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """Operators that run together: one autograd segment.
+
+    `stage` is the same for functions that the plan does not tell apart. `loss` is the number of the output that is the
+    loss, if one is.
+    """
+
+    number: int
+    name: str
+    submesh: Submesh
+    time: tuple[TimeIndex, ...]
+    inputs: tuple[Input, ...]
+    prepared: tuple[Prepared, ...]
+    parameters: tuple[Parameter, ...]
+    sections: tuple[Section, ...]
+    outputs: tuple[Output, ...]
+    backward: Backward
+    stage: int
+    loss: int | None = None
+
+    def body(self) -> Iterator[Instr]:
+        """All instructions in order."""
+        for section in self.sections:
+            yield from section.body
+
+    def operators(self) -> Iterator[Op]:
+        """The operators in order."""
+        return (i for i in self.body() if isinstance(i, Op))
+
+    def variables(self) -> dict[Name, Var]:
+        """Every local value by its name."""
+        given = [*(i.var for i in self.inputs), *(p.var for p in self.prepared), *(p.var for p in self.parameters)]
+        return {v.name: v for v in (*given, *(v for i in self.body() for v in results_of(i)))}
+
+
+@dataclass(frozen=True, slots=True)
+class Prologue:
+    """What runs on a submesh outside its functions: constants once, what depends on inputs only once per step.
+
+    `results` are the names that functions read.
+    """
+
+    submesh: Submesh
+    constants: tuple[str, ...]
+    given: tuple[Var, ...]
+    body: tuple[Instr, ...]
+    results: tuple[Name, ...]

@@ -1,0 +1,97 @@
+"""Local values: which logical value of the graph a tensor stands for, which region of it, and what it still lacks.
+
+The type of a local value says, per coordinate, how the tensor relates to the value of the single device:
+
+- *along a mesh axis* the layout's placement: the same everywhere, one addend of a sum, or one digit of the position;
+- *along an index in time*: a digit (`time`), an addend (`owed`), or nothing, where every part has the same.
+
+Digits are those of the whole logical value, also where a task sees only a part of it.
+"""
+
+import math
+from dataclasses import dataclass
+
+from ssdsl.ir.layout import Layout, Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A coordinate of the devices: an axis of the mesh."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A coordinate of the tasks: an index whose parts run one after another."""
+
+    name: str
+
+
+Coordinate = Axis | Time
+
+
+@dataclass(frozen=True, slots=True)
+class TimeIndex:
+    """An index in time with its parts; `sizes` where they are unequal."""
+
+    name: str
+    parts: int
+    sizes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Name:
+    """A local value of a function: a version of a value of the graph. Version 0 is what its operator leaves."""
+
+    value: str
+    version: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.value}@{self.version}" if self.version else self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A region of a logical value, and the sums that it still lacks: along axes (in `layout`) and in time (`owed`)."""
+
+    layout: Layout
+    time: tuple[tuple[str, Shard], ...] = ()
+    owed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The local size of an axis: `known`, times the size of the running part of each unequal index.
+
+    >>> Size(8).mean, str(Size(8)), str(Size(4, (TimeIndex("m", 2, (3, 5)),)))
+    (8, '8', '4*n_m')
+    """
+
+    known: int
+    uneven: tuple[TimeIndex, ...] = ()
+
+    @property
+    def mean(self) -> int:
+        """The size in the mean over the parts, rounded up."""
+        return self.known * math.prod(-(-sum(t.sizes or ()) // t.parts) for t in self.uneven)
+
+    def __str__(self) -> str:
+        words = [f"n_{t.name}" for t in self.uneven]
+        return "*".join([str(self.known), *words] if self.known != 1 or not words else words)
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A local value with its type, its gradient's (None: it has no gradient), its local sizes and its dtype."""
+
+    name: Name
+    type: Type
+    gradient: Type | None
+    shape: tuple[Size, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        """Elements of the local tensor, of unequal parts in the mean."""
+        return math.prod(s.mean for s in self.shape)

@@ -1,0 +1,1 @@
+"""Operators as functions, and the communication in and between them."""

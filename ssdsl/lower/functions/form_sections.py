@@ -1,0 +1,247 @@
+"""Divides a function into sections, decides which steps may overwrite, and which gradients backward leaves for later.
+
+A section is a run of operators of one layer that are recomputed together or not at all: it becomes one function of the
+generated code, and is what autograd sees of a recomputed region.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from ssdsl.ir.function import (
+    Backward,
+    Function,
+    Instr,
+    Op,
+    Output,
+    Reshard,
+    Section,
+    Side,
+    Slice,
+    reads_of,
+    results_of,
+)
+from ssdsl.ir.param import Zero
+from ssdsl.ir.value import Name
+from ssdsl.lower.lowering import Lowering
+from ssdsl.model.graph import Operator
+from ssdsl.model.layers import layer_of, layer_paths
+from ssdsl.model.rules import CONTRACTIONS
+from ssdsl.model.weight_values import weight_values
+
+# A contraction keeps its inputs for backward, not its output, and hands back a gradient that it has just computed.
+# scaled_dot_product_attention keeps its output, einsum may return a view of an input.
+FRESH = CONTRACTIONS - {"scaled_dot_product_attention", "einsum", "outer"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the functions of a plan have in common."""
+
+    operators: dict[str, Operator]
+    layers: tuple[str, ...]
+    units: dict[str, int]
+    alone: frozenset[str]
+    gathered: dict[str, tuple[int, frozenset[str]]]  # weight -> its flat parameter, if ZeRO-3 gathers it
+
+
+def form_sections(lowering: Lowering) -> Lowering:
+    """Replaces the functions by their finished forms."""
+    graph = lowering.graph
+    facts = _Facts(
+        {o.name: o for o in graph.operators},
+        layer_paths(graph),
+        _units(lowering),
+        weight_values(graph),
+        {w: (f.number, frozenset(f.weights)) for f in lowering.flats if f.zero is Zero.WEIGHTS for w in f.weights},
+    )
+    return replace(lowering, functions=tuple(_formed(f, facts) for f in lowering.functions))
+
+
+def _units(lowering: Lowering) -> dict[str, int]:
+    """The recompute region of each operator; a later statement does not change an earlier one's regions."""
+    units: dict[str, int] = {}
+    count = 0
+    for recompute in lowering.plan.recomputes:
+        for unit in recompute.units:
+            for name in sorted(unit):
+                units.setdefault(name, count)
+            count += 1
+    return units
+
+
+def _formed(function: Function, facts: _Facts) -> Function:
+    sides, before, wgrad_only = _sides(function, facts)
+    sections = _sections(function, facts, before)
+    overwrites = _overwrites(sections, function, facts)
+    gathers = _gathers(sections, function, facts)
+    finished = tuple(
+        replace(s, body=tuple(_finished(i, sides, overwrites) for i in s.body), gathers=g)
+        for s, g in zip(sections, gathers, strict=True)
+    )
+    outputs = tuple(replace(o, wgrad_only=o.name in wgrad_only) for o in function.outputs)
+    return replace(function, sections=finished, outputs=outputs)
+
+
+def _finished(
+    instr: Instr, sides: dict[str, tuple[Side, ...]], overwrites: dict[Name, tuple[bool, bool]]
+) -> Instr:
+    match instr:
+        case Op():
+            return replace(instr, sides=sides.get(instr.operator))
+        case Reshard():
+            return replace(instr, in_place=overwrites[instr.result.name])
+        case Slice():
+            return instr
+
+
+# -- sections ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Draft:
+    layer: str
+    unit: int | None
+    body: list[Instr] = field(default_factory=list)
+
+
+def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tuple[Section, ...]:
+    """Operators in order, each behind the conversions that it is the first to read."""
+
+    def place(op: Op) -> tuple[str, int | None]:
+        unit = facts.units.get(op.operator) if op.operator not in before else None
+        return layer_of(facts.operators[op.operator].path, facts.layers), unit
+
+    front = _shared(function, place)
+    drafts = [_Draft("", None, [i for i in function.body() if not isinstance(i, Op) and i.result.name in front])]
+    waiting = {i.result.name: i for i in function.body() if not isinstance(i, Op) and i.result.name not in front}
+    for op in function.operators():
+        layer, unit = place(op)
+        if (drafts[-1].layer, drafts[-1].unit) != (layer, unit):
+            drafts.append(_Draft(layer, unit))
+        for read in op.reads:
+            drafts[-1].body.extend(_pulled(read, waiting))
+        drafts[-1].body.append(op)
+    if waiting:  # what leaves the function alone
+        last = _Draft("", None)
+        for name in list(waiting):
+            last.body.extend(_pulled(name, waiting))
+        drafts.append(last)
+    recomputes = function.backward is not Backward.NONE
+    return tuple(Section(d.layer, d.unit is not None and recomputes, tuple(d.body)) for d in drafts if d.body)
+
+
+def _pulled(name: Name, waiting: dict[Name, Reshard | Slice]) -> list[Instr]:
+    """The conversions that lead to a value and were not made yet, in order."""
+    chain: list[Instr] = []
+    while (instr := waiting.pop(name, None)) is not None:
+        chain.append(instr)
+        name = instr.source
+    return chain[::-1]
+
+
+def _shared(function: Function, place: "object") -> frozenset[Name]:
+    """Conversions of values from outside the function that several sections read: they come first, once."""
+    assert callable(place)
+    made = {v.name for op in function.operators() for v in op.results}
+    conversions = {i.result.name: i for i in function.body() if not isinstance(i, Op)}
+    readers: dict[Name, set[object]] = {}
+    for op in function.operators():
+        for read in op.reads:
+            while read in conversions:
+                readers.setdefault(read, set()).add(place(op))
+                read = conversions[read].source
+    def origin(name: Name) -> Name:
+        while name in conversions:
+            name = conversions[name].source
+        return name
+    found = {n for n, places in readers.items() if len(places) > 1 and origin(n) not in made}
+    for name in list(found):  # and what leads to them
+        while (instr := conversions.get(name)) is not None:
+            found.add(name)
+            name = instr.source
+    return frozenset(found)
+
+
+def _gathers(sections: tuple[Section, ...], function: Function, facts: _Facts) -> list[tuple[int, ...]]:
+    """The flat parameters that each section gathers. Sections without a layer share what the function gathers."""
+    held: set[int] = set()
+    found = []
+    for section in sections:
+        apart = bool(section.layer) or section.recompute
+        numbers = dict.fromkeys(
+            facts.gathered[r.value][0] for i in section.body for r in reads_of(i) if r.value in facts.gathered
+        )
+        found.append(tuple(n for n in numbers if apart or n not in held))
+        if not apart:
+            held.update(numbers)
+    return found
+
+
+# -- what may be overwritten -------------------------------------------------------------------------------------------
+
+
+def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts) -> dict[Name, tuple[bool, bool]]:
+    """Whether the first step of a conversion may work in place, on the value and on its gradient: where nothing else
+    reads the tensor, and autograd has not kept it. What enters a recomputed section is kept."""
+    readers: dict[Name, list[tuple[int, Instr | Output]]] = {}
+    producer: dict[Name, tuple[int, Instr]] = {}
+    for number, section in enumerate(sections):
+        for instr in section.body:
+            for read in reads_of(instr):
+                readers.setdefault(read, []).append((number, instr))
+            for var in results_of(instr):
+                producer[var.name] = number, instr
+    for output in function.outputs:
+        readers.setdefault(output.name, []).append((-1, output))
+
+    def is_fresh(instr: Instr | Output) -> bool:
+        return isinstance(instr, Op) and facts.operators[instr.operator].kind in FRESH
+
+    found = {}
+    for number, section in enumerate(sections):
+        for instr in section.body:
+            if not isinstance(instr, Reshard):
+                continue
+            made = producer.get(instr.source)
+            value = (
+                made is not None
+                and is_fresh(made[1])
+                and len(readers[instr.source]) == 1
+                and (made[0] == number or not section.recompute)
+            )
+            after = readers.get(instr.result.name, [])
+            gradient = bool(after) and all(is_fresh(r) and at == number for at, r in after)
+            found[instr.result.name] = value, gradient
+    return found
+
+
+# -- backward in halves ------------------------------------------------------------------------------------------------
+
+
+def _sides(
+    function: Function, facts: _Facts
+) -> tuple[dict[str, tuple[Side, ...]], frozenset[str], frozenset[Name]]:
+    """For each operator that mixes weights with what depends on data, the sides of its operands; the operators on
+    weights alone, whose backward is in the second half and which are therefore not recomputed; the outputs that follow
+    from weights alone."""
+    if function.backward not in (Backward.HALVES, Backward.DGRAD):
+        return {}, frozenset(), frozenset()
+    variables = function.variables()
+    weight_side: set[Name] = {p.var.name for p in function.parameters}
+    weight_side |= {p.var.name for p in function.prepared if p.var.name.value in facts.alone}
+    sides: dict[str, tuple[Side, ...]] = {}
+    before = []
+
+    def side(name: Name) -> Side:
+        if variables[name].gradient is None:
+            return Side.FIXED
+        return Side.WEIGHT if name in weight_side else Side.ACTIVATION
+
+    for instr in function.body():
+        if all(r in weight_side for r in reads_of(instr)):
+            weight_side.update(v.name for v in results_of(instr))
+            if isinstance(instr, Op):
+                before.append(instr.operator)
+        elif isinstance(instr, Op) and Side.WEIGHT in (found := tuple(map(side, instr.reads))):
+            sides[instr.operator] = found
+    leaving = frozenset(o.name for o in function.outputs if o.name in variables and side(o.name) is Side.WEIGHT)
+    return sides, frozenset(before), leaving

@@ -1,0 +1,357 @@
+"""Gives every operand the layout that its operator needs, by communication that is planned once per distinct need.
+
+A value comes from the same function, from another function on the same devices, from other devices (a transfer), from
+the place where a weight lives, or from the prologue (inputs, constants and data operators). Consumers with the same
+need share one conversion, so that their gradients are summed before they travel.
+
+A value of another function comes in as many inputs as there are ways to read it: one consumer may need its part along
+an index in time while another one in the same function needs all parts made one.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from ssdsl.ir.comm import Message, Step, Transfer
+from ssdsl.ir.function import (
+    Backward,
+    Carried,
+    Concat,
+    Function,
+    Input,
+    Instr,
+    Merge,
+    Op,
+    Output,
+    Parameter,
+    Prepared,
+    Reshard,
+    Section,
+    Slice,
+    Sum,
+)
+from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh, cut
+from ssdsl.ir.program import Loss
+from ssdsl.ir.value import Name, TimeIndex, Type, Var
+from ssdsl.lower.functions.kernels import first_of, kernel_of
+from ssdsl.lower.functions.prologue import PrologueBuilder
+from ssdsl.lower.functions.reshard import reshard
+from ssdsl.lower.functions.transfer import keep_boxes, plan_move
+from ssdsl.lower.lowering import Lowering, Segment
+from ssdsl.lower.operators.operand_types import dims_of, inside, local_sizes, operand_shape, operand_types
+from ssdsl.lower.operators.sink_grad_reductions import with_sunk
+from ssdsl.lower.params.place_params import params_on
+from ssdsl.model.graph import Operand, Operator, Origin
+
+
+def insert_communication(lowering: Lowering) -> Lowering:
+    """Adds the functions with their communication, the prologues, the transfers and the loss."""
+    return _Builder(lowering).built()
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """What an operator needs of a tensor, and the type of the gradient that it hands back."""
+
+    shape: Shape
+    type: Type
+    gradient: Type
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A value that an operator left: where, and by which operator."""
+
+    function: int
+    operator: Operator
+    operand: Operand
+    var: Var
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A function while it grows. `converted` finds what was converted before."""
+
+    number: int
+    segment: Segment
+    inputs: dict[Name, Input] = field(default_factory=dict)
+    prepared: dict[Name, Prepared] = field(default_factory=dict)
+    parameters: dict[str, Parameter] = field(default_factory=dict)
+    body: list[Instr] = field(default_factory=list)
+    outputs: dict[Name, Output] = field(default_factory=dict)
+    converted: dict[tuple[object, ...], Var] = field(default_factory=dict)
+    received: dict[str, tuple[Type, Type | None, str]] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+
+    def fresh(self, value: str) -> Name:
+        """A new version of a value."""
+        self.versions[value] = self.versions.get(value, -1) + 1
+        return Name(value, self.versions[value])
+
+
+class _Builder:
+    """Walks the segments in order; what one function reads may add outputs to an earlier one."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        self.lowering, self.graph = lowering, lowering.graph
+        self.drafts = [_Draft(n, s) for n, s in enumerate(lowering.segments)]
+        self.made: dict[str, _Made] = {}
+        self.params = {submesh: params_on(lowering.params, submesh) for submesh in {s.submesh for s in lowering.segments}}
+        self.prologue = PrologueBuilder(lowering)
+        self.transfers: list[Transfer] = []
+
+    def built(self) -> Lowering:
+        for draft in self.drafts:
+            for operator in draft.segment.operators:
+                self._operator(draft, operator)
+        made = self.made[self.graph.loss]
+        loss = self._leave(self.drafts[made.function], made.var)
+        functions = tuple(self._finished(d) for d in self.drafts)
+        partial = made.var.type.layout.partial_axes(self.drafts[made.function].segment.submesh.axes)
+        messages: tuple[Message, ...] = tuple(self.transfers)
+        return replace(
+            self.lowering,
+            functions=functions,
+            prologues=self.prologue.prologues(),
+            messages=messages,
+            loss=Loss(made.function, loss.name, partial),
+        )
+
+    def _finished(self, draft: _Draft) -> Function:
+        segment = draft.segment
+        learns = any(o.value in self.lowering.learning for op in segment.operators for o in op.outputs)
+        outputs = tuple(draft.outputs.values())
+        loss = next((k for k, o in enumerate(outputs) if o.name == Name(self.graph.loss)), None)
+        return Function(
+            draft.number,
+            f"block{draft.number}",
+            segment.submesh,
+            segment.time,
+            tuple(draft.inputs.values()),
+            tuple(draft.prepared.values()),
+            tuple(draft.parameters.values()),
+            (Section("", False, tuple(draft.body)),),
+            outputs,
+            self._backward(draft) if learns else Backward.NONE,
+            segment.stage,
+            loss,
+        )
+
+    def _backward(self, draft: _Draft) -> Backward:
+        if not draft.segment.in_halves:
+            return Backward.WHOLE
+        trained = any(p.var.gradient is not None for p in draft.parameters.values())
+        return Backward.HALVES if trained else Backward.DGRAD
+
+    # -- one operator ------------------------------------------------------------------------------------------------
+
+    def _operator(self, draft: _Draft, operator: Operator) -> None:
+        splits, axes = self.lowering.splits[operator.name], draft.segment.submesh.axes
+        sunk = self.lowering.sunk.get(operator.name, frozenset())
+        reads = []
+        for operand in operator.inputs:
+            type_, gradient = operand_types(operator, splits, operand, axes, is_output=False)
+            need = _Need(operand_shape(operator, operand), type_, with_sunk(gradient, axes, sunk))
+            reads.append(self._source(draft, operand.value, need))
+        results = []
+        for operand in operator.outputs:
+            type_, gradient = operand_types(operator, splits, operand, axes, is_output=True)
+            shape = operand_shape(operator, operand)
+            name = draft.fresh(operand.value)
+            var = self._var(draft, name, shape, type_, with_sunk(gradient, axes, sunk))
+            self.made[operand.value] = _Made(draft.number, operator, operand, var)
+            results.append(var)
+        kernel, first = kernel_of(operator, splits), first_of(operator, splits)
+        draft.body.append(Op(operator.name, splits, tuple(reads), tuple(results), kernel, first))
+
+    def _var(self, draft: _Draft, name: Name, shape: Shape, type_: Type, gradient: Type | None) -> Var:
+        learns = name.value in self.lowering.learning
+        sizes = local_sizes(shape, type_, draft.segment.time)
+        return Var(name, type_, gradient if learns else None, sizes, self.graph.values[name.value].dtype)
+
+    def _source(self, draft: _Draft, value: str, need: _Need) -> Name:
+        """The name under which the function has a value as an operator needs it."""
+        if self.graph.values[value].origin in (Origin.WEIGHT, Origin.BUFFER):
+            return self._converted(draft, self._parameter(draft, value, need.shape), need)
+        if value not in self.made:
+            return self._converted(draft, self._prepared(draft, value, need), need)
+        made = self.made[value]
+        if made.function == draft.number:
+            return self._converted(draft, made.var, need)
+        return self._converted(draft, self._input(draft, made, value, need), need)
+
+    def _parameter(self, draft: _Draft, weight: str, shape: Shape) -> Var:
+        if weight not in draft.parameters:
+            param = self.params[draft.segment.submesh][weight]
+            gradient = Type(param.gradient, (), tuple(t.name for t in draft.segment.time))
+            var = self._var(draft, draft.fresh(weight), shape, Type(param.layout), gradient)
+            draft.parameters[weight] = Parameter(var)
+        return draft.parameters[weight].var
+
+    def _prepared(self, draft: _Draft, value: str, need: _Need) -> Var:
+        source = self.prologue.provide(draft.segment.submesh, value, need.type.layout)
+        if source.name not in draft.prepared:
+            var = self._var(draft, draft.fresh(value), need.shape, source.type, None)
+            draft.prepared[source.name] = Prepared(var, source.name)
+        return draft.prepared[source.name].var
+
+    # -- values of other functions -----------------------------------------------------------------------------------
+
+    def _input(self, draft: _Draft, made: _Made, value: str, need: _Need) -> Var:
+        source = self.drafts[made.function]
+        if source.segment.submesh == draft.segment.submesh:
+            slot = self._leave(source, made.var).slot
+            type_, gradient = made.var.type, made.var.gradient
+        else:
+            type_, gradient, slot = self._received(draft, source, made, need)
+        here = set(draft.segment.time)
+        merges: list[Merge] = []
+        held = [*type_.layout.shards(), *(s for _, s in type_.time)]
+        digits = dict(type_.time)
+        shared = []
+        for index in source.segment.time:
+            digit = digits.get(index.name)
+            wanted = index.name in need.type.owed if digit is None else (index.name, digit) in need.type.time
+            if index in here and wanted:
+                shared.append(index.name)
+            elif digit is None:
+                merges.append(Sum(index))
+            else:
+                held.remove(digit)
+                merges.append(Concat(index, cut(need.shape, digit, tuple(held))))
+        key = (value, tuple(merges))
+        if key not in draft.converted:
+            type_ = Type(
+                type_.layout,
+                tuple((i, s) for i, s in type_.time if i in shared),
+                tuple(i for i in type_.owed if i in shared),
+            )
+            if gradient is not None:
+                # every task that reads the whole of it gives an addend of its gradient
+                owed = tuple(t.name for t in draft.segment.time if t.name not in shared)
+                gradient = Type(gradient.layout, type_.time, owed)
+            var = self._var(draft, draft.fresh(value), need.shape, type_, gradient)
+            draft.converted[key] = var
+            draft.inputs[var.name] = Input(
+                var, source.number, slot, source.segment.time, tuple(merges), var.gradient is not None
+            )
+        return draft.converted[key]
+
+    def _leave(self, source: _Draft, var: Var) -> Output:
+        """The output of a function under which other functions of its devices read a value."""
+        if var.name not in source.outputs:
+            source.outputs[var.name] = Output(var.name, str(var.name), var.gradient is not None)
+        return source.outputs[var.name]
+
+    def _received(
+        self, draft: _Draft, source: _Draft, made: _Made, need: _Need
+    ) -> tuple[Type, Type | None, str]:
+        """The type in which a value arrives from other devices, as its first consumer needs it; and its slot there."""
+        value = made.var.name.value
+        if value not in draft.received:
+            time = tuple(s for _, s in made.var.type.time)
+            arrives = keep_boxes(need.type.layout.summed(), need.shape, time)
+            gradient = Layout(tuple(p if isinstance(p, Shard) else REPLICATE for p in arrives.places))
+            output = self._leave(source, self._completed(source, made, need.shape))
+            slot = f"{value} for block{draft.number}"
+            type_ = replace(made.var.type, layout=arrives)
+            returned = None if made.var.gradient is None else replace(made.var.gradient, layout=gradient)
+            draft.received[value] = type_, returned, slot
+            self.transfers.append(self._transfer(draft, source, made, output, need.shape, type_, returned))
+        return draft.received[value]
+
+    def _completed(self, source: _Draft, made: _Made, shape: Shape) -> Var:
+        """A value with its sums over devices taken, as it goes to other devices."""
+        have = made.var.type
+        if not have.layout.is_partial:
+            return made.var
+        key = ("completed", made.var.name)
+        if key not in source.converted:
+            common = tuple(s for _, s in have.time)
+            before, part = inside(have.layout, common), shape.local(common)
+            steps = self._steps(before, before.summed(), part, made.var.name.value, source.segment.submesh)
+            type_ = replace(have, layout=have.layout.summed())
+            var = self._var(source, source.fresh(made.var.name.value), shape, type_, made.var.gradient)
+            source.converted[key] = var
+            source.body.append(Reshard(made.var.name, var, steps, ()))
+        return source.converted[key]
+
+    def _transfer(
+        self,
+        draft: _Draft,
+        source: _Draft,
+        made: _Made,
+        output: Output,
+        shape: Shape,
+        arrives: Type,
+        returned: Type | None,
+    ) -> Transfer:
+        time = tuple(s for _, s in made.var.type.time)
+        part = shape.local(time)
+        a, b = source.segment.submesh, draft.segment.submesh
+        forward = plan_move(inside(made.var.type.layout.summed(), time), a, inside(arrives.layout, time), b, part)
+        backward = None
+        if returned is not None and made.var.gradient is not None:
+            needed = inside(made.var.gradient.layout, time)
+            backward = plan_move(inside(returned.layout, time), b, needed, a, part)
+        value, slot = made.var.name.value, draft.received[made.var.name.value][2]
+        number, dtype = len(self.transfers), made.var.dtype
+        moved = (forward, backward, dtype, source.segment.time, self._uneven(source, made))
+        return Transfer(number, value, source.number, draft.number, a, b, output.slot, slot, *moved)
+
+    def _uneven(self, source: _Draft, made: _Made) -> tuple[tuple[int, TimeIndex], ...]:
+        """The factors of a value whose size varies with an index in time."""
+        sizes = {t.name: t for t in source.segment.time if t.sizes}
+        dims = dims_of(made.operand)
+        return tuple(
+            (dims.index(s.dim), sizes[s.coordinate.name])
+            for s in self.lowering.splits[made.operator.name]
+            if s.coordinate.name in sizes and not isinstance(s, Carried) and s.dim in dims
+        )
+
+    # -- conversions -------------------------------------------------------------------------------------------------
+
+    def _converted(self, draft: _Draft, var: Var, need: _Need) -> Name:
+        """Another layout of a value, then the parts of it that belong to the running parts of indices in time."""
+        var = self._resharded(draft, var, need)
+        known = dict(var.type.time)
+        fixed = [*inside(var.type.layout, tuple(known.values())).shards()]
+        part = need.shape.local(tuple(known.values()))
+        for name, digit in need.type.time:
+            if name in known:
+                continue
+            key = ("slice", var.name, name, digit)
+            (here,) = inside(Layout((digit,)), tuple(known.values())).shards()
+            if key not in draft.converted:
+                type_ = replace(var.type, time=(*var.type.time, (name, digit)))
+                gradient = None if var.gradient is None else replace(need.gradient, time=type_.time)
+                result = self._var(draft, draft.fresh(var.name.value), need.shape, type_, gradient)
+                index = next(t for t in draft.segment.time if t.name == name)
+                draft.body.append(Slice(var.name, result, index, cut(part, here, tuple(fixed))))
+                draft.converted[key] = result
+            fixed.append(here)
+            var = draft.converted[key]
+        return var.name
+
+    def _resharded(self, draft: _Draft, var: Var, need: _Need) -> Var:
+        common = tuple(s for _, s in var.type.time)
+        have, want = inside(var.type.layout, common), inside(need.type.layout, common)
+        if var.gradient is None:
+            produced = returned = want
+        else:
+            produced, returned = inside(need.gradient.layout, common), inside(var.gradient.layout, common)
+        if have == want and produced == returned:
+            return var
+        key = ("reshard", var.name, want, produced)
+        if key not in draft.converted:
+            part, submesh = need.shape.local(common), draft.segment.submesh
+            forward = self._steps(have, want, part, var.name.value, submesh)
+            backward = self._steps(produced, returned, part, var.name.value, submesh)
+            type_ = replace(var.type, layout=need.type.layout)
+            gradient = None if var.gradient is None else replace(var.gradient, layout=need.gradient.layout)
+            result = self._var(draft, draft.fresh(var.name.value), need.shape, type_, gradient)
+            draft.body.append(Reshard(var.name, result, forward, backward))
+            draft.converted[key] = result
+        return draft.converted[key]
+
+    def _steps(self, before: Layout, after: Layout, shape: Shape, value: str, submesh: Submesh) -> tuple[Step, ...]:
+        itemsize = self.graph.values[value].itemsize
+        return reshard(before, after, shape, submesh.axes, itemsize, self.lowering.link)

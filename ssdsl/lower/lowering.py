@@ -1,0 +1,75 @@
+"""What the passes hand on: a plan with all that has been decided so far."""
+
+from dataclasses import dataclass, field
+
+from ssdsl.cluster.link import LOOPBACK, Link
+from ssdsl.ir.action import Compute
+from ssdsl.ir.comm import Message
+from ssdsl.ir.function import Function, OpSplit, Prologue
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.param import FlatParam, Param
+from ssdsl.ir.program import Loss, Program, Role
+from ssdsl.ir.value import TimeIndex
+from ssdsl.lower.tasks.task import Task
+from ssdsl.model.graph import Graph, Operator
+from ssdsl.plan.plan import Plan
+from ssdsl.text.diagnostic import InternalError
+from ssdsl.text.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Operators that become one function: what they have in common. `in_halves`: the plan orders the halves of their
+    backward apart."""
+
+    submesh: Submesh
+    time: tuple[TimeIndex, ...]
+    operators: tuple[Operator, ...]
+    in_halves: bool
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lowering:
+    """A partly lowered plan. Each pass adds its fields, or replaces those of an earlier one.
+
+    `splits[op]` are an operator's, `sunk[op]` the axes along which the gradients of its outputs stay partial sums,
+    `learning` the values that have a gradient, `tasks` each role's tasks in order.
+    """
+
+    plan: Plan
+    link: Link = LOOPBACK
+    submeshes: dict[str, Submesh] = field(default_factory=dict)
+    learning: frozenset[str] = frozenset()
+    splits: dict[str, tuple[OpSplit, ...]] = field(default_factory=dict)
+    sunk: dict[str, frozenset[str]] = field(default_factory=dict)
+    segments: tuple[Segment, ...] = ()
+    params: tuple[Param, ...] = ()
+    flats: tuple[FlatParam, ...] = ()
+    functions: tuple[Function, ...] = ()
+    prologues: tuple[Prologue, ...] = ()
+    messages: tuple[Message, ...] = ()
+    loss: Loss | None = None
+    tasks: tuple[tuple[Task, ...], ...] = ()
+    stated: dict[Compute, tuple[Span, ...]] = field(default_factory=dict)
+    roles: tuple[Role, ...] = ()
+
+    @property
+    def graph(self) -> Graph:
+        return self.plan.graph
+
+    def program(self) -> Program:
+        """The finished program."""
+        if self.loss is None:
+            raise InternalError("no pass has placed the loss")
+        return Program(
+            self.plan,
+            self.functions,
+            self.prologues,
+            self.messages,
+            self.params,
+            self.flats,
+            self.roles,
+            self.loss,
+            self.stated,
+        )

@@ -1,0 +1,1 @@
+"""How each operator is split, and which layouts follow for its tensors."""

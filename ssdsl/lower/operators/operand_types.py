@@ -1,0 +1,125 @@
+"""The layouts of an operator's tensors: the table in docs/design.md.
+
+With a coordinate along which the operator is split by a dimension,
+
+| | in that tensor | not in it |
+|---|---|---|
+| output | Shard | Partial |
+| gradient of output, needed | Shard | Replicate |
+| input, needed | Shard | Replicate |
+| gradient of input, produced | Shard | Partial |
+
+An operator that a kernel combines along the dimension leaves a whole output. An operator that works on partial sums
+reads one addend of each operand that is carried and leaves one addend.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ssdsl.ir.function import Carried, OpSplit, Split
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard
+from ssdsl.ir.value import Axis, Size, TimeIndex, Type
+from ssdsl.model.graph import Operand, Operator
+
+Axes = tuple[tuple[str, int], ...]
+
+
+def operand_types(
+    operator: Operator, splits: tuple[OpSplit, ...], operand: Operand, axes: Axes, *, is_output: bool
+) -> tuple[Type, Type]:
+    """What an operator needs of an input, or leaves of an output; and the same of its gradient."""
+    here: dict[str, Placement] = {}
+    gradient: dict[str, Placement] = {}
+    time: list[tuple[str, Shard]] = []
+    owed: list[str] = []
+    gradient_owed: list[str] = []
+    for split in splits:
+        name, shard = split.coordinate.name, shard_in(split, operand)
+        if shard is not None:
+            if isinstance(split.coordinate, Axis):
+                here[name] = gradient[name] = shard
+            else:
+                time.append((name, shard))
+            continue
+        value_partial, gradient_partial = _partial(operator, split, operand, is_output=is_output)
+        if isinstance(split.coordinate, Axis):
+            here[name] = PARTIAL if value_partial else REPLICATE
+            gradient[name] = PARTIAL if gradient_partial else REPLICATE
+        else:
+            owed += [name] if value_partial else []
+            gradient_owed += [name] if gradient_partial else []
+    return (
+        Type(Layout(tuple(here.get(a, REPLICATE) for a, _ in axes)), tuple(time), tuple(owed)),
+        Type(Layout(tuple(gradient.get(a, REPLICATE) for a, _ in axes)), tuple(time), tuple(gradient_owed)),
+    )
+
+
+def _partial(operator: Operator, split: OpSplit, operand: Operand, *, is_output: bool) -> tuple[bool, bool]:
+    """Whether a tensor without the split dimension is a partial sum along it, and whether its gradient is."""
+    match split:
+        case Carried():
+            is_addend = is_output or operand.value in split.operands
+            return is_addend, not is_addend
+        case Split():
+            if is_output:
+                return operator.summed(split.dim), False
+            # only the first device adds an addend, but each gets its whole gradient; in time the other parts get zeros
+            is_whole = operand.once and operator.summed(split.dim) and isinstance(split.coordinate, Axis)
+            return False, not is_whole
+
+
+def shard_in(split: OpSplit, operand: Operand) -> Shard | None:
+    """The digit that a split fixes in an operand, None where the operand does not carry its dimension."""
+    if isinstance(split, Carried):
+        return None
+    dims = dims_of(operand)
+    return Shard(dims.index(split.dim), split.stride, split.parts) if split.dim in dims else None
+
+
+def dims_of(operand: Operand) -> list[int]:
+    """The operator's dimension of each factor of an operand, through its axes."""
+    return [dim for axis in operand.axes for dim in axis]
+
+
+def operand_shape(operator: Operator, operand: Operand) -> Shape:
+    """The whole tensor, axis by axis in factors."""
+    return Shape(tuple(tuple(operator.dims[d].size for d in axis) for axis in operand.axes))
+
+
+def inside(layout: Layout, removed: tuple[Shard, ...]) -> Layout:
+    """The layout as seen inside one task, whose digits in time are fixed: strides above a removed digit shrink.
+
+    >>> inside(Layout((Shard(0, 8, 2),)), (Shard(0, 2, 4),)).shards()     # 16 = dp 2 · m 4 · 2; of one m: dp 2 · 2
+    (Shard(factor=0, stride=2, parts=2),)
+    """
+    return Layout(tuple(_shrink(p, removed) if isinstance(p, Shard) else p for p in layout.places))
+
+
+def _shrink(shard: Shard, removed: tuple[Shard, ...]) -> Shard:
+    inner = math.prod(r.parts for r in removed if r.factor == shard.factor and r.stride < shard.stride)
+    return replace(shard, stride=shard.stride // inner)
+
+
+def local_sizes(shape: Shape, type_: Type, time: tuple[TimeIndex, ...]) -> tuple[Size, ...]:
+    """The local size of each axis of a tensor of `shape`, where `time` gives the sizes of unequal parts."""
+    uneven = {t.name: t for t in time if t.sizes is not None}
+    known: list[int] = list(shape.factors)
+    varying: dict[int, list[TimeIndex]] = {}
+    for shard in type_.layout.shards():
+        known[shard.factor] //= shard.parts
+    for name, shard in type_.time:
+        if name in uneven:
+            known[shard.factor] //= sum(uneven[name].sizes or ())
+            varying.setdefault(shard.factor, []).append(uneven[name])
+        else:
+            known[shard.factor] //= shard.parts
+    return tuple(_sizes(shape, known, varying))
+
+
+def _sizes(shape: Shape, known: list[int], varying: dict[int, list[TimeIndex]]) -> Iterator[Size]:
+    first = 0
+    for axis in shape.axes:
+        factors = range(first, first + len(axis))
+        first += len(axis)
+        yield Size(math.prod(known[f] for f in factors), tuple(t for f in factors for t in varying.get(f, ())))

@@ -1,0 +1,95 @@
+"""Lets scalar linear operators work on partial sums: the tail of a loss takes over the indices of the sum before it.
+
+`loss = sum / count` has no batch dimension, so a split by batch does not reach the division. Division by a constant
+is linear: each part divides its own partial sum, and only the reported loss is added up. Where an operator is not
+linear (a penalty that no index splits is added to the loss), it runs once, on the completed sum.
+
+A sum over devices is carried on the same devices only: a value that goes to others is completed first.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ssdsl.ir.function import Carried
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.value import Axis, Coordinate, Time
+from ssdsl.lower.lowering import Lowering
+from ssdsl.model.graph import Graph, Operator, Ref, Stage
+from ssdsl.plan.plan import Index
+
+# operator -> which of its operands it is linear in; None: in all of them together
+LINEAR_IN: dict[str, tuple[int, ...] | None] = {
+    "add": None,
+    "sub": None,
+    "neg": None,
+    "div": (0,),
+    "mul": (0, 1),
+    "reshape": None,
+    "sum": None,
+    "_to_copy": None,
+}
+
+Partial = dict[Coordinate, Index]  # of one value: the coordinates along which it is a sum, and the index that cut it
+
+
+def propagate_partial(lowering: Lowering) -> Lowering:
+    """Adds to `splits` what scalar linear operators carry of the sums that they read."""
+    partial: dict[str, tuple[Submesh, Partial]] = {}
+    splits: dict[str, tuple[Carried, ...]] = {}
+    for operator in lowering.graph.operators:
+        if operator.stage is not Stage.COMPUTE:
+            continue
+        submesh = lowering.submeshes[operator.name]
+        own = lowering.plan.indices.get(operator.name, ())
+        sums = [_arriving(partial, o.value, submesh) for o in operator.inputs]
+        taken = dict(_taken(operator, own, sums, lowering.graph))
+        splits[operator.name] = tuple(
+            Carried(
+                coordinate,
+                index.count,
+                frozenset(o.value for o, s in zip(operator.inputs, sums, strict=True) if coordinate in s),
+                index.sizes,
+                index.span,
+            )
+            for coordinate, index in taken.items()
+        )
+        left = {coordinate_of(i, submesh): i for i in own if operator.summed(i.dim)} | taken
+        for output in operator.outputs:
+            partial[output.value] = submesh, left
+    return replace(lowering, splits={name: found for name, found in splits.items() if found})
+
+
+def coordinate_of(index: Index, submesh: Submesh) -> Coordinate:
+    """Names join: an index that is an axis of the mesh cuts in space, any other in time."""
+    return Axis(index.name) if index.name in dict(submesh.axes) else Time(index.name)
+
+
+def _arriving(partial: dict[str, tuple[Submesh, Partial]], value: str, submesh: Submesh) -> Partial:
+    """The sums that a value still lacks where it is read."""
+    if value not in partial:
+        return {}
+    source, found = partial[value]
+    axes = dict(submesh.axes)
+    return {c: i for c, i in found.items() if (source == submesh if isinstance(c, Axis) else c.name not in axes)}
+
+
+def _taken(
+    operator: Operator, own: tuple[Index, ...], sums: list[Partial], graph: Graph
+) -> Iterator[tuple[Coordinate, Index]]:
+    if operator.kind not in LINEAR_IN or any(graph.values[o.value].shape for o in operator.outputs):
+        return
+    names = {i.name for i in own}
+    for coordinate in dict.fromkeys(c for s in sums for c in s):
+        found = {s[coordinate] for s in sums if coordinate in s}
+        alike = len({(i.count, i.sizes) for i in found}) == 1
+        if coordinate.name not in names and alike and _is_linear(operator, coordinate, sums):
+            yield coordinate, next(s[coordinate] for s in sums if coordinate in s)
+
+
+def _is_linear(operator: Operator, coordinate: Coordinate, sums: list[Partial]) -> bool:
+    carrying = [at for at, s in enumerate(sums) if coordinate in s]
+    allowed = LINEAR_IN[operator.kind]
+    if allowed is not None:
+        return len(carrying) == 1 and carrying[0] in allowed
+    scalars = [a for a in operator.args[1:3] if not isinstance(a, Ref)]
+    return len(carrying) == len(sums) and not (operator.kind in ("add", "sub") and scalars)

@@ -1,0 +1,59 @@
+"""From the plan's indices to digits: which part of an operator runs at which coordinate."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ssdsl.ir.function import OpSplit, Split
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.value import Axis
+from ssdsl.lower.errors import CombinedInTime, UnevenWithOthers
+from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.operators.propagate_partial import coordinate_of
+from ssdsl.model.graph import Operator, Stage
+from ssdsl.plan.plan import Index
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+
+def shard_operators(lowering: Lowering) -> Lowering:
+    """Adds the splits of every placed operator.
+
+    Raises PlanError: unequal parts of a dimension that another index cuts too, statistics split in time.
+    """
+    splits: dict[str, tuple[OpSplit, ...]] = {}
+    wrong: dict[tuple[str, str], Diagnostic] = {}
+    for operator in lowering.graph.operators:
+        if operator.stage is not Stage.COMPUTE:
+            continue
+        submesh = lowering.submeshes[operator.name]
+        indices = lowering.plan.indices.get(operator.name, ())
+        for problem, index in _problems(operator, indices, submesh):
+            wrong.setdefault((problem.code, index), problem)
+        carried = lowering.splits.get(operator.name, ())
+        splits[operator.name] = (*operator_splits(operator, indices, submesh), *carried)
+    if wrong:
+        raise PlanError(*wrong.values())
+    return replace(lowering, splits=splits)
+
+
+def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Split, ...]:
+    """The splits of an operator; indices on one dimension cut it again, the first outermost."""
+    left = {d: dim.size for d, dim in enumerate(operator.dims)}
+    splits = []
+    for index in indices:
+        left[index.dim] //= index.count
+        coordinate = coordinate_of(index, submesh)
+        splits.append(Split(coordinate, index.dim, left[index.dim], index.count, index.sizes, index.span))
+    return tuple(splits)
+
+
+def _problems(
+    operator: Operator, indices: tuple[Index, ...], submesh: Submesh
+) -> Iterator[tuple[UnevenWithOthers | CombinedInTime, str]]:
+    path = operator.path or "the model"
+    for index in indices:
+        dim = operator.dims[index.dim]
+        others = [i.name for i in indices if i.dim == index.dim and i.name != index.name]
+        if index.sizes is not None and others:
+            yield UnevenWithOthers(index.span, dim.name, index.name, others[0], path), index.name
+        elif dim.combined and not isinstance(coordinate_of(index, submesh), Axis):
+            yield CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source), index.name

@@ -1,0 +1,58 @@
+"""Lets gradients stay partial sums on their way to weights, where nothing but weights lies behind them.
+
+The backward of every operator is linear in the gradient. An operator that depends on weights only (a position
+embedding, a relative position bias) can therefore take a partial gradient and hand on partial ones: the sum is taken
+once, with the gradients of all other weights.
+"""
+
+from dataclasses import replace
+
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout
+from ssdsl.ir.value import Type
+from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.operators.operand_types import Axes, operand_types
+from ssdsl.model.graph import Operator, Stage
+from ssdsl.model.weight_values import weight_values
+
+
+def sink_grad_reductions(lowering: Lowering) -> Lowering:
+    """Adds `sunk`: for each operator on weights only, the axes along which its outputs' gradients stay partial."""
+    operators = [o for o in lowering.graph.operators if o.stage is Stage.COMPUTE]
+    consumers: dict[str, list[Operator]] = {}
+    for operator in operators:
+        for operand in operator.inputs:
+            consumers.setdefault(operand.value, []).append(operator)
+    alone = weight_values(lowering.graph)
+    sunk: dict[str, frozenset[str]] = {}
+    for operator in reversed(operators):
+        if not all(o.value in alone for o in operator.outputs):
+            continue
+        users = [c for o in operator.outputs for c in consumers.get(o.value, ())]
+        if any(lowering.submeshes[c.name] != lowering.submeshes[operator.name] for c in users):
+            continue
+        split = {s.coordinate.name for s in lowering.splits[operator.name]}
+        axes = {a for user in users for a in _partial(lowering, user, operator, sunk)}
+        if axes - split:
+            sunk[operator.name] = frozenset(axes - split)
+    return replace(lowering, sunk=sunk)
+
+
+def _partial(lowering: Lowering, user: Operator, producer: Operator, sunk: dict[str, frozenset[str]]) -> set[str]:
+    axes = lowering.submeshes[user.name].axes
+    outputs = {o.value for o in producer.outputs}
+    names: set[str] = set()
+    for operand in (o for o in user.inputs if o.value in outputs):
+        _, gradient = operand_types(user, lowering.splits[user.name], operand, axes, is_output=False)
+        names |= {a for (a, _), p in zip(axes, gradient.layout.places, strict=True) if p is PARTIAL}
+    return names | sunk.get(user.name, frozenset())
+
+
+def with_sunk(gradient: Type, axes: Axes, partial: frozenset[str]) -> Type:
+    """A gradient's type, partial along some axes on which it would be replicated."""
+    if not partial:
+        return gradient
+    places = tuple(
+        PARTIAL if a in partial and p is REPLICATE else p
+        for (a, _), p in zip(axes, gradient.layout.places, strict=True)
+    )
+    return replace(gradient, layout=Layout(places))

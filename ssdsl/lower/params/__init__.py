@@ -1,0 +1,1 @@
+"""Where weights live, and how their gradients are completed."""

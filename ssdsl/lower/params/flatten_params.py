@@ -1,0 +1,139 @@
+"""Lays trained weights end to end as flat parameters: what is reduced together, and whose state is sharded together."""
+
+import itertools
+from dataclasses import replace
+from typing import NamedTuple
+
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.param import (
+    AllReduceGrads,
+    ChunkGrads,
+    Completion,
+    FlatParam,
+    Param,
+    ReduceScatterGrads,
+    SumTiedGrads,
+    Zero,
+)
+from ssdsl.lower.errors import ShardConflict
+from ssdsl.lower.lowering import Lowering
+from ssdsl.model.layers import layer_of, layer_paths
+from ssdsl.model.graph import ITEMSIZE
+from ssdsl.plan.plan import Plan, State
+from ssdsl.plan.plan import Shard as StateShard
+from ssdsl.text.diagnostic import PlanError
+
+BUCKET_BYTES = 25 << 20  # as PyTorch's DistributedDataParallel
+
+
+class _Kind(NamedTuple):
+    """What the weights of a flat parameter have in common. `where`: the module whose weights are gathered together."""
+
+    submesh: Submesh
+    partial: tuple[str, ...]
+    zero: Zero
+    shard_axes: tuple[str, ...]
+    tied: tuple[Submesh, ...]
+    where: str
+    dtype: str
+
+
+def flatten_params(lowering: Lowering) -> Lowering:
+    """Adds the flat parameters, in the order in which backward completes their gradients (last layers first).
+
+    Raises PlanError: state that cannot be sharded as the plan says.
+    """
+    layers = layer_paths(lowering.graph)
+    submeshes: dict[str, list[Submesh]] = {}
+    for param in lowering.params:
+        submeshes.setdefault(param.weight, []).append(param.submesh)
+    sharded = _sharded(lowering.plan)
+    groups: dict[_Kind, list[Param]] = {}
+    for param in reversed(lowering.params):
+        zero, axes = _zero(param, sharded)
+        if not param.trained:
+            continue
+        tied = tuple(submeshes[param.weight]) if len(submeshes[param.weight]) > 1 else ()
+        if len({s.axes for s in tied}) > 1:  # copies of unlike devices cannot sum their parts one by one
+            zero, axes = Zero.NONE, ()
+        where = ""
+        if tied:
+            where = param.weight
+        elif zero is Zero.WEIGHTS:
+            where = layer_of(param.weight, layers) or param.weight.rpartition(".")[0]
+        groups.setdefault(_Kind(param.submesh, param.partial, zero, axes, tied, where, param.dtype), []).append(param)
+    buckets = [(kind, bucket) for kind, params in groups.items() for bucket in _buckets(params)]
+    return replace(lowering, flats=tuple(_flat(n, kind, bucket) for n, (kind, bucket) in enumerate(buckets)))
+
+
+def _flat(number: int, kind: _Kind, params: list[Param]) -> FlatParam:
+    ways = dict(kind.submesh.axes)
+    used = sum(p.elements for p in params)
+    shards = 1
+    for axis in kind.shard_axes:
+        shards *= ways[axis]
+    weights = tuple(p.weight for p in params)
+    elements = -(-used // shards) * shards  # padded, so that all shards are of one size
+    completion = completion_of(kind.partial, kind.shard_axes, kind.tied)
+    return FlatParam(number, kind.submesh, weights, kind.dtype, kind.zero, kind.shard_axes, completion, elements)
+
+
+def completion_of(
+    partial: tuple[str, ...], shard_axes: tuple[str, ...], tied: tuple[Submesh, ...]
+) -> tuple[Completion, ...]:
+    """The steps from a gradient that is a sum over `partial` to the shard over `shard_axes` that the optimizer needs.
+
+    >>> completion_of(("dp", "tp"), ("dp",), ())
+    (AllReduceGrads(axes=('tp',)), ReduceScatterGrads(axes=('dp',)))
+    >>> completion_of(("dp",), ("dp", "tp"), ())     # over tp the gradients are equal: each device takes its part
+    (AllReduceGrads(axes=('dp',)), ChunkGrads(axes=('dp', 'tp')))
+    """
+    steps: list[Completion] = []
+    scatters = bool(shard_axes) and set(shard_axes) <= set(partial)
+    rest = tuple(a for a in partial if not (scatters and a in shard_axes))
+    if rest:
+        steps.append(AllReduceGrads(rest))
+    if scatters:
+        steps.append(ReduceScatterGrads(shard_axes))
+    elif shard_axes:
+        steps.append(ChunkGrads(shard_axes))
+    if tied:
+        steps.append(SumTiedGrads(tied))
+    return tuple(steps)
+
+
+def _sharded(plan: Plan) -> dict[State, dict[str, StateShard]]:
+    return {s: {w: shard for shard in plan.shards if shard.state is s for w in shard.weights} for s in State}
+
+
+def _zero(param: Param, sharded: dict[State, dict[str, StateShard]]) -> tuple[Zero, tuple[str, ...]]:
+    """The strongest stage that the plan asks for, and over which axes. Raises PlanError: an axis that cuts the weight."""
+    whole = [a for a, p in zip(_axes(param), param.layout.places, strict=True) if p not in param.layout.shards()]
+    found: dict[State, tuple[str, ...]] = {}
+    for state, shards in sharded.items():
+        if (shard := shards.get(param.weight)) is None:
+            continue
+        axes = tuple(a for a in shard.axes if dict(param.submesh.mesh.axes).get(a) != 1)
+        for axis in axes:
+            if axis not in whole:
+                candidates = ", ".join(f"`{a}`" for a in whole) or "there is none"
+                raise PlanError(ShardConflict(shard.span, state.value, param.weight, axis, candidates))
+        if axes:
+            found[state] = tuple(a for a in _axes(param) if a in axes)
+    for state, zero in ((State.WEIGHTS, Zero.WEIGHTS), (State.GRADS, Zero.GRADS), (State.OPTIMIZER, Zero.OPTIMIZER)):
+        if state in found:
+            return zero, found[state]
+    return Zero.NONE, ()
+
+
+def _axes(param: Param) -> tuple[str, ...]:
+    return tuple(a for a, _ in param.submesh.axes)
+
+
+def _buckets(params: list[Param]) -> list[list[Param]]:
+    """Params of at most about 25 MB together."""
+    starts = itertools.accumulate((p.elements * ITEMSIZE.get(p.dtype, 4) for p in params), initial=0)
+    buckets: dict[int, list[Param]] = {}
+    for param, start in zip(params, starts, strict=False):
+        buckets.setdefault(start // BUCKET_BYTES, []).append(param)
+    return list(buckets.values())

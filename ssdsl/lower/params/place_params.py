@@ -1,0 +1,67 @@
+"""Where each weight and buffer lives, in which layout, and along which axes its gradient is a sum still to be taken."""
+
+from dataclasses import replace
+
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Submesh
+from ssdsl.ir.param import Param
+from ssdsl.lower.errors import HomesOverlap
+from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.operators.operand_types import operand_shape, operand_types
+from ssdsl.lower.operators.sink_grad_reductions import with_sunk
+from ssdsl.model.graph import Origin
+from ssdsl.text.diagnostic import PlanError
+
+Use = tuple[Layout, Layout]  # as an operator needs a weight, and as it leaves its gradient
+
+
+def place_params(lowering: Lowering) -> Lowering:
+    """Adds the parameters, one for each submesh that uses a weight. Raises PlanError where these overlap."""
+    uses: dict[str, dict[Submesh, list[Use]]] = {}
+    shapes: dict[str, Shape] = {}
+    values = lowering.graph.values
+    for segment in lowering.segments:
+        axes = segment.submesh.axes
+        for operator in segment.operators:
+            for operand in operator.inputs:
+                if values[operand.value].origin not in (Origin.WEIGHT, Origin.BUFFER):
+                    continue
+                splits = lowering.splits[operator.name]
+                need, gradient = operand_types(operator, splits, operand, axes, is_output=False)
+                gradient = with_sunk(gradient, axes, lowering.sunk.get(operator.name, frozenset()))
+                here = uses.setdefault(operand.value, {}).setdefault(segment.submesh, [])
+                here.append((need.layout, gradient.layout))
+                shapes[operand.value] = operand_shape(operator, operand)
+    params = tuple(p for w, found in uses.items() for p in _placed(lowering, w, shapes[w], found))
+    return replace(lowering, params=params)
+
+
+def params_on(params: tuple[Param, ...], submesh: Submesh) -> dict[str, Param]:
+    """The parameters of a submesh by name."""
+    return {p.weight: p for p in params if p.submesh == submesh}
+
+
+def _placed(lowering: Lowering, weight: str, shape: Shape, uses: dict[Submesh, list[Use]]) -> list[Param]:
+    """Uses that agree decide the layout; where they do not, the weight is replicated and each takes its part."""
+    _check_apart(weight, list(uses))
+    alike = len({s.axes for s in uses}) == 1
+    needs = [need.places for found in uses.values() for need, _ in found]
+    value = lowering.graph.values[weight]
+    params = []
+    for submesh, found in uses.items():
+        replicated: tuple[Placement, ...] = (REPLICATE,) * len(submesh.axes)
+        places = tuple(p[0] if len(set(p)) == 1 else REPLICATE for p in zip(*needs, strict=True)) if alike else replicated
+        partial = tuple(
+            axis
+            for at, (axis, _) in enumerate(submesh.axes)
+            if any(gradient.places[at] is PARTIAL for _, gradient in found)
+        )
+        trained = value.origin is Origin.WEIGHT and weight in lowering.learning
+        params.append(Param(weight, submesh, shape, Layout(places), partial, trained, value.dtype))
+    return params
+
+
+def _check_apart(weight: str, submeshes: list[Submesh]) -> None:
+    for n, a in enumerate(submeshes):
+        for b in submeshes[n + 1 :]:
+            if set(a.ranks()) & set(b.ranks()):
+                raise PlanError(HomesOverlap(None, weight, str(a), str(b)))

@@ -1,0 +1,1 @@
+"""The order in which each role runs its tasks."""

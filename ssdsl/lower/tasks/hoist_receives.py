@@ -1,0 +1,85 @@
+"""Receives are posted early, so that a value travels while its receiver computes.
+
+In the order of `schedule_tasks.py` a receive stands where its value is nominally ready; in truth it may come sooner, and
+waits until the receiver has posted. Nothing waits for a posted receive but the task that reads it, so it may move in
+front of tasks. Two things keep it safe: transfers of one direction (values forward, gradients backward), which travel
+in a process group of their own, stay in the global order on every device; and at most one value more than the one that
+is being read is awaited, so that buffers stay few.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ssdsl.ir.action import At, Compute
+from ssdsl.ir.comm import Transfer
+from ssdsl.ir.function import Function
+from ssdsl.ir.program import Role
+from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.tasks.task import Carry, Task
+from ssdsl.plan.plan import Phase
+
+
+def hoist_receives(lowering: Lowering) -> Lowering:
+    """Moves the receives of each role forward in its tasks."""
+    awaited = AwaitedTransfers(lowering)
+    roles = zip(lowering.roles, lowering.tasks, strict=True)
+    return replace(lowering, tasks=tuple(tuple(_moved(lowering, r, tasks, awaited)) for r, tasks in roles))
+
+
+class AwaitedTransfers:
+    """What must have arrived before a task can start."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        self.functions = lowering.functions
+        self.incoming: dict[int, list[tuple[Transfer, frozenset[str]]]] = {}
+        self.returning: dict[int, list[Transfer]] = {}
+        moved = {(m.target_slot, m.consumer): m for m in lowering.messages if isinstance(m, Transfer)}
+        for function in lowering.functions:
+            for given in function.inputs:
+                if (transfer := moved.get((given.slot, function.number))) is not None:
+                    merged = frozenset(m.index.name for m in given.merges)
+                    self.incoming.setdefault(function.number, []).append((transfer, merged))
+        for transfer in moved.values():
+            if transfer.backward is not None:
+                self.returning.setdefault(transfer.producer, []).append(transfer)
+
+    def of(self, task: Compute) -> Iterator[Carry]:
+        """The messages that a task waits for, in order, each once."""
+        return iter(dict.fromkeys(self._of(task)))
+
+    def _of(self, task: Compute) -> Iterator[Carry]:
+        function: Function = self.functions[task.function]
+        if task.phase is Phase.FORWARD:
+            at = dict(zip((t.name for t in function.time), task.at, strict=True))
+            for transfer, merged in self.incoming.get(task.function, ()):
+                choices = (range(t.parts) if t.name in merged else (at[t.name],) for t in transfer.time)
+                for part in itertools.product(*choices):
+                    yield Carry(transfer.number, part, False)
+        elif task.phase is not Phase.WGRAD:
+            for transfer in self.returning.get(task.function, ()):
+                yield Carry(transfer.number, task.at, True)
+
+
+def _moved(lowering: Lowering, role: Role, tasks: tuple[Task, ...], awaited: AwaitedTransfers) -> list[Task]:
+    moved: list[Task] = []
+    for task in tasks:
+        at = len(moved)
+        if isinstance(task, Carry):
+            message = lowering.messages[task.message]
+            if isinstance(message, Transfer) and not role.is_in(message.ends(task.gradient)[0]):
+                at = _earliest(moved, task, awaited)
+        moved.insert(at, task)
+    return moved
+
+
+def _earliest(tasks: list[Task], receive: Carry, awaited: AwaitedTransfers) -> int:
+    """Behind the last message of the same direction, and before at most one task that reads an earlier value of it."""
+    for at in range(len(tasks), 0, -1):
+        task = tasks[at - 1]
+        if isinstance(task, Carry):
+            if task.gradient is receive.gradient:
+                return at
+        elif any((c.message, c.gradient) == (receive.message, receive.gradient) for c in awaited.of(task)):
+            return at - 1
+    return 0

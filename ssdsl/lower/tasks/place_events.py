@@ -1,0 +1,150 @@
+"""From tasks to actions: posts and waits, what is dropped behind its last reader, and when gradients are completed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ssdsl.ir.action import (
+    Action,
+    Compute,
+    End,
+    Free,
+    GatherParam,
+    Start,
+    StartReduce,
+    Update,
+    Wait,
+    WaitReduce,
+)
+from ssdsl.ir.comm import Message, Signal, Transfer
+from ssdsl.ir.function import Backward, Function
+from ssdsl.ir.param import FlatParam, SumTiedGrads, Zero
+from ssdsl.ir.program import Role
+from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.tasks.graph import parts_read
+from ssdsl.lower.tasks.hoist_receives import AwaitedTransfers
+from ssdsl.lower.tasks.task import Carry, Task
+from ssdsl.plan.plan import Phase
+
+Slot = tuple[str, tuple[int, ...]]
+
+
+def place_events(lowering: Lowering) -> Lowering:
+    """Adds each role's actions."""
+    awaited = AwaitedTransfers(lowering)
+    readers = {f.number: _Readers(f) for f in lowering.functions}
+    roles = tuple(
+        replace(role, actions=tuple(_actions(lowering, role, tasks, awaited, readers)))
+        for role, tasks in zip(lowering.roles, lowering.tasks, strict=True)
+    )
+    return replace(lowering, roles=roles)
+
+
+class _Readers:
+    """The slots that each forward of a function reads."""
+
+    def __init__(self, function: Function) -> None:
+        self.slots: dict[tuple[int, ...], list[Slot]] = {}
+        for given in function.inputs:
+            for part, at in parts_read(given, function.time):
+                self.slots.setdefault(at, []).append((given.slot, part))
+
+
+def _actions(
+    lowering: Lowering, role: Role, tasks: tuple[Task, ...], awaited: AwaitedTransfers, readers: dict[int, _Readers]
+) -> Iterator[Action]:
+    if not tasks:
+        return
+    last_read = {slot: k for k, task in enumerate(tasks) for slot in _read(lowering, role, task, readers)}
+    flats = [f for f in lowering.flats if role.is_in(f.submesh)]
+    last_backward = _last_backwards(lowering, role, tasks, flats)
+    waited: set[Carry] = set()
+    for k, task in enumerate(tasks):
+        if isinstance(task, Compute):
+            for carry in awaited.of(task):
+                target = lowering.messages[carry.message].ends(carry.gradient)[1]
+                if carry not in waited and role.is_in(target):
+                    waited.add(carry)
+                    yield Wait(carry.message, carry.at, carry.gradient)
+            yield task
+            yield from _scattered(lowering, task, flats)
+        else:
+            message = lowering.messages[task.message]
+            end = _end(role, message, task.gradient)
+            yield Start(task.message, task.at, task.gradient, end)
+            if isinstance(message, Signal) and end is not End.SEND:
+                yield Wait(task.message, task.at, task.gradient)
+        for slot in dict.fromkeys(_read(lowering, role, task, readers)):
+            if last_read[slot] == k:
+                yield Free(*slot)
+        yield from (StartReduce(f.number) for f in last_backward.get(k, ()))
+    yield from _epilogue(flats, {f.number for found in last_backward.values() for f in found})
+
+
+def _end(role: Role, message: Message, gradient: bool) -> End:
+    source, target = message.ends(gradient)
+    if role.is_in(source):
+        return End.BOTH if role.is_in(target) else End.SEND
+    return End.RECEIVE
+
+
+def _read(lowering: Lowering, role: Role, task: Task, readers: dict[int, _Readers]) -> list[Slot]:
+    """The slots that a task reads on a role's devices."""
+    if isinstance(task, Compute):
+        return readers[task.function].slots.get(task.at, []) if task.phase is Phase.FORWARD else []
+    message = lowering.messages[task.message]
+    if isinstance(message, Transfer) and not task.gradient and role.is_in(message.source):
+        return [(message.source_slot, task.at)]
+    return []
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+
+
+def _scattered(lowering: Lowering, task: Compute, flats: list[FlatParam]) -> Iterator[Action]:
+    """ZeRO-2 hands a backward's gradients to their owners at once."""
+    if not _is_last_phase(lowering.functions[task.function], task.phase):
+        return
+    function = lowering.functions[task.function]
+    weights = {p.var.name.value for p in function.parameters}
+    for flat in flats:
+        if flat.zero is Zero.GRADS and flat.submesh == function.submesh and not weights.isdisjoint(flat.weights):
+            yield StartReduce(flat.number)
+
+
+def _is_last_phase(function: Function, phase: Phase) -> bool:
+    """Whether a phase leaves the gradients of a function's weights."""
+    return phase is (Phase.WGRAD if function.backward is Backward.HALVES else Phase.BACKWARD)
+
+
+def _last_backwards(
+    lowering: Lowering, role: Role, tasks: tuple[Task, ...], flats: list[FlatParam]
+) -> dict[int, list[FlatParam]]:
+    """Behind which task nothing more is added to a gradient. Flat parameters that other roles share are left out: they
+    are completed at the end, where all roles come in one order."""
+    weights = {f.number: {p.var.name.value for p in f.parameters} for f in lowering.functions}
+    own = [f for f in flats if f.submesh == role.submesh and f.zero in (Zero.NONE, Zero.OPTIMIZER)]
+    found: dict[int, int] = {}
+    for k, task in enumerate(tasks):
+        if isinstance(task, Compute) and _is_last_phase(lowering.functions[task.function], task.phase):
+            for flat in own:
+                if not weights[task.function].isdisjoint(flat.weights):
+                    found[flat.number] = k
+    last: dict[int, list[FlatParam]] = {}
+    for flat in own:
+        if flat.number in found:
+            last.setdefault(found[flat.number], []).append(flat)
+    return last
+
+
+def _epilogue(flats: list[FlatParam], started: set[int]) -> Iterator[Action]:
+    for flat in flats:
+        if flat.number not in started and flat.zero in (Zero.NONE, Zero.OPTIMIZER):
+            yield StartReduce(flat.number)
+    for flat in flats:
+        tied = any(isinstance(step, SumTiedGrads) for step in flat.completion)
+        if flat.zero in (Zero.NONE, Zero.OPTIMIZER) or tied:
+            yield WaitReduce(flat.number)
+    yield Update()
+    for flat in flats:
+        if flat.zero in (Zero.OPTIMIZER, Zero.GRADS):
+            yield GatherParam(flat.number)

@@ -1,0 +1,17 @@
+"""Tasks: what is put in order. A task of a message is shared by the roles at both of its ends."""
+
+from dataclasses import dataclass
+
+from ssdsl.ir.action import At, Compute
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """A message travels: a value, its gradient, or a signal."""
+
+    message: int
+    at: At
+    gradient: bool
+
+
+Task = Compute | Carry
