@@ -7,7 +7,7 @@ sends and receives of all of its devices. So a program's size does not depend on
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ssdsl.ir.action import Action, Compute, Start
+from ssdsl.ir.action import Action, Compute
 from ssdsl.ir.comm import Message
 from ssdsl.ir.function import Function, Prologue
 from ssdsl.ir.layout import Submesh
@@ -58,7 +58,7 @@ class Program:
     flats: tuple[FlatParam, ...]
     roles: tuple[Role, ...]
     loss: Loss
-    stated: dict[Compute | Start, tuple[Span, ...]] = field(default_factory=dict)
+    stated: dict[Compute, tuple[Span, ...]] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
