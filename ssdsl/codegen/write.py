@@ -62,9 +62,14 @@ def _fill(beside: Path, schedule: Schedule, model: Model, folder: Path, source: 
         if item.name.endswith(".py"):
             (runtime / item.name).write_text(item.read_text())
     if not model.is_meta:
-        state = schedule.graph.constants | model.module.state_dict()
-        torch.save({name: tensor.detach().clone() for name, tensor in state.items()}, beside / "weights.pt")
+        torch.save(program_state(schedule, model), beside / "weights.pt")
         torch.save(list(model.batches), beside / "inputs.pt")
+
+
+def program_state(schedule: Schedule, model: Model) -> dict[str, torch.Tensor]:
+    """The weights, buffers and constants by name, whole."""
+    state = schedule.graph.constants | model.module.state_dict()
+    return {name: tensor.detach().clone() for name, tensor in state.items()}
 
 
 def program_files(schedule: Schedule) -> dict[str, str]:

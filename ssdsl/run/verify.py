@@ -23,7 +23,15 @@ def verify(model: Model, training: Training, result: RunResult) -> tuple[Compari
 
     Raises PlanError where the ranks' pieces are incomplete or copies disagree; whether numbers differ is in the result.
     """
-    plan = _trained(model, result)
+    dumps = {r.rank: _load(result.out, r.rank) for r in result.ranks}
+    return verify_dumps(model, training, result.losses, dumps)
+
+
+def verify_dumps(
+    model: Model, training: Training, losses: tuple[float, ...], dumps: Mapping[int, Any]
+) -> tuple[Comparison, ...]:
+    """Compare what the ranks dumped with the single device; raises as `verify` does."""
+    plan = _trained(model, training.steps, losses, dumps)
     single = reference(model, training, plan.grads if training.optimizer == "adamw" else None)
     exact = None
     if any(p.dtype in (torch.bfloat16, torch.float16) for p in model.module.parameters()):
@@ -61,14 +69,12 @@ def _without_idle(single: Trained, plan: Trained, model: Model) -> Trained:
     return replace(single, weights=kept(single.weights), buffers=kept(single.buffers))
 
 
-def _trained(model: Model, result: RunResult) -> Trained:
+def _trained(model: Model, steps: int, losses: tuple[float, ...], dumps: Mapping[int, Any]) -> Trained:
     """What the ranks hold, put together; tensors by the names that the module itself lists them under."""
-    dumps = {r.rank: _load(result.out, r.rank) for r in result.ranks}
     names = _canonical(model.module)
-    losses = next((r.losses for r in result.ranks if r.losses), ())
     grads = tuple(
         _whole(names, f"step {step}'s gradient", {rank: dump["grads"][step] for rank, dump in dumps.items()})
-        for step in range(result.steps)
+        for step in range(steps)
     )
     weights = _whole(names, "weight", {rank: dump["weights"] for rank, dump in dumps.items()})
     buffers = _whole(names, "buffer", {rank: dump["buffers"] for rank, dump in dumps.items()})

@@ -4,9 +4,9 @@ from .collectives import all_gather, all_reduce, all_reduce_, all_to_all, keep_f
 from .engine import Block, Input, Join, Output
 from .halves import checkpoint_halves, halves
 from .kernels import batch_norm_parts, cross_entropy_parts, embedding_part, first, first_time
-from .mesh import group
 from .moves import take, take_sizes
 from .recompute import checkpoint
+from .world import group
 
 __all__ = [
     "Block",

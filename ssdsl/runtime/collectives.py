@@ -1,33 +1,15 @@
-"""Collectives as steps, and `reshard`: some steps on a tensor, others on its gradient.
-
-Every step counts itself: calls and payload bytes by kind, as seen by one rank. The payload is the whole tensor: what an
-all_reduce sums, what an all_gather returns, what a reduce_scatter is given, what an all_to_all exchanges.
-"""
+"""Collectives as steps, and `reshard`: some steps on a tensor, others on its gradient."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from .mesh import Group
 from .moves import cut_out, put_back, take
+from .world import Group
 
 Step = Callable[[torch.Tensor], torch.Tensor]
-
-# torch 2.13 renames these two; either name works on either version.
-_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-
-COUNTS: dict[str, dict[str, int]] = {}
-
-
-def count(kind: str, tensor: torch.Tensor) -> None:
-    """Adds one call with this payload to the books."""
-    entry = COUNTS.setdefault(kind, {"calls": 0, "bytes": 0})
-    entry["calls"] += 1
-    entry["bytes"] += tensor.numel() * tensor.element_size()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +20,7 @@ class all_reduce:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         x = x.clone(memory_format=torch.contiguous_format)
-        count("all_reduce", x)
-        dist.all_reduce(x, group=self.group.process_group)
+        self.group.all_reduce(x)
         return x
 
 
@@ -51,8 +32,7 @@ class all_reduce_:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         x = x.contiguous()
-        count("all_reduce", x)
-        dist.all_reduce(x, group=self.group.process_group)
+        self.group.all_reduce(x)
         return x
 
 
@@ -67,8 +47,7 @@ class all_gather:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         x = x.contiguous()
         parts = x.new_empty(self.group.size * x.numel())
-        count("all_gather", parts)
-        _gather(parts, x.view(-1), group=self.group.process_group)
+        self.group.all_gather(parts, x.view(-1))
         return put_back(parts.view(self.group.size, *x.shape), self.dim, self.outer)
 
 
@@ -83,8 +62,7 @@ class reduce_scatter:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         parts = cut_out(x, self.dim, self.outer, self.group.size)
         mine = torch.empty_like(parts[0])
-        count("reduce_scatter", parts)
-        _scatter(mine.view(-1), parts.view(-1), group=self.group.process_group)
+        self.group.reduce_scatter(mine.view(-1), parts.view(-1))
         return mine
 
 
@@ -99,8 +77,7 @@ class all_to_all:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         parts = cut_out(x, *self.target, self.group.size)
         received = torch.empty_like(parts)
-        count("all_to_all", parts)
-        dist.all_to_all_single(received.view(-1), parts.view(-1), group=self.group.process_group)
+        self.group.all_to_all(received.view(-1), parts.view(-1))
         return put_back(received, *self.source)
 
 

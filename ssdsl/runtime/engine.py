@@ -12,6 +12,7 @@ from .moves import join_sizes, take, take_sizes
 from .record import Recorder
 from .transfers import Mover, Transfer
 from .weights import Weights
+from .world import World
 
 At = tuple[int, ...]
 Key = tuple[str, At]
@@ -94,10 +95,11 @@ class Engine:
         tasks: list[Task],
         weights: Weights,
         device: torch.device,
-        transfer_groups: tuple[Any, ...] = (),
+        world: World,
     ) -> None:
         self.blocks, self.transfers, self.tasks, self.weights = blocks, transfers, tasks, weights
-        self.mover = Mover(device, *transfer_groups)
+        self.world = world
+        self.mover = Mover(device, world)
         self.prepared: dict[str, torch.Tensor] = {}
         self.values: dict[Key, torch.Tensor] = {}
         self.reads: dict[Key, int] = {}
@@ -152,7 +154,7 @@ class Engine:
             case "B":
                 self._backward(task, self.blocks[task.number])
             case "D":
-                with collecting() as waiting, self.weights.saving():
+                with collecting(self.world) as waiting, self.weights.saving():
                     self._backward(task, self.blocks[task.number])
                 self.halves[task.number, task.at] = waiting
             case "W":

@@ -15,6 +15,7 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 
 from .recompute import recomputing
+from .world import World, here
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -30,18 +31,16 @@ class Half:
 
 
 ALWAYS = torch.empty(0, requires_grad=True)  # what has no input that learns leads here
-_waiting: list[Half] = []
 
 
 @contextmanager
-def collecting() -> Iterator[list[Half]]:
-    """A backward in which the gradients of weights wait in the list that this gives."""
-    global _waiting
-    before, _waiting = _waiting, []
+def collecting(world: World) -> Iterator[list[Half]]:
+    """A backward of the rank in which the gradients of weights wait in the list that this gives."""
+    before, world.waiting = world.waiting, []
     try:
-        yield _waiting
+        yield world.waiting
     finally:
-        _waiting = before
+        world.waiting = before
 
 
 def finish(waiting: list[Half]) -> None:
@@ -85,6 +84,7 @@ class _Halves(torch.autograd.Function):
         edges = [get_gradient_edge(o) if o.requires_grad else None for o in outputs]  # not what they hold
         learning = [get_gradient_edge(a) if a.requires_grad else None for a in activations]
         ctx.held = learning, leaves, weights, edges
+        ctx.world = here()
         ctx.set_materialize_grads(False)
         detached = tuple(o.detach() for o in outputs)
         return detached[0] if isinstance(result, torch.Tensor) else detached
@@ -101,7 +101,7 @@ class _Halves(torch.autograd.Function):
             found = iter(torch.autograd.grad(roots, learning, grads, retain_graph=True, allow_unused=True))
         chosen = [(leaf, weight) for leaf, weight in zip(leaves, weights, strict=True) if leaf.requires_grad]
         if chosen and roots:
-            _waiting.append(Half(roots, grads, [leaf for leaf, _ in chosen], [weight for _, weight in chosen]))
+            ctx.world.waiting.append(Half(roots, grads, [leaf for leaf, _ in chosen], [weight for _, weight in chosen]))
         return None, None, None, *(next(found, None) if a is not None else None for a in activations)
 
 
@@ -119,6 +119,7 @@ class _Again(torch.autograd.Function):
         ctx.places = [n for n, a in enumerate(args) if isinstance(a, torch.Tensor)]
         ctx.save_for_backward(*(args[n] for n in ctx.places))
         ctx.set_materialize_grads(False)
+        ctx.world = here()
         return run(*args)
 
     @staticmethod
@@ -127,14 +128,14 @@ class _Again(torch.autograd.Function):
         given = dict(zip(ctx.places, ctx.saved_tensors, strict=True))
         for n, tensor in given.items():
             args[n] = tensor.detach().requires_grad_(tensor.requires_grad)
-        with torch.enable_grad(), recomputing():
+        with torch.enable_grad(), recomputing(ctx.world):
             outputs = _tuple(ctx.run(*args))
-        before = len(_waiting)
+        before = len(ctx.world.waiting)
         first_half(*_given(outputs, gradients), [args[n] for n in given if args[n].requires_grad])
         weights = {
             id(args[n]): tensor for n, tensor in given.items()
         }  # those among the arguments, and not their copies
-        for half in _waiting[before:]:
+        for half in ctx.world.waiting[before:]:
             half.weights[:] = [weights.get(id(w), w) for w in half.weights]
         return None, None, *(a.grad if isinstance(a, torch.Tensor) else None for a in args)
 

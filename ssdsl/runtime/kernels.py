@@ -3,11 +3,9 @@
 from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 
-from .collectives import count
-from .mesh import Group
+from .world import Group
 
 
 def embedding_part(ids: torch.Tensor, table: torch.Tensor, start: int) -> torch.Tensor:
@@ -45,7 +43,7 @@ class _CrossEntropyParts(torch.autograd.Function):
         ctx: Any, logits: torch.Tensor, labels: torch.Tensor, start: int, ignored: int, group: Group
     ) -> torch.Tensor:
         highest = logits.amax(1)
-        _sum(highest, group, dist.ReduceOp.MAX)
+        group.all_reduce(highest, "max")
         shifted = logits - highest.unsqueeze(1)
         local = labels - start
         outside = (local < 0) | (local >= logits.shape[1])
@@ -53,7 +51,7 @@ class _CrossEntropyParts(torch.autograd.Function):
         target = shifted.gather(1, local.unsqueeze(1)).squeeze(1).masked_fill(outside, 0.0)
         exponents = shifted.exp_()
         both = torch.stack([exponents.sum(1), target])
-        _sum(both, group, dist.ReduceOp.SUM)
+        group.all_reduce(both)
         total, target = both
         valid = labels != ignored
         ctx.save_for_backward(exponents.div_(total.unsqueeze(1)), local, outside, valid)
@@ -77,9 +75,8 @@ def cross_entropy_parts(
     return _CrossEntropyParts.apply(logits, labels, start, ignore_index, group)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def _sum(x: torch.Tensor, group: Group, operation: Any) -> torch.Tensor:
-    count("all_reduce", x)
-    dist.all_reduce(x, op=operation, group=group.process_group)
+def _sum(x: torch.Tensor, group: Group) -> torch.Tensor:
+    group.all_reduce(x)
     return x
 
 
@@ -106,7 +103,7 @@ class _BatchNormParts(torch.autograd.Function):
         over = [0, *range(2, gradient.dim())]
         sums = torch.stack([gradient.sum(over), (gradient * normal).sum(over)])
         mine = sums.clone()
-        _sum(sums, ctx.group, dist.ReduceOp.SUM)
+        ctx.group.all_reduce(sums)
         n = gradient.numel() // gradient.shape[1] * ctx.group.size
         shape = weight.shape
         mean, product = (s.view(shape) / n for s in sums)
@@ -128,9 +125,9 @@ def batch_norm_parts(
     over = [0, *range(2, x.dim())]
     n = x.numel() // x.shape[1] * group.size
     with torch.no_grad():
-        mean = _sum(x.sum(over), group, dist.ReduceOp.SUM) / n
+        mean = _sum(x.sum(over), group) / n
         shape = [1, -1] + [1] * (x.dim() - 2)
-        variance = _sum((x - mean.view(shape)).square().sum(over), group, dist.ReduceOp.SUM) / n
+        variance = _sum((x - mean.view(shape)).square().sum(over), group) / n
         if running_mean is not None and running_var is not None:
             running_mean.lerp_(mean, momentum)
             running_var.lerp_(variance * (n / max(1, n - 1)), momentum)

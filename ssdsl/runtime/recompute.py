@@ -6,27 +6,32 @@ from typing import Any
 
 import torch.utils.checkpoint
 
-_recomputing = 0
+from .world import World, here
 
 
 def is_recomputing() -> bool:
     """Whether a forward runs for the second time: it then must not update running statistics again."""
-    return _recomputing > 0
+    return here().recomputing > 0
 
 
 @contextmanager
-def recomputing() -> Iterator[None]:
-    """A context in which a forward runs for the second time."""
-    global _recomputing
-    _recomputing += 1
+def recomputing(world: World) -> Iterator[None]:
+    """A context in which a forward of the rank runs for the second time, in whichever thread backward runs."""
+    world.recomputing += 1
     try:
-        yield
+        with world.enter():
+            yield
     finally:
-        _recomputing -= 1
+        world.recomputing -= 1
 
 
 def checkpoint(run: Callable[..., Any], *args: Any) -> Any:
     """run(*args), of which autograd keeps only the inputs."""
+    world = here()
     return torch.utils.checkpoint.checkpoint(
-        run, *args, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), recomputing())
+        run,
+        *args,
+        use_reentrant=False,
+        preserve_rng_state=False,
+        context_fn=lambda: (nullcontext(), recomputing(world)),
     )

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from .transfers import Leg, Mover, Transfer, shape_of
+from .world import World
 
 PROBES = 5
 WATCHED = 1  # the step whose memory is watched, which slows it
@@ -18,8 +18,9 @@ WATCHED = 1  # the step whose memory is watched, which slows it
 class Recorder:
     """A clock for the engine: one list of (task, start, end, waited) a step, in seconds of the machine's own clock."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, world: World) -> None:
         self.device = device
+        self.world = world
         self.steps: list[list[tuple[str, float, float, float]]] = []
         self.tensor_bytes = 0
 
@@ -34,9 +35,16 @@ class Recorder:
         self.steps[-1].append((name, start, self.now(), waited))
 
     @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """Notes when what runs inside starts and ends."""
+        start = self.now()
+        yield
+        self.add(name, start)
+
+    @contextmanager
     def step(self, number: int, last: int) -> Iterator[None]:
         """A step; in one of them, unless it is the last, the most bytes that tensors take at once are noted."""
-        dist.barrier()  # so that steps start together
+        self.world.transport.barrier()  # so that steps start together
         self.steps.append([])
         if number != WATCHED or number == last:
             yield
@@ -88,7 +96,7 @@ def time_transfers(transfers: dict[int, Transfer], count: int, mover: Mover, dev
 
 
 def _probe(transfer: Transfer | None, leg: Leg | None, tag: int, mover: Mover, device: torch.device) -> float | None:
-    dist.barrier()
+    mover.world.transport.barrier()
     if transfer is None or leg is None or not transfer.source_slot:
         return None
     at = (0,) * len(transfer.time)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from .collectives import count
+from .transport import Work
+from .world import World
 
 At = tuple[int, ...]
 Key = tuple[str, At]
@@ -43,7 +43,7 @@ class Transfer:
 
 @dataclass
 class Waiting:
-    works: list[Any]
+    works: list[Work]
     buffers: list[tuple[Box, torch.Tensor]]
     shape: tuple[tuple[int, ...], ...]
     dtype: torch.dtype
@@ -54,25 +54,25 @@ class Mover:
     """Posts sends and receives in the order of the tasks, those of values and those of gradients in a group of their
     own; in each, every rank follows one global order, so none waits in a circle."""
 
-    def __init__(self, device: torch.device, forward: Any = None, backward: Any = None) -> None:
+    def __init__(self, device: torch.device, world: World) -> None:
         self.device = device
-        self.groups = (forward, backward)
+        self.world = world
         self.waited_s = 0.0
-        self.sending: list[tuple[Any, torch.Tensor]] = []
+        self.sending: list[tuple[Work, torch.Tensor]] = []
         self.waiting: tuple[dict[Key, list[Waiting]], ...] = ({}, {})  # values; gradients, maybe from several readers
 
     def move(self, leg: Leg, value: torch.Tensor | None, key: Key, tag: int, at: At, transfer: Transfer) -> None:
-        rank = dist.get_rank()
+        group = self.world.transfers[tag % 2]
         own: list[torch.Tensor] = []
         self.sending = [(w, t) for w, t in self.sending if not w.is_completed()]
         for peer, box in leg.sends:
             assert value is not None
             piece = _boxed(value, shape_of(leg.sends_shape, at, transfer), _box(box, at, transfer)).contiguous()
-            if peer == rank:
+            if peer == self.world.rank:
                 own.append(piece)
             else:
-                count("send", piece)
-                self.sending.append((dist.isend(piece, peer, group=self.groups[tag % 2], tag=tag), piece))
+                self.world.count("send", piece)
+                self.sending.append((self.world.transport.isend(piece, peer, group, tag), piece))
         if leg.gets:
             self._receive(leg, own, key, tag, at, transfer)
 
@@ -80,11 +80,11 @@ class Mover:
         works, buffers, kept = [], [], []
         for peer, box in leg.gets:
             box = _box(box, at, transfer)
-            if peer == dist.get_rank():
+            if peer == self.world.rank:
                 kept.append((box, own.pop(0)))
                 continue
             buffer = torch.empty([length for _, length in box], dtype=transfer.dtype, device=self.device)
-            works.append(dist.irecv(buffer, peer, group=self.groups[tag % 2], tag=tag))
+            works.append(self.world.transport.irecv(buffer, peer, self.world.transfers[tag % 2], tag))
             buffers.append((box, buffer))
         shape = shape_of(leg.gets_shape, at, transfer)
         self.waiting[tag % 2].setdefault(key, []).append(Waiting(works, buffers, shape, transfer.dtype, kept))

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from .collectives import _gather, _scatter, count
-from .mesh import Group
 from .recompute import is_recomputing
+from .world import Group
 
 
 @dataclass
@@ -120,8 +118,7 @@ class Unit:
             self._give(self._row_of_gradients())
         elif self.partial is not None:
             self._sum = self._row_of_gradients()
-            count("all_reduce", self._sum)
-            self._pending = dist.all_reduce(self._sum, group=self.partial.process_group, async_op=True)
+            self._pending = self.partial.start_all_reduce(self._sum)
 
     def finish_reduction(self) -> None:
         """Waits for the reduction and puts the completed gradients where the optimizer looks for them."""
@@ -136,8 +133,7 @@ class Unit:
                 if parameter.grad is None or not self.tied.contributes:
                     parameter.grad = torch.zeros_like(parameter)
                 parameter.grad = parameter.grad.contiguous()
-                count("all_reduce", parameter.grad)
-                dist.all_reduce(parameter.grad, group=self.tied.group.process_group)
+                self.tied.group.all_reduce(parameter.grad)
 
     def _row_of_gradients(self) -> torch.Tensor:
         example = next(iter(self.parameters.values()))
@@ -161,13 +157,11 @@ class Unit:
         """This rank's part of the completed sum of a row that is partial on every rank."""
         assert self.over is not None
         if self.rest is not None:
-            count("all_reduce", row)
-            dist.all_reduce(row, group=self.rest.process_group)
+            self.rest.all_reduce(row)
         if not self.scatter:
             return row.chunk(self.over.size)[self.over.index].clone()
         mine = row.new_empty(self.length // self.over.size)
-        count("reduce_scatter", row)
-        _scatter(mine, row, group=self.over.process_group)
+        self.over.reduce_scatter(mine, row)
         return mine
 
     # -- weights -----------------------------------------------------------------------------------------------------
@@ -176,15 +170,13 @@ class Unit:
         """Brings the weights that other ranks stepped on (ZeRO-1 and -2)."""
         if self.row is not None:
             assert self.shard is not None and self.over is not None
-            count("all_gather", self.row)
-            _gather(self.row, self.shard.detach().clone(), group=self.over.process_group)
+            self.over.all_gather(self.row, self.shard.detach().clone())
 
     def full_row(self) -> torch.Tensor:
         """The whole row of weights, gathered where it is cut."""
         assert self.shard is not None and self.over is not None
         row = self.shard.new_empty(self.length)
-        count("all_gather", row)
-        _gather(row, self.shard.detach(), group=self.over.process_group)
+        self.over.all_gather(row, self.shard.detach())
         return row
 
     def gathered_again(self) -> torch.Tensor:

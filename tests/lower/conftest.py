@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ssdsl.lower.layout import PARTIAL, REPLICATE, Digit, Layout, Shape
-from ssdsl.runtime import collectives, mesh, transfers
+from ssdsl.runtime.world import World
 
 T = TypeVar("T")
 Axes = tuple[tuple[str, int], ...]
@@ -40,7 +40,7 @@ class Message:
 
 
 class Lockstep:
-    """The functions of torch.distributed that the runtime uses, for whichever rank is running."""
+    """The transport of whichever rank is running."""
 
     def __init__(self) -> None:
         self.rank = 0
@@ -94,10 +94,11 @@ class Lockstep:
     def new_group(self, ranks: list[int]) -> tuple[int, ...]:
         return tuple(sorted(ranks))  # as torch does
 
-    def get_rank(self) -> int:
-        return self.rank
+    def world(self) -> World:
+        return World(self)
 
-    def all_reduce(self, x: torch.Tensor, group: tuple[int, ...]) -> None:
+    def all_reduce(self, x: torch.Tensor, group: tuple[int, ...], merge: str = "sum") -> None:
+        assert merge == "sum"
         self._call("all_reduce", group, x, x)
 
     def all_gather(self, parts: torch.Tensor, x: torch.Tensor, group: tuple[int, ...]) -> None:
@@ -106,7 +107,7 @@ class Lockstep:
     def reduce_scatter(self, mine: torch.Tensor, parts: torch.Tensor, group: tuple[int, ...]) -> None:
         self._call("reduce_scatter", group, mine, parts)
 
-    def all_to_all_single(self, received: torch.Tensor, parts: torch.Tensor, group: tuple[int, ...]) -> None:
+    def all_to_all(self, received: torch.Tensor, parts: torch.Tensor, group: tuple[int, ...]) -> None:
         self._call("all_to_all", group, received, parts)
 
     def isend(self, piece: torch.Tensor, peer: int, group: None, tag: int) -> Message:
@@ -121,14 +122,7 @@ class Lockstep:
 
 @pytest.fixture(scope="module")
 def lockstep() -> Iterator[Lockstep]:
-    fake = Lockstep()
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (collectives, mesh, transfers):
-            patch.setattr(module, "dist", fake)
-        patch.setattr(collectives, "_gather", fake.all_gather)
-        patch.setattr(collectives, "_scatter", fake.reduce_scatter)
-        patch.setattr(collectives, "COUNTS", {})
-        yield fake
+    yield Lockstep()
 
 
 class Tensors:

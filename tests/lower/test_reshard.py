@@ -18,7 +18,7 @@ from ssdsl.lower.layout import PARTIAL, REPLICATE, Digit, Layout, Shape, nests
 from ssdsl.lower.reshard import Step, StepKind, reshard
 from ssdsl.lower.schedule import Conversion
 from ssdsl.runtime import collectives
-from ssdsl.runtime.mesh import Mesh, World
+from ssdsl.runtime.mesh import Mesh
 
 Axes = tuple[tuple[str, int], ...]
 Held = dict[tuple[int, ...], torch.Tensor]  # what each device holds, by its coordinates
@@ -57,8 +57,8 @@ class Devices:
         self.coordinates: dict[int, tuple[int, ...]] = {}
         self.functions: dict[int, dict[str, object]] = {}
         for rank in range(first, first + mesh.size):
-            world = World()
-            world.join(rank, [mesh], [("gpus", group) for group in wanted])
+            lockstep.rank, world = rank, lockstep.world()
+            world.join([mesh], [("gpus", group) for group in wanted])
             self.coordinates[rank] = tuple(world.coordinate("gpus", a) for a in names)
             groups = {"_".join(group): world.groups["gpus", group] for group in wanted}
             for at, name in zip(self.coordinates[rank], names, strict=True):

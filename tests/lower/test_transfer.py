@@ -15,6 +15,7 @@ from ssdsl.lower.schedule import Move
 from ssdsl.lower.transfer import keep_boxes, plan_move
 from ssdsl.plan.plan import Mesh
 from ssdsl.runtime import mesh, table, transfers
+from ssdsl.runtime.world import World
 
 SHAPES = {
     "2-D": (Shape(((12,), (3, 12, 2))), (0, 2)),
@@ -64,13 +65,11 @@ def pairs(tensors, name: str, dims: str, most: int) -> list[tuple[Layout, Layout
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> mesh.World:
-    world = mesh.World()
-    monkeypatch.setattr(table, "WORLD", world)
-    return world
+def world(lockstep) -> World:
+    return lockstep.world()
 
 
-def ranks_of(world: mesh.World, place: Submesh) -> dict[int, tuple[int, ...]]:
+def ranks_of(world: World, place: Submesh) -> dict[int, tuple[int, ...]]:
     """The ranks of a submesh with their coordinates on its axes."""
     first, size = place.mesh.first, math.prod(n for _, n in place.mesh.axes)
     where = {r: world.meshes[place.mesh.name].coordinates(r) for r in range(first, first + size)}
@@ -115,9 +114,9 @@ def travel(lockstep, tensors, world, source: Submesh, target: Submesh, shape: Sh
         movers = {}
         for rank in sorted({*senders[0], *receivers[0]}):
             lockstep.rank = rank
-            transfer = table.transfers_of(written, rank)[0]
+            transfer = table.transfers_of(written, world)[0]
             leg = getattr(transfer, side)
-            movers[rank] = transfers.Mover(torch.device("cpu"))
+            movers[rank] = transfers.Mover(torch.device("cpu"), world)
             assert bool(leg.gets) == (rank in receivers[0]) and (not leg.sends or rank in senders[0])
             assert rank not in receivers[0] or covered(leg)
             value = held[senders[0][rank]] if rank in senders[0] else None

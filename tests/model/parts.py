@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 
 from ssdsl.codegen.expressions import expression
 from ssdsl.lower.cuts import OperatorCut
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
 from ssdsl.runtime import kernels
-from ssdsl.runtime.mesh import Group
+from ssdsl.runtime.world import Group, World
 
 KERNELS = {
     n: getattr(kernels, n) for n in "embedding_part cross_entropy_parts batch_norm_parts first first_time".split()
@@ -92,14 +91,15 @@ class Lockstep:
     def __post_init__(self) -> None:
         self.barrier = threading.Barrier(self.count, timeout=10)
 
-    def all_reduce(self, x: torch.Tensor, op: Any) -> None:
+    def all_reduce(self, x: torch.Tensor, group: "Lockstep", merge: str = "sum") -> None:
+        assert group is self
         self.parts.append(x)
         self.barrier.wait()
         stacked = torch.stack(list(self.parts))
         self.barrier.wait()
         self.parts.clear()
         self.barrier.wait()
-        x.copy_(stacked.amax(0) if op == dist.ReduceOp.MAX else stacked.sum(0))
+        x.copy_(stacked.amax(0) if merge == "max" else stacked.sum(0))
 
 
 @dataclass
@@ -120,7 +120,7 @@ class Groups:
                     index = index * c.count + where[c.index]
                 others = tuple(where[c.index] for c in self.cuts if c not in members)
                 step = self.made.setdefault((name, others), Lockstep(size))
-                found[name] = Group(name, tuple(range(size)), index, step)
+                found[name] = Group(name, tuple(range(size)), index, step, World(step))  # type: ignore[arg-type]
         return found
 
 

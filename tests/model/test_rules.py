@@ -7,14 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from ssdsl.lower.cuts import OperatorCut
 from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.model.rules import RULES
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
-from tests.model.parts import Lockstep, Result, Values, evaluate, evaluate_parts, outside, reads, run_graph
+from tests.model.parts import Result, Values, evaluate, evaluate_parts, outside, reads, run_graph
 from tests.model.rule_cases import FAMILIES
 
 INPUT = {"x": torch.zeros(())}
@@ -29,15 +28,6 @@ def captured(family: str) -> tuple[Graph, Values, torch.nn.Module]:
     module = FAMILIES[family]()
     graph = capture(Model(family, module, (INPUT,), {"x": ()}))
     return graph, run_graph(graph, outside(graph, module, INPUT)), module
-
-
-@pytest.fixture(autouse=True)
-def collectives(monkeypatch: pytest.MonkeyPatch) -> None:
-    def all_reduce(x: torch.Tensor, op: object = dist.ReduceOp.SUM, group: Lockstep | None = None) -> None:
-        assert group is not None
-        group.all_reduce(x, op)
-
-    monkeypatch.setattr(dist, "all_reduce", all_reduce)
 
 
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f != "noise"])

@@ -2,11 +2,27 @@
 
 import gc
 import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
+import pytest
 import torch
 import torch.nn.functional as F
 
-from ssdsl.runtime.halves import checkpoint_halves, collecting, finish, halves
+from ssdsl.runtime.halves import Half, checkpoint_halves, finish, halves
+from ssdsl.runtime.halves import collecting as collecting_of
+from ssdsl.runtime.transport import Distributed
+from ssdsl.runtime.world import World, here
+
+
+@pytest.fixture(autouse=True)
+def rank() -> Iterator[None]:
+    with World(Distributed()).enter():
+        yield
+
+
+def collecting() -> AbstractContextManager[list[Half]]:
+    return collecting_of(here())
 
 
 def block(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:

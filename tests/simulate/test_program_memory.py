@@ -5,10 +5,6 @@ tensors are as large as they are, only their numbers are wrong. Counted are the 
 """
 
 import gc
-import importlib
-import importlib.util
-import json
-import sys
 import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,16 +12,16 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import ssdsl.runtime
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import Compiled
 from ssdsl.runtime.engine import Engine, Task
-from ssdsl.runtime.mesh import World
-from ssdsl.runtime.table import join_world, role_of, tasks_of, transfers_of, weights_of
+from ssdsl.runtime.program import Program
+from ssdsl.runtime.table import join_world, role_of
+from ssdsl.runtime.trainer import Trainer
+from ssdsl.runtime.world import World
 from tests.simulate.steps import activations, compiled, model_of
 
 RUNS = "models.py:runs"
@@ -34,15 +30,10 @@ Bytes = dict[int, int]  # of storages, by their address
 
 
 class Alone:
-    """torch.distributed for one rank without others."""
-
-    ReduceOp = dist.ReduceOp
+    """The transport of one rank without others."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
-
-    def get_rank(self) -> int:
-        return self.rank
 
     def new_group(self, ranks: object = None) -> None: ...
 
@@ -51,10 +42,10 @@ class Alone:
     def is_completed(self) -> bool:
         return True
 
-    def nothing(self, *args: object, **options: object) -> "Alone":
+    def nothing(self, *args: object) -> "Alone":
         return self
 
-    all_reduce = all_gather = reduce_scatter = all_to_all_single = isend = irecv = nothing
+    barrier = all_reduce = start_all_reduce = all_gather = reduce_scatter = all_to_all = isend = irecv = nothing
 
 
 class Living(TorchDispatchMode):
@@ -83,17 +74,10 @@ class Living(TorchDispatchMode):
 class Watched:
     """One rank's program, a step of it, and what each of its tasks left alive."""
 
-    def __init__(self, program: Compiled, rank: int, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        for name in ("collectives", "kernels", "mesh", "table", "transfers", "weights"):
-            module, world, alone = importlib.import_module(f"ssdsl.runtime.{name}"), World(), Alone(rank)
-            patch.setattr(module, "dist", alone)
-            for function in {"_gather", "_scatter"} & set(vars(module)):
-                patch.setattr(module, function, alone.nothing)
-        for name in ("mesh", "table"):
-            patch.setattr(importlib.import_module(f"ssdsl.runtime.{name}"), "WORLD", world)
-        patch.setitem(sys.modules, "runtime", ssdsl.runtime)
+    def __init__(self, program: Compiled, rank: int, folder: Path) -> None:
         write_program(program.schedule, model_of(RUNS), folder, program.source)
-        self.engine, self.prepared = _engine(folder, rank)
+        self.world = World(Alone(rank))
+        self.engine, self.prepared = _engine(folder, self.world)
         self.left: list[tuple[Task, Bytes, Bytes]] = []  # before and after each task
         self.inputs: dict[Task, set[int]] = {}
 
@@ -112,7 +96,7 @@ class Watched:
                 self.inputs[task] = {t.untyped_storage()._cdata for t in inputs}
 
         self.engine._run = watched  # type: ignore[method-assign]
-        with living:
+        with living, self.world.enter():
             self.engine.step(self.prepared)
 
     def forward(self, block: int) -> int:
@@ -126,28 +110,21 @@ class Watched:
         return sum(before.values()) - sum(after.values())
 
 
-def _engine(folder: Path, rank: int) -> tuple[Engine, dict[str, torch.Tensor]]:
-    table = json.loads((folder / "program.json").read_text())
-    join_world(table, rank)
-    role = role_of(table, rank)
-    assert role is not None
-    spec = importlib.util.spec_from_file_location("role_of_a_test", folder / f"role_{role['name']}.py")
-    assert spec is not None and spec.loader is not None
-    code = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(code)
-    state = torch.load(folder / "weights.pt", weights_only=True)
-    batch = torch.load(folder / "inputs.pt", weights_only=True)[0]
-    with torch.no_grad():
-        weights = weights_of(table, role, rank, state, CPU)
-        given = {name: state[name] for name in table["constants"] if name in state}
-        prepared = code.prepare(code.constants(given, CPU) | batch)
-    return Engine(code.BLOCKS, transfers_of(table, rank), tasks_of(role), weights, CPU, (None, None)), prepared
+def _engine(folder: Path, world: World) -> tuple[Engine, dict[str, torch.Tensor]]:
+    program = Program.read(folder)
+    with world.enter():
+        join_world(program.table, world)
+        role = role_of(program.table, world)
+        assert role is not None
+        trainer = Trainer(program, role, world, CPU, "sgd", 0.1)
+        with torch.no_grad():
+            return trainer.engine, trainer.code.prepare(trainer.constants | program.batches[0])
 
 
 @pytest.fixture
-def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Watched]:
+def watch(tmp_path: Path) -> Callable[..., Watched]:
     def run(plan: str, rank: int, **params: int) -> Watched:
-        watched = Watched(compiled(plan, RUNS, **params), rank, tmp_path / "program", monkeypatch)
+        watched = Watched(compiled(plan, RUNS, **params), rank, tmp_path / "program")
         gc.collect()
         gc.freeze()  # what is here already need not be looked through at every task
         try:

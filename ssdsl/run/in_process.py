@@ -1,0 +1,175 @@
+"""A program without processes: its ranks are threads of this one, and take turns.
+
+Only one thread runs at a time. It hands over where it has to wait for another rank, so that a run is the same every
+time, costs no more than its computation, and ranks that wait for each other in vain are found at once: nobody is left
+to run.
+"""
+
+import json
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from ssdsl.codegen.write import program_files, program_state
+from ssdsl.lower.schedule import Schedule
+from ssdsl.model.source import Model
+from ssdsl.run.launch import Training
+from ssdsl.run.mailbox import Exchange, Threaded
+from ssdsl.runtime.program import Program
+from ssdsl.runtime.table import join_world, role_of, tie_groups
+from ssdsl.runtime.trainer import Trainer
+from ssdsl.runtime.world import World
+
+LIMIT_S = 60.0
+
+
+class RanksFailed(Exception):
+    """The run ended early: `kind` is crash, deadlock, mismatch or timeout; the text says which rank and where."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class _Stopped(BaseException):
+    """Ends a rank because another one has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The losses of the steps, what each rank dumped, and its communication by kind."""
+
+    losses: tuple[float, ...]
+    dumps: dict[int, Any]
+    counts: dict[int, dict[str, dict[str, int]]]
+
+
+@dataclass(slots=True)
+class _Rank:
+    """A thread and what it waits for; `ready` is None while it can go on."""
+
+    body: Callable[[], None]
+    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    ready: Callable[[], bool] | None = None
+    waits_for: Callable[[], str] = str
+    where: Callable[[], str] = str
+    done: bool = False
+
+
+class Turns:
+    """The threads of the ranks, of which one runs."""
+
+    def __init__(self) -> None:
+        self.ranks: list[_Rank] = []
+        self.running = 0
+        self.failure: RanksFailed | None = None
+        self.ended = threading.Event()
+
+    def run(self, bodies: Sequence[Callable[[], None]]) -> None:
+        """Runs all to the end; raises RanksFailed."""
+        self.ranks = [_Rank(body) for body in bodies]
+        for number in range(len(bodies)):
+            threading.Thread(target=self._thread, args=(number,), daemon=True).start()
+        self._hand_over()
+        if not self.ended.wait(LIMIT_S):
+            self.failure = RanksFailed("timeout", f"{self._said(self.running)} has computed for {LIMIT_S:.0f} s")
+        if self.failure is not None:
+            raise self.failure
+
+    def wait(self, rank: int, ready: Callable[[], bool], waits_for: Callable[[], str]) -> None:
+        """Lets other ranks run until `ready`; `waits_for` says what is missing."""
+        if ready():
+            return
+        mine = self.ranks[rank]
+        mine.ready, mine.waits_for = ready, waits_for
+        self._hand_over()
+        mine.turn.acquire()
+        mine.ready = None
+        if self.failure is not None:
+            raise _Stopped
+
+    def fail(self, kind: str, text: str) -> None:
+        """Ends the run, of which the first failure counts."""
+        self.failure = self.failure or RanksFailed(kind, text)
+
+    def _thread(self, number: int) -> None:
+        rank = self.ranks[number]
+        rank.turn.acquire()
+        try:
+            if self.failure is None:
+                rank.body()
+        except _Stopped:
+            pass
+        except RanksFailed as failure:
+            self.fail(failure.kind, f"{self._said(number)}: {failure}")
+        except BaseException as error:
+            self.fail("crash", f"{self._said(number)}:\n{''.join(traceback.format_exception(error))}")
+        rank.done = True
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Wakes a rank that can go on, the first behind the one that ran."""
+        alive = [n for n, r in enumerate(self.ranks) if not r.done]
+        if not alive:
+            self.ended.set()
+            return
+        after = sorted(alive, key=lambda n: (n <= self.running, n))
+        able = [n for n in after if (ready := self.ranks[n].ready) is None or ready()]
+        if not able and self.failure is None:
+            lines = (f"{self._said(n)} waits for {self.ranks[n].waits_for()}" for n in alive)
+            self.fail("deadlock", "\n".join(lines))
+        self.running = after[0] if self.failure is not None else able[0]
+        self.ranks[self.running].turn.release()
+
+    def _said(self, number: int) -> str:
+        doing = self.ranks[number].where()
+        return f"rank {number}" + (f", {doing}" if doing else "")
+
+
+def run_in_process(program: Program, training: Training) -> Finished:
+    """Train as `launch` does with `dump`; raises RanksFailed where a rank crashes, hangs or is at odds with another."""
+    count = program.table["world_size"]
+    turns = Turns()
+    exchange = Exchange(count, turns.wait, RanksFailed)
+    dumps: dict[int, Any] = {}
+    losses: dict[int, list[float]] = {}
+    counts: dict[int, dict[str, dict[str, int]]] = {}
+
+    def train(rank: int) -> None:
+        world = World(Threaded(rank, exchange))
+        grads: list[dict[str, Any]] = []
+        with world.enter():
+            join_world(program.table, world)
+            role = role_of(program.table, world)
+            if role is None:
+                tie_groups(program.table, world)
+                dumps[rank] = {"weights": {}, "buffers": {}, "grads": [{} for _ in range(training.steps)]}
+                return
+            trainer = Trainer(_own(program), role, world, torch.device("cpu"), training.optimizer, training.lr)
+            turns.ranks[rank].where = lambda: f"role {role['name']}, {trainer.engine.doing or 'between tasks'}"
+            found = [trainer.step(number, grads) for number in range(training.steps)]
+            losses[rank] = [loss for loss in found if loss is not None]
+            dumps[rank] = {**trainer.state(), "grads": grads}
+            counts[rank] = world.counts
+
+    turns.run([lambda rank=rank: train(rank) for rank in range(count)])  # type: ignore[misc]
+    exchange.check_empty()
+    return Finished(tuple(next((x for x in losses.values() if x), ())), dumps, counts)
+
+
+def program_of(schedule: Schedule, model: Model) -> Program:
+    """The program that `write_program` would write to a folder."""
+    texts = program_files(schedule)
+    table = json.loads(texts["program.json"])
+    roles = {r["name"]: texts[f"role_{r['name']}.py"] for r in table["roles"]}
+    return Program(table, roles, program_state(schedule, model), list(model.batches))
+
+
+def _own(program: Program) -> Program:
+    """The program with tensors that a rank may write to."""
+    weights = {n: t.clone() for n, t in program.weights.items()}
+    return replace(program, weights=weights, batches=[{n: t.clone() for n, t in b.items()} for b in program.batches])

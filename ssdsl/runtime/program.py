@@ -1,0 +1,41 @@
+"""A program as it lies in its folder: the table for all ranks, the roles' code, the weights and the batches."""
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import torch
+
+from .table import Table
+
+
+@dataclass(frozen=True)
+class Program:
+    """What was compiled. `roles` is the code of each role by its name."""
+
+    table: Table
+    roles: dict[str, str]
+    weights: dict[str, torch.Tensor]
+    batches: list[dict[str, torch.Tensor]]
+
+    @classmethod
+    def read(cls, folder: Path) -> "Program":
+        table = json.loads((folder / "program.json").read_text())
+        roles = {r["name"]: (folder / f"role_{r['name']}.py").read_text() for r in table["roles"]}
+        weights = torch.load(folder / "weights.pt", mmap=True, weights_only=True)
+        return cls(table, roles, weights, torch.load(folder / "inputs.pt", weights_only=True))
+
+    def code(self, role: str) -> Any:
+        """The module of a role, made anew for each rank: the groups that it names are the loading rank's."""
+        module = ModuleType(f"role_{role}")
+        exec(_compiled(self.roles[role], f"role_{role}.py"), vars(module))
+        return module
+
+
+@lru_cache(maxsize=64)
+def _compiled(text: str, file: str) -> CodeType:
+    """The code of a file that imports the runtime, which is the package of this module by whatever name."""
+    return compile(text.replace("from runtime import", f"from {__package__} import", 1), file, "exec")

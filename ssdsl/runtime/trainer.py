@@ -1,0 +1,107 @@
+"""One rank's training: its role's code, its weights, its engine and its optimizer, and what a step leaves behind."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from .engine import Engine
+from .program import Program
+from .record import Recorder
+from .table import Piece, Table, is_at, pieces_of, tasks_of, transfers_of, weights_of
+from .world import World
+
+
+class Trainer:
+    """A rank that has a role. Made, and used, by all ranks alike, in a thread that is the rank."""
+
+    def __init__(
+        self, program: Program, role: Table, world: World, device: torch.device, optimizer: str, lr: float
+    ) -> None:
+        table, state = program.table, program.weights
+        self.table, self.role, self.world, self.device = table, role, world, device
+        self.batches = program.batches
+        self.code = program.code(role["name"])
+        with torch.no_grad():
+            self.weights = weights_of(table, role, world, state, device)
+            given = {name: state[name].to(device) for name in table["constants"] if name in state}
+            self.constants = self.code.constants(given, device)
+        transfers = transfers_of(table, world)
+        self.engine = Engine(self.code.BLOCKS, transfers, tasks_of(role), self.weights, device, world)
+        self.optimizer = _optimizer(self.weights.units, optimizer, lr)
+        self.pieces: dict[str, Piece] = {
+            p.name: p for u in role["units"] for p in pieces_of(u["weights"], role, world)
+        } | {p.name: p for p in pieces_of(role["others"], role, world)}
+
+    def step(self, number: int, grads: list[dict[str, Any]] | None = None) -> float | None:
+        """One training step; its loss, on the ranks that compute it. `grads` receives the gradients."""
+        batch = {k: v.to(self.device) for k, v in self.batches[number % len(self.batches)].items()}
+        with torch.no_grad():
+            prepared = self.code.prepare(self.constants | batch)
+        losses = self.engine.step(prepared)
+        with torch.no_grad():
+            if grads is not None:
+                grads.append(self.gradients())
+            recorder = self.engine.recorder
+            with recorder.span("optimizer") if recorder is not None else nullcontext():
+                if self.optimizer is not None:
+                    self.optimizer.step()
+                for unit in self.weights.units:
+                    unit.after_step()
+            return self._loss(losses)
+
+    def record(self) -> Recorder:
+        """Note from now on when each task runs."""
+        self.engine.recorder = Recorder(self.device, self.world)
+        return self.engine.recorder
+
+    def _loss(self, losses: list[torch.Tensor]) -> float | None:
+        """The step's loss on the ranks that compute it: the sum of its parts in time, and over the axes that split
+        it."""
+        place = self.table["loss"]
+        if is_at(place, self.world) is None:
+            return None
+        loss = torch.stack(losses).sum()
+        if place["axes"]:
+            group = self.world.groups[place["mesh"], tuple(place["axes"])]
+            self.world.transport.all_reduce(loss, group.process_group)  # not counted: only the report needs it
+        return float(loss)
+
+    def gradients(self) -> dict[str, Any]:
+        """This rank's pieces of the gradients, before the next step."""
+        found = {}
+        for unit in self.weights.units:
+            if unit.shard is not None:
+                row = _whole_row(unit, unit.shard.grad)
+                values: dict[str, torch.Tensor | None] = dict(unit._views(row))
+            else:
+                values = {n: p.grad for n, p in unit.parameters.items()}
+            for name, value in values.items():
+                piece = self.pieces[name]
+                found[name] = piece.saved(value if value is not None else torch.zeros_like(self.weights.tensors[name]))
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """This rank's pieces of the weights and buffers."""
+        weights = {}
+        for unit in self.weights.units:
+            values = unit._views(_whole_row(unit, unit.shard)) if unit.shard is not None else unit.parameters
+            weights.update({n: self.pieces[n].saved(v) for n, v in values.items()})
+        return {"weights": weights, "buffers": {n: self.pieces[n].saved(v) for n, v in self.weights.buffers.items()}}
+
+
+def _optimizer(units: list[Any], name: str, lr: float) -> torch.optim.Optimizer | None:
+    trained = [p for unit in units for p in unit.trained()]
+    if not trained:
+        return None
+    if name == "sgd":
+        return torch.optim.SGD(trained, lr=lr)
+    return torch.optim.AdamW(trained, lr=lr, fused=True)
+
+
+def _whole_row(unit: Any, mine: torch.Tensor | None) -> torch.Tensor:
+    """All parts of a row that is cut over a group, for a dump; not counted as communication of the step."""
+    mine = torch.zeros_like(unit.shard) if mine is None else mine.detach()
+    row = mine.new_empty(mine.numel() * unit.over.size)
+    unit.over.world.transport.all_gather(row, mine.contiguous(), unit.over.process_group)
+    return row

@@ -1,0 +1,94 @@
+"""How ranks exchange tensors: the one interface through which a program communicates, and torch.distributed behind it.
+
+All ranks of a group make the same calls on it in the same order. Tensors are contiguous.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import torch
+import torch.distributed as dist
+
+Merge = Literal["sum", "max"]
+
+# torch 2.13 renames these two; either name works on either version.
+_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+_MERGES = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
+
+
+class Work(Protocol):
+    """Communication that has been started."""
+
+    def wait(self) -> Any: ...
+
+    def is_completed(self) -> bool: ...
+
+
+class Transport(Protocol):
+    """What a rank can say to others. `group` is what `new_group` returned."""
+
+    @property
+    def rank(self) -> int: ...
+
+    def new_group(self, ranks: Sequence[int] | None = None) -> Any:
+        """A group of some ranks, or of all; called by all ranks alike."""
+
+    def barrier(self) -> None: ...
+
+    def all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> None: ...
+
+    def start_all_reduce(self, x: torch.Tensor, group: Any) -> Work: ...
+
+    def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
+        """`into`: the ranks' `x`, end to end."""
+
+    def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
+        """`into`: this rank's part of the sum, which is as many parts as ranks, end to end."""
+
+    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
+        """`into`: for each rank, end to end, the part of its `x` that stands at this rank's place."""
+
+    def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> Work: ...
+
+    def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> Work: ...
+
+
+class Distributed:
+    """The transport of ranks that are processes."""
+
+    @property
+    def rank(self) -> int:
+        return dist.get_rank()
+
+    def new_group(self, ranks: Sequence[int] | None = None) -> Any:
+        return dist.new_group(None if ranks is None else list(ranks))
+
+    def barrier(self) -> None:
+        dist.barrier()
+
+    def all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> None:
+        dist.all_reduce(x, op=_MERGES[merge], group=group)
+
+    def start_all_reduce(self, x: torch.Tensor, group: Any) -> Work:
+        work: Work = dist.all_reduce(x, group=group, async_op=True)
+        return work
+
+    def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
+        _gather(into, x, group=group)
+
+    def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
+        _scatter(into, x, group=group)
+
+    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
+        dist.all_to_all_single(into, x, group=group)
+
+    def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
+        work: Work | None = dist.isend(x, peer, group=group, tag=tag)
+        assert work is not None
+        return work
+
+    def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
+        work: Work | None = dist.irecv(into, peer, group=group, tag=tag)
+        assert work is not None
+        return work

@@ -1,0 +1,111 @@
+"""Ranks as threads of one process: the numbers of real ones, and what goes wrong between them is named."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ssdsl.compile import compile_plan
+from ssdsl.model.load import load
+from ssdsl.model.source import Model
+from ssdsl.model.trace import capture
+from ssdsl.run.in_process import RanksFailed, program_of, run_in_process
+from ssdsl.run.launch import Training
+from ssdsl.run.verify import difference, verify_dumps
+from ssdsl.runtime.program import Program
+
+ROOT = Path(__file__).parent.parent.parent
+SGD = Training(steps=2, optimizer="sgd", lr=0.1)
+ADAMW = Training(steps=2, optimizer="adamw", lr=1e-3)
+
+
+@pytest.fixture(scope="module")
+def gpt() -> tuple[Model, Any]:
+    model = load("gpt:tiny")
+    return model, capture(model)
+
+
+def program(gpt: tuple[Model, Any], plan: str, **params: int) -> Program:
+    path = next(p for folder in ("examples", "tests/verify/plans") if (p := ROOT / folder / f"{plan}.ssp").exists())
+    return program_of(compile_plan(path, gpt[1], params).schedule, gpt[0])
+
+
+@pytest.mark.parametrize("training", [SGD, ADAMW], ids=lambda t: t.optimizer)
+@pytest.mark.parametrize(
+    ("plan", "params"),
+    [("megatron", {"D": 2}), ("zero", {"Z": 3}), ("zero_bubble", {}), ("halves", {}), ("swapped", {}), ("stages", {})],
+    ids=str,
+)
+def test_the_numbers_are_those_of_one_device(gpt: Any, plan: str, params: dict[str, int], training: Training) -> None:
+    finished = run_in_process(program(gpt, plan, **params), training)
+    assert difference(verify_dumps(gpt[0], training, finished.losses, finished.dumps)) is None
+
+
+def test_two_programs_side_by_side(gpt: Any) -> None:
+    """Each has its own ranks, groups and counts, and a run changes neither the program nor the model."""
+    first, second = program(gpt, "data_parallel", D=2), program(gpt, "tensor_parallel", T=2)
+    alone = run_in_process(first, SGD)
+    run_in_process(second, SGD)
+    again = run_in_process(first, SGD)
+    assert again.losses == alone.losses and again.counts == alone.counts
+    for name, piece in alone.dumps[1]["weights"].items():
+        torch.testing.assert_close(again.dumps[1]["weights"][name]["tensor"], piece["tensor"], rtol=0, atol=0)
+
+
+def changed(program: Program, pattern: str, by: str, roles: tuple[str, ...] = ()) -> Program:
+    """The program with some text replaced, once in each of these roles' files or in the table."""
+    if not roles:
+        text, found = re.subn(pattern, by, json.dumps(program.table))
+        assert found
+        return replace(program, table=json.loads(text))
+    texts = dict(program.roles)
+    for role in roles:
+        texts[role], found = re.subn(pattern, by, texts[role], count=1)
+        assert found
+    return replace(program, roles=texts)
+
+
+def failure(program: Program) -> RanksFailed:
+    with pytest.raises(RanksFailed) as caught:
+        run_in_process(program, SGD)
+    return caught.value
+
+
+def test_a_crash_names_rank_and_task(gpt: Any) -> None:
+    wrong = failure(
+        changed(program(gpt, "pipeline"), r"return \((\w+),\)\n", r"return (\1 + missing,)\n", ("gpus_pp1",))
+    )
+    assert wrong.kind == "crash"
+    assert "rank 1, role gpus_pp1, forward of block" in str(wrong) and "name 'missing' is not defined" in str(wrong)
+
+
+def test_ranks_that_wait_for_each_other(gpt: Any) -> None:
+    """The first stage starts with a backward, for which the second needs the forward."""
+    pipeline = program(gpt, "pipeline", S=2, M=2)
+    first = pipeline.table["roles"][0]
+    tasks = [*(t for t in first["tasks"] if t[0] != "F"), *(t for t in first["tasks"] if t[0] == "F")]
+    table = {**pipeline.table, "roles": [{**first, "tasks": tasks}, *pipeline.table["roles"][1:]]}
+    wrong = failure(replace(pipeline, table=table))
+    assert wrong.kind in ("deadlock", "crash")
+
+
+def test_a_collective_that_one_rank_leaves_out(gpt: Any) -> None:
+    wrong = failure(
+        changed(
+            program(gpt, "tensor_parallel", T=2),
+            r"all_reduce_?\(tp\)",
+            "(lambda x: x if tp.index else all_reduce(tp)(x))",
+            ("gpus",),
+        )
+    )
+    assert wrong.kind in ("mismatch", "deadlock") and "rank 0" in str(wrong) and "rank 1" in str(wrong)
+
+
+def test_collectives_of_two_kinds(gpt: Any) -> None:
+    by = "(all_reduce(tp) if tp.index else lambda x: reduce_scatter(tp, dim=0)(x).repeat(2, 1, 1))"
+    wrong = failure(changed(program(gpt, "tensor_parallel", T=2), r"all_reduce_?\(tp\)", by, ("gpus",)))
+    assert wrong.kind == "mismatch" or "reduce_scatter" in str(wrong)
