@@ -161,7 +161,7 @@ def test_a_program_that_draws_random_numbers_is_not_written(tmp_path: Path) -> N
     model = load("tests/models/eager_gpt.py:tiny")
     compiled = compile_plan(Path("examples/data_parallel.ssp"), capture(model), {})
     with pytest.raises(PlanError) as caught:
-        write_program(compiled.schedule, model, tmp_path / "program", compiled.source)
+        write_program(compiled.program, model, tmp_path / "program", compiled.source)
     assert [d.code for d in caught.value.diagnostics] == ["E0332"]
     assert not list(tmp_path.iterdir())
 
