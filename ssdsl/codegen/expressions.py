@@ -7,47 +7,14 @@ from typing import Any
 import torch
 
 from ssdsl.lower.cuts import LINEAR, OperatorCut
+from ssdsl.model.call import schema_arguments
 from ssdsl.model.graph import Operand, Operator, Ref
+from ssdsl.model.ops.op import PartKernel
+from ssdsl.model.ops.reader import kernel_dims, parameters
+from ssdsl.model.ops.registry import row
 from ssdsl.text.diagnostic import InternalError
 
 Arguments = list[str]
-
-
-def _infix(sign: str) -> Callable[[Arguments], str]:
-    return lambda a: f"{a[0]} {sign} {a[1]}"
-
-
-def _method(name: str) -> Callable[[Arguments], str]:
-    return lambda a: f"{a[0]}.{name}({', '.join(a[1:])})"
-
-
-def _function(name: str) -> Callable[[Arguments], str]:
-    return lambda a: f"{name}({', '.join(a)})"
-
-
-# How a call is written when it has no keyword arguments; all others as `aten.kind.overload(...)`.
-PRETTY: dict[str, Callable[[Arguments], str]] = {
-    **{kind: _infix(sign) for kind, sign in {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**"}.items()},
-    **{
-        kind: _infix(sign)
-        for kind, sign in {"ne": "!=", "eq": "==", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}.items()
-    },
-    **{kind: _infix(sign) for kind, sign in {"__and__": "&", "__or__": "|"}.items()},
-    **{
-        kind: _method(kind)
-        for kind in ("transpose", "permute", "softmax", "masked_fill", "select", "unbind", "sum", "roll")
-    },
-    **{
-        kind: _function(f"torch.{kind}")
-        for kind in ("tanh", "relu", "exp", "sigmoid", "matmul", "einsum", "addmm", "bmm")
-    },
-    "linear": _function("F.linear"),
-    "gelu": _function("F.gelu"),
-    "silu": _function("F.silu"),
-    "layer_norm": lambda a: f"F.layer_norm({', '.join(a[:5])})",
-    "embedding": lambda a: f"F.embedding({a[1]}, {a[0]})",
-    "conv2d": _function("F.conv2d"),
-}
 
 
 def expression(
@@ -65,25 +32,44 @@ def expression(
         f"{k}={text(v, names)}" for k, v in operator.kwargs if v is not None and k != "layout" and k != "pin_memory"
     ]
     extents = [_extent(operator, axis, cuts) for axis in operator.outputs[0].axes]
-    match operator.kind:
-        case "reshape":
+    match operator.target:
+        case "aten::reshape":
             return f"{args[0]}.reshape({', '.join(extents) if extents else '()'})"
-        case "expand":
+        case "aten::expand":
             return f"{args[0]}.expand({', '.join(extents)})"
-        case "split" | "split_with_sizes":
+        case "aten::split.Tensor" | "aten::split_with_sizes":
             dim = int(operator.args[3]) if len(operator.args) > 3 else 0
             sizes = [_extent(operator, o.axes[dim], cuts) for o in operator.outputs]
             given = sizes[0] if operator.kind == "split" else f"[{', '.join(sizes)}]"
             return f"{args[0]}.split({given}, {dim})"
-        case "_to_copy":
+        case "aten::_to_copy":
             return f"{args[0]}.to({', '.join(kwargs)})"
-        case "cross_entropy_loss":
-            return _cross_entropy(operator, args, cuts, group)
-    if (part := _part(operator, args, cuts, group)) is not None:
+    op = row(operator)
+    if op.kernel is not None and (part := _part(operator, op.kernel, args, cuts, group)) is not None:
         return part
-    if operator.kind in PRETTY and not kwargs:
-        return PRETTY[operator.kind](args)
-    return f"{operator.args[0]}({', '.join(args + kwargs)})"
+    if op.text is not None and not kwargs:
+        return op.text(_named(operator, args)) if callable(op.text) else _written(op.text, operator, args)
+    overload = str(operator.args[0])  # the file has `aten = torch.ops.aten`
+    name = overload if operator.target.startswith("aten::") else f"torch.ops.{overload}"
+    return f"{name}({', '.join(args + kwargs)})"
+
+
+def _written(form: str, operator: Operator, args: Arguments) -> str:
+    """A call in the form that its row gives: `F.linear`, `.sum`, `+`, or a text with arguments in braces."""
+    if "{" in form:
+        return form.format_map(_named(operator, args))
+    if form.startswith("."):
+        return f"{args[0]}{form}({', '.join(args[1:])})"
+    if form[0].isidentifier():
+        return f"{form}({', '.join(args)})"
+    return f"{args[0]} {form} {args[1]}"
+
+
+def _named(operator: Operator, args: Arguments) -> dict[str, str]:
+    """The arguments by the names of their parameters; those that are not given have their defaults."""
+    parameters = schema_arguments(operator.args[0])
+    defaults = {p.name: repr(p.default_value) for p in parameters}
+    return defaults | dict(zip((p.name for p in parameters), args, strict=False))
 
 
 def _operands(
@@ -105,32 +91,24 @@ def _operands(
 
 
 def _part(
-    operator: Operator, args: Arguments, cuts: tuple[OperatorCut, ...], group: Callable[[tuple[str, ...]], str]
+    operator: Operator,
+    kernel: PartKernel,
+    args: Arguments,
+    cuts: tuple[OperatorCut, ...],
+    group: Callable[[tuple[str, ...]], str],
 ) -> str | None:
-    """Kernels for a part that a plain call on sliced inputs would compute wrongly."""
-    if operator.kind == "embedding":
-        rows = [c for c in cuts if c.dim in operator.inputs[0].axes[0]]
-        if rows:
-            return f"embedding_part({args[1]}, {args[0]}, start={_start(operator, operator.inputs[0], rows, group)})"
-    if operator.kind == "batch_norm":
-        over = tuple(c.index for c in cuts if c.dim != LINEAR and operator.dims[c.dim].combined)
-        if over:
-            return f"batch_norm_parts({', '.join(args[:5])}, {args[6]}, {args[7]}, {group(over)})"
-    return None
-
-
-def _cross_entropy(
-    operator: Operator, args: Arguments, cuts: tuple[OperatorCut, ...], group: Callable[[tuple[str, ...]], str]
-) -> str:
-    reduction = {"0": "none", "1": "mean", "2": "sum"}[args[3]]
-    over = [c for c in cuts if c.dim != LINEAR and operator.dims[c.dim].combined]
-    if over:
-        start = _start(operator, operator.inputs[0], over, group)
-        names = group(tuple(c.index for c in over))
-        return f"cross_entropy_parts({args[0]}, {args[1]}, {start}, {names}, ignore_index={args[4]})"
-    extra = f", weight={args[2]}" if args[2] != "None" else ""
-    extra += f", label_smoothing={args[5]}" if len(args) > 5 and float(args[5]) else ""
-    return f'F.cross_entropy({args[0]}, {args[1]}, reduction="{reduction}", ignore_index={args[4]}{extra})'
+    """The kernel of a part that a plain call on sliced inputs would compute wrongly; None where no cut needs it."""
+    over = [c for c in cuts if c.dim in kernel_dims(operator, *kernel.axis)]
+    if not over:
+        return None
+    named = _named(operator, args)
+    if "{start}" in kernel.call:
+        tensors = zip(parameters(operator), operator.inputs, strict=True)
+        split = next(o for name, o in tensors if name == kernel.axis[0])
+        named["start"] = _start(operator, split, over, group)
+    if "{group}" in kernel.call:
+        named["group"] = group(tuple(c.index for c in over))
+    return kernel.call.format_map(named)
 
 
 def _start(

@@ -5,10 +5,7 @@ A contraction keeps its inputs for backward, not its output, and hands back a gr
 
 from ssdsl.lower.schedule import Block, Conversion
 from ssdsl.model.graph import Graph
-from ssdsl.model.rules import CONTRACTIONS
-
-# scaled_dot_product_attention keeps its output, einsum may return a view of an input
-FRESH = CONTRACTIONS - {"scaled_dot_product_attention", "einsum", "outer"}
+from ssdsl.model.ops.registry import row
 
 
 def in_place(block: Block, graph: Graph) -> dict[str, tuple[bool, bool]]:
@@ -21,13 +18,13 @@ def in_place(block: Block, graph: Graph) -> dict[str, tuple[bool, bool]]:
             readers.setdefault(value, []).append(name)
     for conversion in block.conversions:
         readers.setdefault(conversion.value, []).append("conversion")
-    kinds = {o.name: o.kind for o in graph.operators if o.name in inside}
+    fresh = {o.name for o in graph.operators if o.name in inside and row(o).fresh}
 
     def forward(c: Conversion) -> bool:
         producer = producers.get(c.value)
-        return producer is not None and producer.kind in FRESH and len(readers[c.value]) == 1
+        return producer is not None and producer.name in fresh and len(readers[c.value]) == 1
 
     def backward(c: Conversion) -> bool:
-        return all(kinds.get(r) in FRESH for r in readers.get(c.result, ["nothing"]))
+        return all(r in fresh for r in readers.get(c.result, ["nothing"]))
 
     return {c.result: (forward(c), backward(c)) for c in block.conversions}

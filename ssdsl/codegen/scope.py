@@ -9,13 +9,14 @@ from ssdsl.codegen.weight_side import Halves, halves_of
 from ssdsl.lower.schedule import Block, Role, Schedule
 from ssdsl.model.graph import Origin
 from ssdsl.model.layers import layer_paths
+from ssdsl.model.ops.registry import kernel_functions, modules
 from ssdsl.plan.plan import Mesh
 
 # What a file may import from the runtime beside it.
 RUNTIME = (
     *("Block", "Input", "Join", "Output"),
     *("all_gather", "all_reduce", "all_reduce_", "all_to_all", "keep_first", "narrow", "reduce_scatter", "reshard"),
-    *("batch_norm_parts", "cross_entropy_parts", "embedding_part", "first", "first_time"),
+    *("first", "first_time", *kernel_functions()),
     *("checkpoint", "checkpoint_halves", "group", "halves", "take", "take_sizes"),
 )
 
@@ -42,6 +43,8 @@ class Scope:
         times = dict.fromkeys(t.name for b in self.schedule.blocks for t in b.time)
         for word in (w for t in times for w in (t, f"n_{t}") if w not in axes):
             self.names.unused(word)
+        for module in modules(self.schedule.graph.operators):
+            self.names.unused(module.partition(".")[0])
 
     @property
     def mesh(self) -> Mesh:

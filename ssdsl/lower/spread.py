@@ -8,21 +8,9 @@ linear (a penalty that no index splits is added to the loss), it runs once, on t
 from dataclasses import replace
 
 from ssdsl.lower.cuts import LINEAR
-from ssdsl.model.graph import Graph, Operator, Ref, Stage
+from ssdsl.model.graph import Graph, Operator, Stage
+from ssdsl.model.ops.registry import is_linear, row
 from ssdsl.plan.plan import Index, Plan
-
-# operator -> which of its operands it is linear in; None: in all of them together
-LINEAR_IN: dict[str, tuple[int, ...] | None] = {
-    "add": None,
-    "sub": None,
-    "neg": None,
-    "div": (0,),
-    "mul": (0, 1),
-    "reshape": None,
-    "sum": None,
-    "_to_copy": None,
-}
-
 
 Carriers = dict[tuple[str, str], frozenset[str]]  # (operator, index) -> the operands that are partial sums along it
 
@@ -50,7 +38,7 @@ def spread(plan: Plan) -> tuple[Plan, Carriers]:
 def _taken(
     operator: Operator, own: tuple[Index, ...], partial: dict[str, dict[str, Index]], graph: Graph
 ) -> tuple[Index, ...]:
-    if operator.kind not in LINEAR_IN or any(graph.values[o.value].shape for o in operator.outputs):
+    if not row(operator).linear_in or any(graph.values[o.value].shape for o in operator.outputs):
         return ()
     names = {i.name for i in own}
     sums = [partial.get(o.value, {}) for o in operator.inputs]
@@ -60,8 +48,4 @@ def _taken(
 
 def _linear(operator: Operator, index: str, sums: list[dict[str, Index]]) -> bool:
     carrying = [at for at, s in enumerate(sums) if index in s]
-    allowed = LINEAR_IN[operator.kind]
-    if allowed is not None:
-        return len(carrying) == 1 and carrying[0] in allowed
-    scalars = [a for a in operator.args[1:3] if not isinstance(a, Ref)]
-    return len(carrying) == len(sums) and not (operator.kind in ("add", "sub") and scalars)
+    return is_linear(operator, carrying)
