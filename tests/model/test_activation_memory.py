@@ -42,7 +42,7 @@ def test_a_layer_written_as_the_paper_counts() -> None:
     sbh, aassb, norms = s * b * h, a * s * s * b, 2 * 2 * 2 * s * b
     assert terms_of(graph, "layers.0.attention") == {
         "layer_norm": 2 * sbh,  # the input of queries, keys and values
-        "matmul: intermediate": (4 + 2) * sbh,  # queries and keys; values
+        "matmul: copy": (4 + 2) * sbh,  # queries and keys; values
         "reshape": 2 * sbh,  # the input of the projection
         "softmax": 2 * aassb,
         "native_dropout.1": aassb + sbh,  # the masks
@@ -72,7 +72,7 @@ def test_a_layer_of_transformers_keeps_more_for_its_gelu() -> None:
     found = terms_of(graph, "transformer.h.0")
     assert found == {
         "layer_norm": 4 * sbh,
-        "matmul: intermediate": 6 * sbh,  # queries, keys, values
+        "matmul: copy": 6 * sbh,  # queries, keys, values
         "softmax": 2 * aassb,
         "native_dropout": 2 * aassb + 2 * sbh,  # the scores' and the layer's input
         "native_dropout.1": aassb + 2 * sbh,

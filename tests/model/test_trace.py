@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from ssdsl.model.ops.registry import row
 from torch import nn
 
 from ssdsl.model.graph import Graph, Stage
 from ssdsl.model.load import load
+from ssdsl.model.ops.registry import row
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import PlanError

@@ -4,6 +4,7 @@ A call is measured once for each distinct signature (shapes, strides, dtypes, wh
 a model of 96 equal layers costs as much as one of two.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.graph import Operand, Ref, Value
+from ssdsl.model.graph import ITEMSIZE, Operand, Ref, Value
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.saved_tensors import Extra, Saved
 from ssdsl.model.storage import filled, memory_of
@@ -27,6 +28,10 @@ class Spec:
     strides: Shape
     dtype: str
     requires_grad: bool
+
+    @property
+    def size_bytes(self) -> int:
+        return math.prod(self.shape) * ITEMSIZE.get(self.dtype, 4)
 
     def empty(self) -> torch.Tensor:
         """A meta tensor like it."""
@@ -58,8 +63,13 @@ def measured(reader: Reader) -> Saved:
     return Saved(
         tuple(names[i] for i in found.inputs),
         tuple(operator.outputs[i].value for i in found.outputs),
-        tuple(Extra("intermediate", n) for n in found.intermediate_bytes),
+        tuple(Extra(_what(n, specs), n) for n in found.intermediate_bytes),
     )
+
+
+def _what(size_bytes: int, specs: tuple[Spec, ...]) -> str:
+    """A name for reports: what is as large as an operand is taken for a copy of it."""
+    return "copy" if size_bytes in {s.size_bytes for s in specs} else "intermediate"
 
 
 @cache

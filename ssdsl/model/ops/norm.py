@@ -1,7 +1,13 @@
 """Normalisation: what statistics are taken over is whole, or combined by a kernel."""
 
 from ssdsl.model.ops.op import Collective, Op, PartKernel
-from ssdsl.model.ops.saved_by_kernels import batch_norm_part_saves, batch_norm_saves, layer_norm_saves, rms_norm_saves
+from ssdsl.model.ops.saved_by_kernels import (
+    batch_norm_part_saves,
+    batch_norm_saves,
+    instance_norm_saves,
+    layer_norm_saves,
+    rms_norm_saves,
+)
 from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.signature import Letter, Signature, axes, free, kept_whole, signature, whole, whole_axes
 
@@ -45,6 +51,6 @@ OPS = (
     ),
     Op("aten::rms_norm", layer_norm, saved=rms_norm_saves),
     Op("aten::group_norm", group_norm),
-    Op("aten::instance_norm", group_norm),
+    Op("aten::instance_norm", group_norm, saved=instance_norm_saves),
     Op("aten::batch_norm", batch_norm, kernel=BATCH_NORM_PARTS, saved=batch_norm_saves),
 )

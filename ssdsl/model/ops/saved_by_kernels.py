@@ -5,7 +5,7 @@ Each function answers for one operator in its local sizes, as the CPU's kernels 
 
 from collections.abc import Sequence
 
-from ssdsl.model.ops.measured import local_strides
+from ssdsl.model.ops.measured import local_strides, measured
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.saved_tensors import Saved, extra
 from ssdsl.model.storage import empty, memory_of
@@ -125,10 +125,18 @@ def embedding_part_saves(reader: Reader) -> Saved:
 
 
 def layer_norm_saves(reader: Reader) -> Saved:
-    """Mean and inverse deviation of each row in the dtype of the input; a GPU, and a meta tensor, has them in float32."""
+    """Mean and inverse deviation of each row in the input's dtype; a GPU, and a meta tensor, has them in float32."""
     shape = _shape(reader, "input")
     rows = shape[: -len(reader.argument("normalized_shape"))]
     return reader.named("input weight bias") + extra("mean and deviation", rows, reader.value("input").dtype, 2)
+
+
+def instance_norm_saves(reader: Reader) -> Saved:
+    """A batch norm of every image's channels, as if they were all different: its weight is repeated."""
+    shape, dtype = _shape(reader, "input"), reader.value("input").dtype
+    in_place = reader.operand("input").value in measured(reader).inputs
+    kept = reader.named("input") if in_place else extra("copy of input", shape, dtype)
+    return kept + extra("mean, deviation, weight", shape[:2], dtype, 3 if reader.operands("weight") else 2)
 
 
 def rms_norm_saves(reader: Reader) -> Saved:
