@@ -10,12 +10,14 @@ from ssdsl.model.factors import Factors
 from ssdsl.model.graph import Origin
 from ssdsl.model.ops.errors import MissingRule, RowDoesNotFit
 from ssdsl.model.ops.op import Op, regroup
-from ssdsl.model.ops.registry import ROWS, find, is_random
+from ssdsl.model.ops.registry import find, is_own, is_random
 from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.ops.whole import all_whole
 from ssdsl.model.signature import Letter, Misfit, Pattern, Signature, parse_signature
 from ssdsl.model.trace_errors import RandomOperator
 from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+TORCH = ("aten", "prims")  # the namespaces of torch's own operators
 
 
 @dataclass(slots=True)
@@ -56,7 +58,8 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
     wrong: dict[str, Diagnostic] = {}
     for call in capture.calls:
         op = find(call.target.name())
-        if call.name in constant and not is_random(call):
+        needs_no_row = op is not None or call.target.namespace in TORCH  # a constant is computed whole
+        if call.name in constant and not is_random(call) and needs_no_row:
             _fresh(call, capture, found)
         elif op is not None and op.dims is regroup:
             found.readings.append(_regroup(call, capture, found))
@@ -89,9 +92,9 @@ def _signature(op: Op, call: Call, capture: Capture) -> Signature | Diagnostic |
         return found
     except Misfit as error:
         reason = str(error)
-    except Exception as error:
+    except Exception as error:  # of a function that does not know this form of the call
         reason = f"its function `dims` raised {type(error).__name__}: {error}"
-    if op.name in ROWS or op.name.startswith("aten::"):
+    if is_own(op):
         return all_whole(typed)
     return RowDoesNotFit(None, call.kind, reason, call.path or "the model", call.source, _shapes(typed))
 
@@ -231,7 +234,7 @@ def _row(call: Call, capture: Capture) -> str:
 
     left = ", ".join(axes(r) for r in call.refs() if r in capture.tensors)
     right = ", ".join(axes(o) for o in call.outputs if o in capture.tensors)
-    module = "" if call.target.namespace == "aten" else f', module="{call.target.namespace}"'
+    module = "" if call.target.namespace in TORCH else f', module="{call.target.namespace}"'
     return f'OPS = [ssdsl.Op("{call.target.name()}", "{left} -> {right}"{module})]'
 
 

@@ -34,6 +34,11 @@ def find(target: str) -> Op | None:
     return _by_tags(target)
 
 
+def is_own(op: Op) -> bool:
+    """Whether a row is ssdsl's, or follows from torch's tags: no user wrote it."""
+    return op.name not in _of_file and op.name not in rows_of_packages()
+
+
 def row(operator: Operator | Call) -> Op:
     """The row of a captured operator; what has none was refused when it was captured, or is computed once, whole."""
     name = operator.target if isinstance(operator, Operator) else operator.target.name()

@@ -1,5 +1,7 @@
 """Rows of tables: embeddings, indexing, gathering and scattering."""
 
+from collections.abc import Mapping
+
 from ssdsl.model.ops.op import Op, PartKernel, Rule
 from ssdsl.model.ops.saved_by_kernels import embedding_part_saves
 from ssdsl.model.ops.typed_call import TypedCall
@@ -70,6 +72,12 @@ def _scatter(*, selects: bool = False) -> Rule:
     return rule
 
 
+def _embedding_text(a: Mapping[str, str]) -> str:
+    if a["scale_grad_by_freq"] == "True":  # its padding is then still in it; -1 is none, other than in F.embedding
+        return f"aten.embedding.default({a['weight']}, {a['indices']}, {a['padding_idx']}, False, True)"
+    return f"F.embedding({a['indices']}, {a['weight']})"
+
+
 EMBEDDING_PART = PartKernel(
     axis=("weight", 0),
     call="embedding_part({indices}, {weight}, start={start})",
@@ -79,7 +87,7 @@ EMBEDDING_PART = PartKernel(
 )
 
 OPS = (
-    Op("aten::embedding", embedding, kernel=EMBEDDING_PART, text="F.embedding({indices}, {weight})"),
+    Op("aten::embedding", embedding, kernel=EMBEDDING_PART, text=_embedding_text),
     Op("aten::index", index),
     Op("aten::index_select", index_select),
     Op("aten::gather", gather),
