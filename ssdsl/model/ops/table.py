@@ -74,7 +74,7 @@ def _scatter(*, selects: bool = False) -> Rule:
 
 def _embedding_text(a: Mapping[str, str]) -> str:
     if a["scale_grad_by_freq"] == "True":  # its padding is then still in it; -1 is none, other than in F.embedding
-        return f"aten.embedding.default({a['weight']}, {a['indices']}, {a['padding_idx']}, False, True)"
+        return f"aten.embedding.default({a['weight']}, {a['indices']}, {a['padding_idx']}, True, False)"
     return f"F.embedding({a['indices']}, {a['weight']})"
 
 
