@@ -17,6 +17,8 @@ from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import CaptureFailed, NotALoss
 from ssdsl.text.diagnostic import PlanError
 
+CHECK = "replace it by an operator that checks nothing, such as `torch.linalg.inv_ex` for `torch.linalg.inv`"
+
 
 @dataclass(slots=True)
 class Capture:
@@ -48,7 +50,8 @@ def _functional(model: Model) -> torch.export.ExportedProgram:
     exported = export(model)
     try:
         with quiet():
-            return exported.run_decompositions(dict(_composites()))
+            program: torch.export.ExportedProgram = exported.run_decompositions(dict(_composites()))
+            return program
     except Exception as error:  # torch raises its own, of any type
         raise PlanError(failure(model, error)) from error
 
@@ -82,7 +85,9 @@ def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: 
         target = (spec.target or "").removeprefix("module.")
         value = node.meta.get("val")
         if spec.kind is InputKind.TOKEN:
-            raise PlanError(CaptureFailed(None, model.name, "an operator of it checks values or has side effects"))
+            raise PlanError(
+                CaptureFailed(None, model.name, "an operator of it checks values or has side effects", CHECK)
+            )
         if spec.kind is InputKind.USER_INPUT:
             name, origin = next(inputs), Origin.INPUT
         elif spec.kind is InputKind.PARAMETER:
@@ -96,8 +101,8 @@ def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: 
             capture.constants[name] = _constant(program, spec.target or "")
         names[node.name] = name
         if name in capture.origins and (origin is Origin.INPUT or capture.origins[name] is Origin.INPUT):
-            fact = f"`{name}` is the name of an input and of a weight or buffer: give one of them another"
-            raise PlanError(CaptureFailed(None, model.name, fact))
+            fact = f"`{name}` is the name of an input and of a weight or buffer"
+            raise PlanError(CaptureFailed(None, model.name, fact, "give one of them another name"))
         if isinstance(value, torch.Tensor):
             learns = origin is Origin.WEIGHT and weights[name].requires_grad
             capture.tensors[name] = Tensor(tuple(value.shape), _dtype(value), learns)
@@ -148,7 +153,8 @@ class _Reader:
             self.names[node.name] = self.names[str(results)][at]
         elif isinstance(node.target, torch._ops.HigherOrderOperator):
             fact = f"`{node.target}` takes functions as arguments, at {source_of(node)}"
-            raise PlanError(CaptureFailed(None, self.model, fact))
+            change = "write it without functions as arguments; `torch.where` chooses between tensors"
+            raise PlanError(CaptureFailed(None, self.model, fact, change))
         elif not str(node.target).startswith("aten._assert"):
             self._call(node)
 

@@ -70,7 +70,7 @@ def _reason(model: Model) -> str:
 def _of_module(model: Model, batch: Values) -> tuple[torch.Tensor, Values]:
     result = model.module(**batch)
     loss = getattr(result, "loss", result)
-    named = {n: p for n, p in model.module.named_parameters() if p.requires_grad}
+    named: Values = {n: p for n, p in model.module.named_parameters() if p.requires_grad}
     return loss.detach(), _gradients(loss, named)
 
 

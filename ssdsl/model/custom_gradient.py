@@ -31,7 +31,7 @@ def wrong_gradients(model: Model, functions: Mapping[type[Any], Place]) -> Itera
         model.module(**{n: t.clone() for n, t in model.batches[0].items()})
     for function, place in functions.items():
         if reason := found.get(function, "it was not called when the model ran by itself"):
-            yield CustomGradient(place.span(), function.__name__, reason, place.path or "the model", CHANGE)
+            yield CustomGradient(place.span(), function.__name__, reason, place.where, CHANGE)
 
 
 @contextlib.contextmanager
@@ -44,11 +44,11 @@ def _compared(found: dict[type[Any], str]) -> Iterator[None]:
             found[cls] = _reason(lambda *given: original.__func__(cls, *given, **kwargs), cls, args)
         return original.__func__(cls, *args, **kwargs)
 
-    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment]
+    setattr(torch.autograd.Function, "apply", classmethod(apply))  # noqa: B010
     try:
         yield
     finally:
-        torch.autograd.Function.apply = original
+        setattr(torch.autograd.Function, "apply", original)  # noqa: B010
 
 
 class _Context:
@@ -92,11 +92,11 @@ def _own(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _forward(cls: type[Any], args: tuple[Any, ...]) -> Any:
     given = tuple(a.view_as(a) if isinstance(a, torch.Tensor) else a for a in args)  # so that it may change them
-    if cls.setup_context is not torch.autograd.Function.setup_context:  # type: ignore[attr-defined]
-        return cls.forward(*given)  # type: ignore[attr-defined]
+    if cls.setup_context is not torch.autograd.Function.setup_context:
+        return cls.forward(*given)
     context = _Context()
     context.needs_input_grad = tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in args)
-    return cls.forward(context, *given)  # type: ignore[attr-defined]
+    return cls.forward(context, *given)
 
 
 def _tensors(results: Any) -> list[torch.Tensor]:

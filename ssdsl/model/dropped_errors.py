@@ -35,11 +35,11 @@ class CustomGradient(Diagnostic):
 
     code: ClassVar[str] = "E0341"
     title: ClassVar[str] = "the backward of `{function}` is lost: {reason}"
-    note: ClassVar[str] = "called in module `{path}`; a program differentiates the operators of the forward"
+    note: ClassVar[str] = "called in {where}; a program differentiates the operators of the forward"
     help: ClassVar[str] = "{change}"
     function: str
     reason: str
-    path: str
+    where: str
     change: str
 
 
@@ -71,11 +71,11 @@ class TensorChanged(Diagnostic):
 
     code: ClassVar[str] = "E0343"
     title: ClassVar[str] = "the forward changes {what}"
-    note: ClassVar[str] = "{operation} in module `{path}`: {reason}"
+    note: ClassVar[str] = "{operation} in {where}: {reason}"
     help: ClassVar[str] = "{change}"
     what: str
     operation: str
-    path: str
+    where: str
     reason: str
     change: str
 
@@ -91,10 +91,10 @@ class StateChanged(Diagnostic):
 
     code: ClassVar[str] = "E0344"
     title: ClassVar[str] = "the forward {does}"
-    note: ClassVar[str] = "in module `{path}`: {reason}"
+    note: ClassVar[str] = "in {where}: {reason}"
     help: ClassVar[str] = "{change}"
     does: str
-    path: str
+    where: str
     reason: str
     change: str
 
@@ -108,12 +108,12 @@ class AutocastElsewhere(Diagnostic):
     """
 
     code: ClassVar[str] = "E0345"
-    title: ClassVar[str] = "this autocast is for `{asked}`, but the model is captured on `{here}`, where it does nothing"
-    note: ClassVar[str] = "in module `{path}`"
+    title: ClassVar[str] = "this autocast is for `{asked}`, but the model is captured on `{here}`"
+    note: ClassVar[str] = "in {where}: it casts nothing on `{here}`, so a program would not cast on `{asked}`"
     help: ClassVar[str] = "take the device from a tensor: torch.autocast(x.device.type, dtype=...)"
     asked: str
     here: str
-    path: str
+    where: str
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from ssdsl.model.dropped_errors import TensorChanged
 from ssdsl.model.fails import own_failure
 from ssdsl.model.hooks import lost_hooks
 from ssdsl.model.kept_state import attributes_kept, module_kept
-from ssdsl.model.place import of_function, raised
-from ssdsl.model.regions import inline_regions
+from ssdsl.model.place import module_name, of_function, raised
+from ssdsl.model.regions import regions_left_open, write_regions
 from ssdsl.model.source import Model
 from ssdsl.model.state import Snapshot, changes, replaced, snapshot, unsteady
 from ssdsl.model.trace_errors import CaptureFailed
@@ -63,7 +63,7 @@ class _Watch:
 
 
 def export(model: Model) -> torch.export.ExportedProgram:
-    """The module with its loss as a graph, regions inlined.
+    """The module with its loss as a graph in which regions are operators.
 
     Raises PlanError where the forward fails, cannot be captured, or does what a graph would not do.
     """
@@ -73,7 +73,7 @@ def export(model: Model) -> torch.export.ExportedProgram:
     witness = Witness(paths, _device(model))
     wrapped = LossOf(model.module, tuple(model.batches[0]), witness)
     try:
-        with quiet(), attributes_kept(model.module):
+        with quiet(), attributes_kept(model.module), regions_left_open():
             program = torch.export.export(wrapped, tuple(model.batches[0].values()), strict=False)
     except Exception as error:  # torch.export raises its own and the module's errors of any type
         raise PlanError(*witness.found or wrapped.watch.replaced or (failure(model, error),)) from error
@@ -85,7 +85,7 @@ def export(model: Model) -> torch.export.ExportedProgram:
             found += tuple(unsteady(model, witness.assigned))
     if found:
         raise PlanError(*found)
-    inline_regions(program.graph_module)
+    write_regions(program.graph_module)
     return program
 
 
@@ -135,4 +135,4 @@ def _attribute_changed(model: Model, name: str) -> TensorChanged:
     reason = "it is no registered buffer, so a program keeps its value at capture"
     change = f"register it in __init__: self.register_buffer('{last}', ...)"
     span = place.span() if place else None
-    return TensorChanged(span, f"attribute `{name}`", "changed", path or "the model", reason, change)
+    return TensorChanged(span, f"attribute `{name}`", "changed", module_name(path), reason, change)

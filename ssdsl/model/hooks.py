@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from ssdsl.model.dropped_errors import HookLost
-from ssdsl.model.place import of_function
+from ssdsl.model.place import module_name, of_function
 from ssdsl.text.diagnostic import Diagnostic
 
 OF_MODULE = {"_backward_hooks": "the backward hook", "_backward_pre_hooks": "the backward pre-hook"}
@@ -26,7 +26,7 @@ def lost_hooks(module: nn.Module) -> Iterator[Diagnostic]:
         yield from _each(OF_ALL[name], "all modules", getattr(torch_module, name))
     for path, one in module.named_modules():
         for name in OF_MODULE:
-            yield from _each(OF_MODULE[name], f"module `{path}`" if path else "the model", getattr(one, name, None))
+            yield from _each(OF_MODULE[name], module_name(path), getattr(one, name, None))
     for path, weight in module.named_parameters():
         for name in OF_WEIGHT:
             yield from _each(OF_WEIGHT[name], f"weight `{path}`", getattr(weight, name, None))

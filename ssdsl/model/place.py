@@ -25,6 +25,11 @@ class Place:
     line: int
     path: str = ""
 
+    @property
+    def where(self) -> str:
+        """The module, for people."""
+        return module_name(self.path)
+
     def span(self) -> Span | None:
         """The text of the line, or nothing where the file cannot be read."""
         lines = linecache.getlines(self.file)
@@ -38,6 +43,11 @@ class Place:
 
     def __str__(self) -> str:
         return f"{Path(self.file).name}:{self.line}"
+
+
+def module_name(path: str) -> str:
+    """A module's path, for people."""
+    return f"module `{path}`" if path else "the model"
 
 
 def is_own(file: str) -> bool:

@@ -1,94 +1,95 @@
-"""Regions of `no_grad` and `autocast`, which torch.export captures as functions of their own: inlined.
+"""Regions of `no_grad` and `autocast`, written into the graph as operators.
 
-Decomposing would inline them as well, but forgets their modules, and that nothing learns in a region of `no_grad`. What
-such a region computes is detached where it ends. Of a region of `autocast` only single operators remain as functions,
-with the modules of their calls: decomposing them writes the casts into the graph as operators.
+torch.export makes a function of each region, whose operators forget their modules; and of a `no_grad` inside an
+`autocast` it forgets that nothing learns. Here it leaves the begin and the end of a region in the graph instead. What
+is computed without gradients is detached where the region ends. What autocast casts becomes a function of one operator,
+with the module of its call: decomposing these writes the casts into the graph.
 """
 
+import contextlib
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import fx
+from torch._export.passes import replace_autocast_with_hop_pass, replace_set_grad_with_hop_pass
+from torch.amp import autocast_mode
 
-REGION = torch.ops.higher_order.wrap_with_set_grad_enabled
 AUTOCAST = torch.ops.higher_order.wrap_with_autocast
-SETTING = "autocast"  # in a node's meta: device, dtype, enabled and caching of the innermost autocast around it
+ENTER: Any = autocast_mode._enter_autocast
+EXIT: Any = autocast_mode._exit_autocast
+SET_GRAD: Any = torch._C._set_grad_enabled
+KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
+Setting = tuple[Any, ...]  # device, dtype, enabled, cached: the arguments of autocast
 
 
-def inline_regions(module: fx.GraphModule) -> None:
-    """Puts the nodes of every region in the place of its call."""
-    _inline(module)
+@contextlib.contextmanager
+def regions_left_open() -> Iterator[None]:
+    """Exporting makes no functions of regions."""
+    with contextlib.ExitStack() as stack:
+        for module in (replace_autocast_with_hop_pass, replace_set_grad_with_hop_pass):
+            name = module.__name__.rpartition(".")[2]
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, lambda graph, signature: (graph, signature))
+        yield
+
+
+def without_gradient(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes that are computed where gradients are disabled."""
+    found: set[fx.Node] = set()
+    learns = True
+    for node in graph.nodes:
+        if node.target is SET_GRAD:
+            learns = bool(node.args[0])
+        elif node.op == "call_function" and (node.args[0] in found if node.target is operator.getitem else not learns):
+            found.add(node)
+    return found
+
+
+def write_regions(module: fx.GraphModule) -> None:
+    """Detaches what leaves the regions without gradients; puts what autocast casts into functions of one operator."""
+    _detach(module.graph)
+    around: list[Setting] = []
     for node in list(module.graph.nodes):
-        setting = node.meta.pop(SETTING, None)
-        if setting is not None and setting[2] and _casts(node.target, setting[0]):
-            _alone(module, node, setting)
+        if node.target is ENTER:
+            around.append(node.args)
+        elif node.target is EXIT:
+            around.pop()
+            (begin,) = node.args
+            module.graph.erase_node(node)
+            module.graph.erase_node(begin)
+        elif around and around[-1][2] and _casts(node.target, around[-1][0]):
+            _alone(module, node, around[-1])
     module.recompile()
 
 
-def _inline(module: fx.GraphModule) -> None:
-    for call in list(module.graph.nodes):
-        if call.target is REGION:
-            learns, function, *given = call.args
-            setting = None
-        elif call.target is AUTOCAST:
-            *setting, function = call.args[:5]
-            learns, given = None, call.args[5:]
-        else:
-            continue
-        inner = getattr(module, function.target)
-        _inline(inner)
-        if setting is not None:
-            for node in inner.graph.nodes:
-                node.meta.setdefault(SETTING, tuple(setting))
-        results = _copy(module, call, inner, list(given))
-        if learns is False:
-            results = [_detached(module.graph, call, result) for result in results]
-        for user in list(call.users):
-            assert user.target is operator.getitem
-            user.replace_all_uses_with(results[user.args[1]])
-            module.graph.erase_node(user)
-        module.graph.erase_node(call)
-        module.graph.erase_node(function)
-    module.recompile()
+def _detach(graph: fx.Graph) -> None:
+    still = without_gradient(graph)
+    for node in graph.find_nodes(op="call_function", target=SET_GRAD):
+        graph.erase_node(node)
+    for node in (n for n in list(graph.nodes) if n in still and isinstance(n.meta.get("val"), torch.Tensor)):
+        outside = [user for user in node.users if user not in still]
+        if outside:
+            with graph.inserting_after(node):
+                detached = graph.call_function(torch.ops.aten.detach.default, (node,))
+            detached.meta = dict(node.meta)
+            for user in outside:
+                user.replace_input_with(node, detached)
 
 
-def _copy(module: fx.GraphModule, call: fx.Node, inner: fx.GraphModule, given: list[fx.Node]) -> list[fx.Node]:
-    """The region's nodes in front of its call; the nodes of its results."""
-    nodes: dict[fx.Node, fx.Node] = dict(zip(inner.graph.find_nodes(op="placeholder"), given, strict=True))
-    for node in inner.graph.nodes:
-        if node.op == "output":
-            return [nodes[result] for result in node.args[0]]
-        if node.op == "placeholder":
-            continue
-        with module.graph.inserting_before(call):
-            nodes[node] = module.graph.node_copy(node, nodes.__getitem__)
-        if node.op == "get_attr":
-            nodes[node].target = f"{call.name}_{node.target}"
-            setattr(module, f"{call.name}_{node.target}", getattr(inner, str(node.target)))
-    raise AssertionError("a graph has an output")
-
-
-def _detached(graph: fx.Graph, call: fx.Node, result: fx.Node) -> fx.Node:
-    with graph.inserting_before(call):
-        node = graph.call_function(torch.ops.aten.detach.default, (result,))
-    node.meta = dict(result.meta)
-    return node
-
-
-def _casts(target: Callable[..., Any], device: str) -> bool:
+def _casts(target: Callable[..., Any] | str, device: str) -> bool:
     """Whether autocast may cast the arguments of an operator, or of those that it is composed of."""
     if not isinstance(target, torch._ops.OpOverload):
         return False
-    key = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}.get(device)
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
-    name = target._schema.name + (f".{target._overloadname}" if target._overloadname != "default" else "")
-    known = key is None or torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
-    return known or target.has_kernel_for_dispatch_key(composite)
+    if device not in KEYS or target.has_kernel_for_dispatch_key(composite):
+        return True
+    name = target.name()  # type: ignore[no-untyped-call]
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, KEYS[device]))
 
 
-def _alone(module: fx.GraphModule, node: fx.Node, setting: tuple[Any, ...]) -> None:
+def _alone(module: fx.GraphModule, node: fx.Node, setting: Setting) -> None:
     """Puts one call into a region of its own."""
     inner = fx.Graph()
     given = {n: inner.placeholder(n.name) for n in node.all_input_nodes}

@@ -18,7 +18,7 @@ from torch import nn
 
 from ssdsl.model.dropped_errors import StateChanged
 from ssdsl.model.kept_state import module_kept
-from ssdsl.model.place import Place, is_own, of_function
+from ssdsl.model.place import Place, is_own, module_name, of_function
 from ssdsl.model.source import Model
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -109,7 +109,7 @@ def _diagnostic(
     place = assigned.get(name) or of_function(type(module.get_submodule(path)).forward)
     if place is None or not is_own(place.file):
         place = of_function(type(module).forward)
-    return StateChanged(place.span() if place else None, does, path or "the model", reason, change)
+    return StateChanged(place.span() if place else None, does, module_name(path), reason, change)
 
 
 def _drawn() -> int:

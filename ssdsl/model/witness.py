@@ -53,20 +53,22 @@ def watching(witness: Witness) -> Iterator[None]:
 def _replacements(w: Witness) -> Iterator[tuple[Any, str, Any]]:
     yield torch.autograd.Function, "apply", classmethod(_apply(w, vars(torch.autograd.Function)["apply"].__func__))
     for name in ("register_hook", "register_post_accumulate_grad_hook"):
-        yield torch.Tensor, name, _telling(getattr(torch.Tensor, name), lambda name=name: w.say(_hook(name)))
+        yield torch.Tensor, name, _telling(getattr(torch.Tensor, name), w, _hook(name))
     yield torch.Tensor, "data", _data(w)
     yield torch.nn.Module, "__setattr__", _setattr(w, torch.nn.Module.__setattr__)
-    yield torch.autograd, "backward", _telling(torch.autograd.backward, lambda: w.say(_backward))
+    yield torch.autograd, "backward", _telling(torch.autograd.backward, w, _backward)
     yield torch.autograd, "grad", _grad(torch.autograd.grad)
     yield saved_tensors_hooks, "__init__", _saved(w, saved_tensors_hooks.__init__)
     yield torch.amp.autocast_mode.autocast, "__init__", _autocast(w, torch.amp.autocast_mode.autocast.__init__)
     for name in DRAWS:
-        yield random, name, _telling(getattr(random, name), lambda name=name: w.say(_drawn(f"`random.{name}`"), direct=True))
+        yield random, name, _telling(getattr(random, name), w, _drawn(f"`random.{name}`"), direct=True)
 
 
-def _telling(function: Callable[..., Any], tell: Callable[[], None]) -> Callable[..., Any]:
+def _telling(
+    function: Callable[..., Any], w: Witness, make: Callable[[Place], Diagnostic], direct: bool = False
+) -> Callable[..., Any]:
     def told(*args: Any, **kwargs: Any) -> Any:
-        tell()
+        w.say(make, direct)
         return function(*args, **kwargs)
 
     return told
@@ -86,20 +88,20 @@ def _apply(w: Witness, function: Callable[..., Any]) -> Callable[..., Any]:
 def _reentrant(place: Place) -> Diagnostic:
     reason = "a reentrant checkpoint hides the gradients of what it runs"
     change = "call torch.utils.checkpoint.checkpoint with use_reentrant=False"
-    return CustomGradient(place.span(), "CheckpointFunction", reason, place.path or "the model", change)
+    return CustomGradient(place.span(), "CheckpointFunction", reason, place.where, change)
 
 
 def _hook(name: str) -> Callable[[Place], Diagnostic]:
-    return lambda place: HookLost(place.span(), f"the hook of `{name}`", f"a tensor of {_module(place.path)}")
+    return lambda place: HookLost(place.span(), f"the hook of `{name}`", f"a tensor of {place.where}")
 
 
 def _backward(place: Place) -> Diagnostic:
-    return HookLost(place.span(), "`backward`", _module(place.path))
+    return HookLost(place.span(), "`backward`", place.where)
 
 
 def _data(w: Witness) -> property:
     """`x.data` as `x.detach()`, which it equals as long as nothing is assigned to it."""
-    known = torch._C.TensorBase.data
+    known: Any = torch._C.TensorBase.data
 
     def write(tensor: torch.Tensor, value: torch.Tensor) -> None:
         w.say(_data_set, direct=True)
@@ -114,7 +116,7 @@ def _data(w: Witness) -> property:
 def _data_set(place: Place) -> Diagnostic:
     reason = "a program keeps the tensor's old value"
     change = "compute a new tensor, or register the tensor as a buffer and change it in place"
-    return TensorChanged(place.span(), "a tensor's `.data`", "assigned", place.path or "the model", reason, change)
+    return TensorChanged(place.span(), "a tensor's `.data`", "assigned", place.where, reason, change)
 
 
 def _setattr(w: Witness, function: Callable[..., None]) -> Callable[..., None]:
@@ -140,7 +142,7 @@ def _grad(function: Callable[..., Any]) -> Callable[..., Any]:
 def _saved(w: Witness, function: Callable[..., None]) -> Callable[..., None]:
     def init(hooks: Any, *args: Any, **kwargs: Any) -> None:
         if type(hooks) is saved_tensors_hooks:  # those of torch (checkpoint, save_on_cpu) give back what they took
-            w.say(lambda place: HookLost(place.span(), "the hook on saved tensors", _module(place.path)))
+            w.say(lambda place: HookLost(place.span(), "the hook on saved tensors", place.where))
         function(hooks, *args, **kwargs)
 
     return init
@@ -149,8 +151,7 @@ def _saved(w: Witness, function: Callable[..., None]) -> Callable[..., None]:
 def _autocast(w: Witness, function: Callable[..., None]) -> Callable[..., None]:
     def init(region: Any, device_type: str, dtype: Any = None, enabled: bool = True, *args: Any, **kw: Any) -> None:
         if enabled and device_type != w.device and w.device != "meta":
-            path = "the model"
-            w.say(lambda p: AutocastElsewhere(p.span(), device_type, w.device, p.path or path))
+            w.say(lambda p: AutocastElsewhere(p.span(), device_type, w.device, p.where))
         function(region, device_type, dtype, enabled, *args, **kw)
 
     return init
@@ -159,8 +160,4 @@ def _autocast(w: Witness, function: Callable[..., None]) -> Callable[..., None]:
 def _drawn(what: str) -> Callable[[Place], Diagnostic]:
     reason = f"{what} draws a number once, at capture, and the program would use it in every step"
     change = "draw none in the forward"
-    return lambda p: StateChanged(p.span(), "draws random numbers in Python", p.path or "the model", reason, change)
-
-
-def _module(path: str) -> str:
-    return f"module `{path}`" if path else "the model"
+    return lambda p: StateChanged(p.span(), "draws random numbers in Python", p.where, reason, change)

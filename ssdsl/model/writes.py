@@ -7,7 +7,7 @@ under `no_grad`), eager PyTorch leaves the gradient of `x` as it was, while the 
 
 import operator
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,12 +16,12 @@ from torch.export.graph_signature import InputKind
 
 from ssdsl.model.dropped_errors import TensorChanged
 from ssdsl.model.node_place import place_of
-from ssdsl.model.regions import AUTOCAST, REGION
+from ssdsl.model.regions import without_gradient
 from ssdsl.model.source import Model
 from ssdsl.text.diagnostic import Diagnostic
 
 REASONS = {
-    "input": ("training comes back to the same batch, and a program keeps it as it was", "change a copy: x = x.clone()"),
+    "input": ("training comes back to the same batch, and a program keeps it as it was", "change a copy: x.clone()"),
     "weight": (
         "only the optimizer changes weights in a program",
         "compute a new tensor from the weight, or make it a registered buffer",
@@ -33,29 +33,21 @@ REASONS = {
 }
 
 
-@dataclass(slots=True)
-class _Scope:
-    """A graph or a region of it: what its placeholders stand for outside, and whether gradients flow in it."""
-
-    module: fx.GraphModule
-    outer: "_Scope | None" = None
-    given: dict[fx.Node, fx.Node] = field(default_factory=dict)
-    learns: bool = True
-
-
 @dataclass(frozen=True, slots=True)
 class _Base:
     """The tensor that a view shows, and whether autograd sees a change through the view."""
 
     node: fx.Node
-    scope: _Scope
     hidden: bool
 
 
 def lost_writes(program: torch.export.ExportedProgram, model: Model) -> Iterator[Diagnostic]:
-    """A diagnostic for every change of an input or weight, and every one of an activation that autograd does not see."""
+    """A diagnostic for every change of an input or a weight, and of an activation that autograd does not see."""
     finder = _Finder(program, model)
-    yield from finder.of(_Scope(program.graph_module))
+    for node in program.graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload):
+            for written in _written(node):
+                yield from finder.judge(node, written)
 
 
 class _Finder:
@@ -65,50 +57,27 @@ class _Finder:
         self.targets = {name: (spec.target or "").removeprefix("module.") for name, spec in specs.items()}
         inputs = [name for name, spec in specs.items() if spec.kind is InputKind.USER_INPUT]
         self.targets |= dict(zip(inputs, model.batches[0], strict=True))
-        self.trained = {n for n, w in model.module.named_parameters(remove_duplicate=False) if w.requires_grad}
-        self.known: dict[fx.Node, bool] = {}
+        trained = {n for n, w in model.module.named_parameters(remove_duplicate=False) if w.requires_grad}
+        self.still = without_gradient(program.graph)
+        self.learning: set[fx.Node] = set()
+        for node in program.graph.nodes:
+            if node.op == "placeholder":
+                learns = self.kinds[node.name] is InputKind.PARAMETER and self.targets[node.name] in trained
+            else:
+                stops = node in self.still or node.target is torch.ops.aten.detach.default
+                learns = not stops and not self.learning.isdisjoint(node.all_input_nodes)
+            if learns:
+                self.learning.add(node)
 
-    def of(self, scope: _Scope) -> Iterator[Diagnostic]:
-        for node in scope.module.graph.nodes:
-            if inner := _region(node, scope):
-                yield from self.of(inner)
-            elif isinstance(node.target, torch._ops.OpOverload):
-                for written in _written(node):
-                    yield from self._judge(node, _base(written, scope))
-
-    def _judge(self, node: fx.Node, base: _Base) -> Iterator[Diagnostic]:
-        kind = self.kinds.get(base.node.name) if base.node.op == "placeholder" else None
-        name = self.targets.get(base.node.name, "")
+    def judge(self, node: fx.Node, written: fx.Node) -> Iterator[Diagnostic]:
+        base = _base(written, node in self.still)
+        kind, name = self.kinds.get(base.node.name), self.targets.get(base.node.name, "")
         if kind is InputKind.USER_INPUT:
             yield _diagnostic(node, f"input `{name}`", "input")
         elif kind is InputKind.PARAMETER:
             yield _diagnostic(node, f"weight `{name}`", "weight")
-        elif kind is None and base.hidden and self._learns(base.node, base.scope):
+        elif base.hidden and base.node in self.learning:
             yield _diagnostic(node, "a tensor where autograd does not see it", "hidden")
-
-    def _learns(self, node: fx.Node, scope: _Scope) -> bool:
-        """Whether a gradient could flow into a value."""
-        if node.op == "placeholder":
-            if scope.outer is not None:
-                return self._learns(scope.given[node], scope.outer)
-            return self.kinds.get(node.name) is InputKind.PARAMETER and self.targets[node.name] in self.trained
-        if node not in self.known:
-            self.known[node] = False
-            stops = node.target is torch.ops.aten.detach.default or not scope.learns
-            self.known[node] = not stops and any(self._learns(n, scope) for n in node.all_input_nodes)
-        return self.known[node]
-
-
-def _region(node: fx.Node, scope: _Scope) -> _Scope | None:
-    if node.target not in (REGION, AUTOCAST):
-        return None
-    count = 1 if node.target is REGION else 4
-    function, *given = node.args[count:]
-    assert isinstance(function, fx.Node)
-    inner = getattr(scope.module, str(function.target))
-    learns = bool(node.args[0]) if node.target is REGION else scope.learns
-    outside: list[Any] = list(given)
-    return _Scope(inner, scope, dict(zip(inner.graph.find_nodes(op="placeholder"), outside, strict=True)), learns)
 
 
 def _written(node: fx.Node) -> Iterator[fx.Node]:
@@ -121,31 +90,22 @@ def _written(node: fx.Node) -> Iterator[fx.Node]:
                 yield value
 
 
-def _base(node: fx.Node, scope: _Scope) -> _Base:
-    """The tensor whose memory a value shows; `scope.learns` says whether the change itself is seen."""
-    hidden = not scope.learns
-    while True:
-        if node.op == "placeholder" and scope.outer is not None:
-            node, scope = scope.given[node], scope.outer
-        elif node.target is operator.getitem and isinstance(node.args[0], fx.Node):
-            results = node.args[0]
-            if (inner := _region(results, scope)) is not None:
-                (every,) = inner.module.graph.output_node().args
-                node, scope = every[node.args[1]], inner  # type: ignore[index]
-            else:
-                node = results
-        elif (shown := _shown(node)) is not None:
-            hidden = hidden or node.target is torch.ops.aten.detach.default
-            node = shown
-        else:
-            return _Base(node, scope, hidden)
+def _base(node: fx.Node, hidden: bool) -> _Base:
+    """The tensor whose memory a value shows; `hidden` says that gradients are disabled where it is changed."""
+    while (shown := _shown(node)) is not None:
+        hidden = hidden or node.target is torch.ops.aten.detach.default
+        node = shown
+    return _Base(node, hidden)
 
 
 def _shown(node: fx.Node) -> fx.Node | None:
     """The argument of which a call returns a view, or itself changed."""
-    if not isinstance(node.target, torch._ops.OpOverload) or not node.args or not isinstance(node.args[0], fx.Node):
+    if not node.args or not isinstance(node.args[0], fx.Node):
         return None
-    if not any(r.alias_info is not None for r in node.target._schema.returns):
+    if node.target is operator.getitem:
+        return node.args[0]
+    returns = node.target._schema.returns if isinstance(node.target, torch._ops.OpOverload) else ()
+    if all(r.alias_info is None for r in returns):
         return None
     before, after = (n.meta.get("val") for n in (node.args[0], node))
     converted = isinstance(after, torch.Tensor) and isinstance(before, torch.Tensor) and after.dtype != before.dtype
@@ -155,6 +115,5 @@ def _shown(node: fx.Node) -> fx.Node | None:
 def _diagnostic(node: fx.Node, what: str, reason: str) -> TensorChanged:
     place = place_of(node)
     operation = str(node.target).split(".")[1]
-    span = place.span() if place else None
-    path = place.path if place else ""
-    return TensorChanged(span, what, f"`{operation}`", path or "the model", *REASONS[reason])
+    span, where = (place.span(), place.where) if place else (None, "the model")
+    return TensorChanged(span, what, f"`{operation}`", where, *REASONS[reason])
