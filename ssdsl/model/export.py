@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.fx.proxy import TracerBase
 
 from ssdsl.model.custom_gradient import wrong_gradients
 from ssdsl.model.dropped_errors import TensorChanged
 from ssdsl.model.fails import own_failure
 from ssdsl.model.hooks import lost_hooks
 from ssdsl.model.kept_state import attributes_kept, module_kept
-from ssdsl.model.place import module_name, of_function, raised
+from ssdsl.model.place import is_own, module_name, of_function, raised
 from ssdsl.model.regions import regions_left_open, write_regions
 from ssdsl.model.source import Model
 from ssdsl.model.state import Snapshot, changes, replaced, snapshot, unsteady
@@ -73,7 +74,7 @@ def export(model: Model) -> torch.export.ExportedProgram:
     witness = Witness(paths, _device(model))
     wrapped = LossOf(model.module, tuple(model.batches[0]), witness)
     try:
-        with quiet(), attributes_kept(model.module), regions_left_open():
+        with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines():
             program = torch.export.export(wrapped, tuple(model.batches[0].values()), strict=False)
     except Exception as error:  # torch.export raises its own and the module's errors of any type
         raise PlanError(*witness.found or wrapped.watch.replaced or (failure(model, error),)) from error
@@ -87,6 +88,21 @@ def export(model: Model) -> torch.export.ExportedProgram:
         raise PlanError(*found)
     write_regions(program.graph_module)
     return program
+
+
+@contextlib.contextmanager
+def _own_lines() -> Iterator[None]:
+    """Operators remember every line of the user's code, not only those in a `forward`."""
+
+    def own(tracer: Any, stack: traceback.StackSummary) -> traceback.StackSummary:
+        return traceback.StackSummary.from_list([f for f in stack if f.name == "forward" or is_own(f.filename)])
+
+    known = TracerBase._filter_traceback_frames
+    setattr(TracerBase, "_filter_traceback_frames", own)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(TracerBase, "_filter_traceback_frames", known)  # noqa: B010
 
 
 def _device(model: Model) -> str:

@@ -12,7 +12,7 @@ Allowed:
 - a weight: what its gradients' allowance can move it, lr times their sum, and 1e-6 of the tensor's largest;
 - a buffer: 1e-5 of its largest element (statistics of activations).
 
-A model in half precision (bfloat16, float16) rounds a thousand times as coarsely, and by how much that moves a gradient
+A model in half precision (bfloat16, float16, or autocast to them) rounds a thousand times as coarsely, and by how much that moves a gradient
 depends on the model. There the measure is the single device's own error: the same model in float32 is trained as well,
 and the plan may be four times as far from the single device as that is from it.
 

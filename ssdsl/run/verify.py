@@ -13,6 +13,7 @@ from ssdsl.run.assemble import assemble
 from ssdsl.run.compare import Comparison, compare
 from ssdsl.run.errors import PiecesIncomplete, ResultMissing, RunDiffers
 from ssdsl.run.launch import Training
+from ssdsl.run.precision import autocast_off, autocast_seen
 from ssdsl.run.reference import Tensors, Trained, reference
 from ssdsl.run.result import RunResult
 from ssdsl.text.diagnostic import PlanError
@@ -24,10 +25,13 @@ def verify(model: Model, training: Training, result: RunResult) -> tuple[Compari
     Raises PlanError where the ranks' pieces are incomplete or copies disagree; whether numbers differ is in the result.
     """
     plan = _trained(model, result)
-    single = reference(model, training, plan.grads if training.optimizer == "adamw" else None)
+    follow = plan.grads if training.optimizer == "adamw" else None
+    with autocast_seen() as seen:
+        single = reference(model, training, follow)
     exact = None
-    if any(p.dtype in (torch.bfloat16, torch.float16) for p in model.module.parameters()):
-        exact = reference(_in_float32(model), training, plan.grads if training.optimizer == "adamw" else None)
+    if seen or any(p.dtype in (torch.bfloat16, torch.float16) for p in model.module.parameters()):
+        with autocast_off():
+            exact = reference(_in_float32(model), training, follow)
     single = _without_idle(single, plan, model)
     _check_names(plan, single)
     return compare(plan, single, training.lr, exact)
