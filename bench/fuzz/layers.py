@@ -200,7 +200,7 @@ class Cast(nn.Module):
         self.lin = nn.Linear(hidden, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.lin(x).double().sin().float()
+        return x + self.lin(x).float().sin().double()
 
 
 class Aux(nn.Module):

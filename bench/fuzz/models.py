@@ -1,4 +1,7 @@
-"""Random models: a list of layers between a front and a head, and the text of a file that builds it."""
+"""Random models: a list of layers between a front and a head, and the text of a file that builds it.
+
+They compute in double precision, so that a difference is a mistake and not rounding.
+"""
 
 import inspect
 from collections.abc import Iterator
@@ -45,7 +48,7 @@ class Recipe:
             width="H" if self.head == "squares" else "V",
             x="torch.randint(V, (B, S), generator=g)"
             if self.front == "embedding"
-            else "torch.randn(B, S, V, generator=g)",
+            else "torch.randn(B, S, V, generator=g, dtype=torch.float64)",
             y=LABELS[self.head],
             batches=self.batches,
             x_axes='("batch", "seq")' if self.front == "embedding" else '("batch", "seq", "feature")',
@@ -99,7 +102,7 @@ class Net(nn.Module):
 def net():
     g = torch.Generator().manual_seed(0)
     batches = [{{"x": {x}, "y": {y}}} for _ in range({batches})]
-    return Net(), batches, {{"x": {x_axes}, "y": {y_axes}}}
+    return Net().double(), batches, {{"x": {x_axes}, "y": {y_axes}}}
 """
 
 LOSSES = {
@@ -112,7 +115,7 @@ IGNORED = "torch.where(torch.rand(B, S, generator=g) < 0.3, -100, torch.randint(
 LABELS = {
     "classes": IGNORED,
     "tied": IGNORED,
-    "squares": "torch.randn(B, S, H, generator=g)",
+    "squares": "torch.randn(B, S, H, generator=g, dtype=torch.float64)",
     "pooled": "torch.randint(V, (B,), generator=g)",
 }
 Y_AXES = {

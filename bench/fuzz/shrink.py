@@ -68,7 +68,7 @@ def _statements(text: str) -> Iterator[str]:
     if text.startswith("mesh "):
         yield from (text.replace(axis, "") for axis in re.findall(r", \w+ = 1\b|\b\w+ = 1, ", text))
     if text.startswith("let stage = ["):
-        yield f"let stage = balance(model, {text.count('], model[') + 2})"
+        yield f"let stage = balance(model, {text.count(', model[') + 1})"
     if text.startswith(("split", "recompute", "order")):
         yield re.sub(
             r"\(model - model\[[^\]]*\]\)|model\[[^\]]*\]|stage\[\d\]|model\.\w+(?= by)", "model", text, count=1

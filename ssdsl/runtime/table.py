@@ -127,7 +127,8 @@ def weights_of(
         pieces = pieces_of(unit["weights"], role, world)
         values = {p.name: p.of(state[p.name]).to(device) for p in pieces}
         partial, over = tuple(unit["partial"]), tuple(unit["over"])
-        rest = tuple(a for a in partial if a not in over)
+        scatter = all(a in partial for a in over)
+        rest = tuple(a for a in partial if a not in over) if scatter else partial  # what is summed before it is cut
         units.append(
             Unit(
                 values,
@@ -136,7 +137,7 @@ def weights_of(
                 _group(role, over, world),
                 unit["cut"],
                 ties.get(unit["weights"][0]["name"]) if unit["tied"] else None,
-                all(a in partial for a in over),
+                scatter,
             )
         )
     others = {p.name: p.of(state[p.name]).to(device) for p in pieces_of(role["others"], role, world)}
