@@ -1,7 +1,5 @@
 """`ssdsl verify`: the plan's losses, gradients and weights against a single device's."""
 
-from dataclasses import asdict
-
 import typer
 
 from ssdsl.cli import options
@@ -35,7 +33,7 @@ def verify(
     from ssdsl.run.launch import Training
     from ssdsl.run.verify import difference
     from ssdsl.run.verify import verify as compare
-    from ssdsl.show.verdict import verdict_view
+    from ssdsl.show.verdict import verdict_json, verdict_view
     from ssdsl.show.view import table
 
     training = Training(steps, seed, device.value, optimizer.value, lr)
@@ -44,7 +42,7 @@ def verify(
         with working("training on a single device"):
             comparisons = compare(loaded.model, training, result)
     if json:
-        print_json([{**asdict(c), "error": c.error, "differs": c.differs} for c in comparisons])
+        print_json(verdict_json(comparisons, program.plan.devices))
     else:
         results.print(table(verdict_view(comparisons), results.width))
     if wrong := difference(comparisons):
