@@ -80,6 +80,9 @@ LearningRate = Annotated[float, typer.Option("--lr", min=0, help="The optimizer'
 Processes = Annotated[
     int | None, typer.Option(min=1, help="Most processes to start.", show_default="16, or twice the processors")
 ]
+Timeout = Annotated[
+    float, typer.Option(min=0.1, metavar="SECONDS", help="End the run when a process has not moved for so long.")
+]
 Out = Annotated[
     str | None,
     typer.Option("--out", "-o", metavar="DIR", help="Keep the program, its results and logs in this folder."),

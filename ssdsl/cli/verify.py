@@ -6,7 +6,7 @@ from ssdsl.cli import options
 from ssdsl.cli.options import Device, Optimizer, settings
 from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import print_json, results, show_diagnostics
-from ssdsl.cli.training import train, workplace
+from ssdsl.cli.training import train, warn_of_losses, workplace
 
 
 def verify(
@@ -19,6 +19,7 @@ def verify(
     optimizer: options.WithOptimizer = Optimizer.SGD,
     lr: options.LearningRate = 0.1,
     processes: options.Processes = None,
+    timeout: options.Timeout = 600.0,
     out: options.Out = None,
     json: options.Json = False,
 ) -> None:
@@ -36,11 +37,12 @@ def verify(
     from ssdsl.show.verdict import verdict_json, verdict_view
     from ssdsl.show.view import table
 
-    training = Training(steps, seed, device.value, optimizer.value, lr)
+    training = Training(steps, seed, device.value, optimizer.value, lr, timeout_s=timeout)
     with workplace(out) as folder:
         result = train(loaded, program, training, folder, processes, dump=True)
         with working("training on a single device"):
             comparisons = compare(loaded.model, training, result)
+    warn_of_losses(result, lr)
     if json:
         print_json(verdict_json(comparisons, program.plan.devices))
     else:

@@ -8,9 +8,7 @@ import resource
 import statistics
 import sys
 import time
-import traceback
 from contextlib import nullcontext
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,11 @@ import torch.distributed as dist
 
 from .collectives import COUNTS
 from .engine import Engine
+from .failure import leave, report_failure, save, state_folder, whole
 from .mesh import WORLD, Mesh
+from .pulse import Pulse
 from .record import Recorder, time_transfers
+from .start import find_place, join_group
 from .table import Piece, Table, is_at, join_world, pieces_of, role_of, tasks_of, tie_groups, transfers_of, weights_of
 
 FOLDER = Path(__file__).parent.parent
@@ -29,25 +30,31 @@ FOLDER = Path(__file__).parent.parent
 def main() -> None:
     """Trains for some steps; every rank reports to `--out`, the one with the loss also as it goes."""
     options = _options()
-    rank = int(os.environ["RANK"])
     table = json.loads((FOLDER / "program.json").read_text())
-    trainer = None
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
+    ranks = int(table["world_size"])
+    rank = find_place(ranks, str(FOLDER / "main.py"))
+    folder, pulse = state_folder(options.out), None
     try:
-        _start(table, options)
+        pulse = Pulse(folder, rank)
+        pulse.says("joining the other ranks")
+        join_group(FOLDER, options.device, options.seed, options.timeout)
         join_world(table, rank)
         role = role_of(table, rank)
         if role is None:  # the plan gives this rank nothing to do; it still joins what all ranks join
             tie_groups(table, rank)
             _idle(rank, options)
         else:
+            pulse.says("loading its weights", role["name"])
             trainer = Trainer(table, role, rank, options)
+            pulse.watch(trainer.now)
             trainer.train()
+        pulse.says("waiting for the other ranks to end")
         dist.barrier()
         dist.destroy_process_group()
+        pulse.end()
+        leave(folder, options.out)
     except BaseException as error:
-        _report_failure(error, rank, trainer, options.out)
+        report_failure(error, rank, pulse, folder, ranks, options.timeout)
         sys.stdout.flush()
         os._exit(1)  # the other ranks may wait for this one in a collective: leave without waiting for them
 
@@ -59,13 +66,12 @@ def _idle(rank: int, options: argparse.Namespace) -> None:
         _write_report(options.out, report)
         if options.dump:
             empty: dict[str, Any] = {"weights": {}, "buffers": {}, "grads": [{} for _ in range(options.steps)]}
-            torch.save(empty, options.out / f"rank{rank}.pt")
+            save(empty, options.out / f"rank{rank}.pt")
 
 
 def _write_report(out: Path, report: dict[str, Any]) -> None:
-    beside = out / f".rank{report['rank']}.json"
-    beside.write_text(json.dumps(report))
-    beside.rename(out / f"rank{report['rank']}.json")
+    with whole(out / f"rank{report['rank']}.json") as beside:
+        beside.write_text(json.dumps(report))
 
 
 def _options() -> argparse.Namespace:
@@ -76,23 +82,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--optimizer", choices=("adamw", "sgd"), default="adamw")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 0.001)")
     parser.add_argument("--out", type=Path, default=None, help="folder for the ranks' reports")
+    parser.add_argument(
+        "--timeout", type=float, default=600, help="seconds to wait for a rank that does not move (default 600)"
+    )
     parser.add_argument("--record", action="store_true", help="report when each task of each step starts and ends")
     parser.add_argument(
         "--dump", action="store_true", help="save gradients of every step and the final weights to --out"
     )
     return parser.parse_args()
-
-
-def _start(table: Table, options: argparse.Namespace) -> None:
-    world, needed = int(os.environ["WORLD_SIZE"]), table["world_size"]
-    if world != needed:
-        raise SystemExit(f"this program is for {needed} processes, not {world}: torchrun --nproc-per-node={needed}")
-    if not (FOLDER / "weights.pt").exists():
-        raise SystemExit("this program was compiled from a model on the meta device: it has no weights and cannot run")
-    torch.manual_seed(options.seed)
-    if options.device == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if options.device == "cuda" else "gloo", timeout=timedelta(minutes=10))
 
 
 class Trainer:
@@ -152,6 +149,11 @@ class Trainer:
                 self._progress(step, loss)
         self._report(transfers_s)
 
+    def now(self) -> tuple[int, str]:
+        """The step and the task that run now, for another thread."""
+        doing = self.engine.doing
+        return len(self.times), str(doing) if doing is not None else "gradients, optimizer and reports"
+
     def _step(self, step: int) -> float | None:
         batch = {k: v.to(self.device) for k, v in self.batches[step % len(self.batches)].items()}
         with torch.no_grad():
@@ -200,7 +202,7 @@ class Trainer:
                 print(f"median step {statistics.median(self.times) * 1e3:.1f} ms")
             return
         if self.options.dump:
-            torch.save({**self._state(), "grads": self.dumped}, out / f"rank{self.rank}.pt")
+            save({**self._state(), "grads": self.dumped}, out / f"rank{self.rank}.pt")
         report = {
             "rank": self.rank,
             "role": self.role["name"],
@@ -261,13 +263,3 @@ def _whole_row(unit: Any, mine: torch.Tensor | None) -> torch.Tensor:
 def _first_rank(place: Table) -> int:
     mesh: Mesh = WORLD.meshes[place["mesh"]]
     return mesh.rank(dict.fromkeys(mesh.axes, 0) | place["fixed"])
-
-
-def _report_failure(error: BaseException, rank: int, trainer: "Trainer | None", out: Path | None) -> None:
-    doing = trainer.engine.doing if trainer is not None else None
-    where = f"rank {rank}" + (f", role {trainer.role['name']}, {doing}" if trainer is not None and doing else "")
-    text = str(error) if isinstance(error, SystemExit) else "".join(traceback.format_exception(error))
-    message = f"{where}:\n{text}"
-    print(message, file=sys.stderr, flush=True)
-    if out is not None:
-        (out / f"rank{rank}.err").write_text(message)
