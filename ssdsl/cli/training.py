@@ -34,9 +34,9 @@ def train(
 def write(loaded: Loaded, compiled: "Compiled", folder: Path) -> None:
     """Write the program; raises PlanError where the folder is another's or cannot be written."""
     from ssdsl.codegen.write import write_program
-    from ssdsl.run.errors import DiskFull, FolderInUse
+    from ssdsl.run.errors import FolderInUse
     from ssdsl.run.failure import unwritable
-    from ssdsl.runtime.failure import cause_of
+    from ssdsl.run.lack import lack_of
 
     try:
         write_program(compiled.schedule, loaded.model, folder, compiled.source)
@@ -45,9 +45,9 @@ def write(loaded: Loaded, compiled: "Compiled", folder: Path) -> None:
     except OSError as error:
         raise PlanError(unwritable(error, folder)) from error
     except RuntimeError as error:  # torch.save on a full disk
-        if cause_of(str(error)) != "disk":
+        if (lack := lack_of(error, str(folder))) is None:
             raise
-        raise PlanError(DiskFull(None, "ssdsl", str(folder), "writing the weights failed")) from error
+        raise PlanError(lack) from error
 
 
 def _check(loaded: Loaded, compiled: "Compiled", processes: int | None) -> None:

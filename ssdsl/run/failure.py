@@ -1,6 +1,5 @@
 """Why a run failed: which rank was first, what it said, and what to change."""
 
-import errno
 import json
 import os
 import signal
@@ -9,14 +8,13 @@ from pathlib import Path
 from subprocess import Popen
 
 from ssdsl.run.errors import DiskFull, FolderUnwritable, LaunchFailed, OutOfMemory, RankFailed, RankStuck
-from ssdsl.runtime.failure import cause_of
+from ssdsl.run.lack import FULL, Lack, lack_in
 from ssdsl.runtime.stall import Stall, place, read_states
 from ssdsl.text.diagnostic import Diagnostic
 
 LINES = 25
 LOGS = "`--out DIR` keeps the output of every rank in DIR/logs"
 MEMORY = "the machine may have run out of memory: take a smaller model, or cut it into more parts"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +23,6 @@ class _Said:
 
     rank: int
     time_s: float
-    cause: str
     text: str
 
 
@@ -36,23 +33,24 @@ def failure(out: Path, status: int, exits: dict[int, int]) -> Diagnostic:
     it went away. Of these the earliest is taken. A lack of memory or disk comes first of all: it explains the rest.
     """
     said = _said(out)
+    for one in said.values():
+        if lack := lack_in(one.text):
+            return _lacking(lack, one, out)
     silent = [rank for rank, code in exits.items() if rank not in said and code != -signal.SIGTERM]
-    for rank in said:
-        if said[rank].cause:
-            return _diagnose(out, said[rank])
     if silent:
         rank = min(silent, key=lambda r: (exits[r] > 0, r))
         log = _log(out, rank)
-        if cause := cause_of(log):
-            return _diagnose(out, _Said(rank, 0.0, cause, log))
-        note = "\n".join([*_was(out, rank), log or "it said nothing"])
+        was = _was(out, rank)
+        if lack := lack_in(log):
+            return _lacking(lack, _Said(rank, 0.0, f"rank {rank}, {was}:\n{log}"), out)
+        note = "\n".join([f"it was in {was}", log or "it said nothing"])
         return RankFailed(None, rank, _ending(exits[rank]), note, _change(exits[rank]))
     if said:
         first = next(iter(said.values()))
         return RankFailed(None, first.rank, "failed", _tail(first.text), LOGS)
     log = _read(out / "torchrun.log")
-    if cause := cause_of(log):
-        return _lack(cause, "torchrun", _tail(log), out)
+    if lack := lack_in(log):
+        return _lacking(lack, _Said(-1, 0.0, f"torchrun:\n{log}"), out)
     return LaunchFailed(None, status, _tail(log), str(out / "torchrun.log"))
 
 
@@ -92,29 +90,27 @@ def _said(out: Path) -> dict[int, _Said]:
     found = {}
     for path in out.glob("rank*.err"):
         text, rank = _read(path), int(path.stem.removeprefix("rank"))
-        found[rank] = _Said(rank, path.stat().st_mtime, cause_of(text), text)
+        found[rank] = _Said(rank, path.stat().st_mtime, text)
     for rank, state in read_states(out).items():  # complete also when the disk is full
         if (failed := state["failed"]) is not None:
-            found[rank] = _Said(rank, failed["time"], failed["cause"], failed["text"])
+            found[rank] = _Said(rank, failed["time"], failed["text"])
     return {said.rank: said for said in sorted(found.values(), key=lambda said: said.time_s)}
 
 
-def _diagnose(out: Path, said: _Said) -> Diagnostic:
-    """A rank that lacked memory or disk; its first line says where it was."""
+def _lacking(lack: Lack, said: _Said, out: Path) -> Diagnostic:
+    """A process that lacked memory or disk; the first line of what it said tells where it was."""
     where, _, rest = said.text.strip().partition("\n")
-    who = where.removesuffix(":") if where.startswith("rank ") else f"rank {said.rank}"
-    lines = rest.strip().splitlines() or [where]
-    return _lack(said.cause, who, lines[-1].strip(), out)
+    who, _, place = where.removesuffix(":").partition(", ")
+    reason = (rest.strip().splitlines() or [where])[-1].strip()
+    if place:
+        reason = f"where: {place}\n{reason}"
+    return DiskFull(None, who, str(out), reason) if lack is Lack.DISK else OutOfMemory(None, who, reason)
 
 
-def _lack(cause: str, who: str, text: str, out: Path) -> Diagnostic:
-    return DiskFull(None, who, str(out), text) if cause == "disk" else OutOfMemory(None, who, text)
-
-
-def _was(out: Path, rank: int) -> list[str]:
+def _was(out: Path, rank: int) -> str:
     """What a rank did when it ended."""
     state = read_states(out).get(rank)
-    return [f"it was in {place(state)}"] if state is not None else []
+    return place(state) if state is not None else "its start"
 
 
 def _ending(code: int) -> str:

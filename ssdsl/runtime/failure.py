@@ -16,28 +16,7 @@ import torch
 from .pulse import Pulse
 from .stall import place, stall_in
 
-MEMORY = (
-    "MemoryError",
-    "can't allocate memory",
-    "Cannot allocate memory",
-    "bad_alloc",
-    "out of memory",
-    "OutOfMemoryError",
-    "can't start new thread",
-    "failed to map segment",
-)
-# the last two are what torch.save says
-DISK = ("No space left on device", "Disk quota exceeded", "File too large", "PytorchStreamWriter", "unexpected pos")
 TIMEOUT = ("Timed out", "timed out", "timeout")
-
-
-def cause_of(text: str) -> str:
-    """`memory`, `disk` or neither, from the last lines of an error."""
-    last = "\n".join(text.strip().splitlines()[-6:])
-    for cause, signs in (("memory", MEMORY), ("disk", DISK)):
-        if any(sign in last for sign in signs):
-            return cause
-    return ""
 
 
 def report_failure(
@@ -45,15 +24,15 @@ def report_failure(
 ) -> None:
     """Say on stderr, and in the rank's files, where it failed and why."""
     text = str(error) if isinstance(error, SystemExit) else "".join(traceback.format_exception(error))
-    cause = cause_of(text)
     where = f"rank {rank}"
     if pulse is not None:
+        pulse.stop()
         where += f", role {pulse.known['role']}, {place(pulse.known)}" if pulse.known["role"] else ""
         if any(sign in str(error) for sign in TIMEOUT):
             text += _stalled(folder, ranks, timeout_s)
     message = f"{where}:\n{text}"
     if pulse is not None:
-        pulse.failed(cause, message)
+        pulse.failed(message)
     with contextlib.suppress(OSError), whole(folder / f"rank{rank}.err") as beside:
         beside.write_text(message)
     with contextlib.suppress(OSError):

@@ -50,10 +50,16 @@ class Pulse:
         """From now on `look` says which step and task it is."""
         self.look = look
 
-    def failed(self, cause: str, text: str) -> None:
-        """The rank's last words; nothing is written after them."""
+    def stop(self) -> None:
+        """Look for the last time: the rank has failed, and goes no further."""
         self.over.set()
-        self.known["failed"] = {"cause": cause, "text": text[-SIZE // 2 :], "time": time.time()}
+        self.known["line"] = ""
+        if self.look is not None:
+            self.known["step"], self.known["doing"] = self.look()
+
+    def failed(self, text: str) -> None:
+        """The rank's last words; nothing is written after them."""
+        self.known["failed"] = {"text": text[-SIZE // 2 :], "time": time.time()}
         self._write()
 
     def end(self) -> None:

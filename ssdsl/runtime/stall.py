@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 BEATS_S = 3.0  # a rank that wrote nothing for so long is not running
+START_S = 60.0  # loading torch takes seconds, and minutes from a slow disk: a short limit does not count for it
 
 State = dict[str, Any]
 
@@ -46,7 +47,7 @@ def find_stall(states: dict[int, State], ranks: int, started: float, limit_s: fl
         since = now - started
         waiting = tuple(_waiting(s, now) for s in states.values())
         how = "it has not started"
-        return Stall(missing[0], "", "starting", since, how, waiting) if since > limit_s else None
+        return Stall(missing[0], "", "starting", since, how, waiting) if since > max(limit_s, START_S) else None
     alive = [s for s in states.values() if not s["ended"] and s["failed"] is None]
     silent = [s for s in alive if now - s["beat"] > BEATS_S]
     busy = [s for s in alive if not s["waits"]]
@@ -63,7 +64,9 @@ def find_stall(states: dict[int, State], ranks: int, started: float, limit_s: fl
 def _how(state: State, silent: bool, busy: bool) -> str:
     if silent:
         return (
-            "its process is stopped" if _is_stopped(state["pid"]) else "its process does not run, or cannot be reached"
+            "its process is stopped, by a signal or a debugger"
+            if _is_stopped(state["pid"])
+            else "its process does not run, or cannot be reached"
         )
     if busy:
         return "it works, or hangs, and waits for no other rank"
