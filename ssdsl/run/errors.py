@@ -171,7 +171,7 @@ class OutOfMemory(Diagnostic):
 
 @dataclass(frozen=True)
 class LossNotFinite(Diagnostic):
-    """The loss became NaN or infinite, and every weight with it: the steps after that compute nothing of use.
+    """The loss became NaN or infinite. The weights mostly follow, and then no later step computes anything of use.
 
     The plan is not the reason: `ssdsl verify` shows that the single device's loss is the same.
     """
