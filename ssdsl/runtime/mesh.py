@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -68,6 +69,7 @@ class World:
     rank: int = 0
     meshes: dict[str, Mesh] = field(default_factory=dict)
     groups: dict[tuple[str, tuple[str, ...]], Group] = field(default_factory=dict)
+    timeout: timedelta | None = None  # how long a rank waits in a group; groups do not inherit that of the world
     transfers: tuple[Any, ...] = ()  # the groups of all ranks in which values, and gradients, travel
 
     def join(self, rank: int, meshes: list[Mesh], wanted: list[tuple[str, tuple[str, ...]]]) -> None:
@@ -76,7 +78,7 @@ class World:
         self.meshes = {m.name: m for m in meshes}
         for mesh, axes in wanted:
             for ranks in self.meshes[mesh].lines(axes):
-                made = dist.new_group(ranks)
+                made = dist.new_group(ranks, timeout=self.timeout)
                 if rank in ranks:
                     self.groups[mesh, axes] = Group("_".join(axes), tuple(ranks), ranks.index(rank), made)
 

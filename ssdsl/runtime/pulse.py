@@ -70,7 +70,8 @@ class Pulse:
 
     def _run(self) -> None:
         while not self.over.wait(BEAT_S):
-            self._beat()
+            with contextlib.suppress(Exception):  # it looks at what another thread changes; the next look may do
+                self._beat()
 
     def _beat(self) -> None:
         with self.lock:
@@ -112,4 +113,4 @@ def _waits(frame: FrameType) -> bool:
     code = frame.f_code
     if f"torch{os.sep}distributed" in code.co_filename:
         return True
-    return bool(WAITS.search(linecache.getline(code.co_filename, frame.f_lineno)))
+    return bool(WAITS.search(linecache.getline(code.co_filename, frame.f_lineno or 0)))

@@ -8,6 +8,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from .mesh import WORLD
+
 PER_NODE = 8
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_STEP_NUM_TASKS", "LOCAL_RANK": "SLURM_LOCALID"}
@@ -72,4 +74,5 @@ def join_group(folder: Path, device: str, seed: int, timeout_s: float) -> None:
     torch.manual_seed(seed)
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=timedelta(seconds=timeout_s))
+    WORLD.timeout = timedelta(seconds=timeout_s)
+    dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=WORLD.timeout)

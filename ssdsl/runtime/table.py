@@ -21,7 +21,7 @@ def join_world(table: Table, rank: int) -> None:
     meshes = [Mesh(m["name"], m["axes"], m["first"]) for m in table["meshes"]]
     WORLD.join(rank, meshes, [(g["mesh"], tuple(g["axes"])) for g in table["groups"]])
     if table["transfers"]:
-        WORLD.transfers = (dist.new_group(), dist.new_group())
+        WORLD.transfers = (dist.new_group(timeout=WORLD.timeout), dist.new_group(timeout=WORLD.timeout))
 
 
 def is_at(place: Table, rank: int) -> dict[str, int] | None:
@@ -153,7 +153,7 @@ def tie_groups(table: Table, rank: int) -> dict[str, Tie]:
         homes = [_ranks(place) for place in places]
         for ranks in _tied_ranks(homes):
             if ranks not in made:
-                made[ranks] = dist.new_group(list(ranks))
+                made[ranks] = dist.new_group(list(ranks), timeout=WORLD.timeout)
             if rank in ranks:
                 group = Group("tied", ranks, ranks.index(rank), made[ranks])
                 ties[weight] = Tie(group, _are_alike(homes) or any(rank == home[0] for home in homes))
