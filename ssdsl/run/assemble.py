@@ -103,6 +103,8 @@ def _held(what: str, name: str, rank: int, piece: Piece, full: torch.Tensor) -> 
 
 def _spread(held: _Held, known: torch.Tensor, owner: torch.Tensor) -> Spread | None:
     """Where an earlier rank's copy differs most from this one's; NaN differs from every number."""
+    if not (owner >= 0).any():
+        return None
     found = tensors("copy", "", held.tensor, torch.where(owner >= 0, known, held.tensor))
     if not found.error:
         return None

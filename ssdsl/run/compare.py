@@ -7,8 +7,8 @@ A plan adds the same numbers in another order, so it rounds otherwise. A tensor 
 - the rounding of the sum that makes it: some units in the last place of the tensor's largest element.
 
 Both were chosen from 49 correct runs (plans in `examples/` and `tests/verify/plans/`, 8 models, float32 and bfloat16,
-several seeds). The worst of their tensors used 0.68 of what it may (the gradient of a layer norm's bias, a long sum), the
-median one 0.09. In float32 a gradient may differ by about 5e-6 of its largest element, in bfloat16 by a fifth.
+several seeds). The worst of their tensors used 0.68 of what it may (the gradient of a layer norm's bias, a long sum),
+the median one 0.09. In float32 a gradient may differ by about 5e-6 of its largest element, in bfloat16 by a fifth.
 
 A sum that cancels in exact arithmetic is rounding in every run, and so is the difference; but no run's rounding is zero
 in every element. A gradient that is zero everywhere, where the single device's is not, is therefore missing, however
