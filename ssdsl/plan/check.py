@@ -5,8 +5,8 @@ from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.place import NoMesh, NotAssigned, RelatesNothing, SplitAndFixed
 from ssdsl.plan.errors.split import CountMismatch, UnequalOnAxis
+from ssdsl.plan.eval.units import module_of
 from ssdsl.plan.plan import Index, Mesh
-from ssdsl.plan.units import module_of
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source
 

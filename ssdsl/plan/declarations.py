@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from ssdsl.lang import nodes
 from ssdsl.lang.comments import summary
 from ssdsl.model.graph import Graph
-from ssdsl.plan.builtins import builtin_scope
 from ssdsl.plan.context import Context
-from ssdsl.plan.param import param
-from ssdsl.plan.scope import Scope
+from ssdsl.plan.eval.builtins import builtin_scope
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.statements.param import param
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,21 +7,21 @@ from typing import Any
 from ssdsl.lang import nodes
 from ssdsl.lang.suggest import listed, suggest
 from ssdsl.model.graph import Graph
-from ssdsl.plan.assign import assign
-from ssdsl.plan.blocks import Returned, branch, define, do, let, loop, mesh, require, return_
-from ssdsl.plan.builtins import builtin_scope
 from ssdsl.plan.check import check, warnings
-from ssdsl.plan.clock import clock
 from ssdsl.plan.context import Context
-from ssdsl.plan.dim import dim
 from ssdsl.plan.errors.names import CallsTooDeep, MisplacedReturn, UnknownParam
-from ssdsl.plan.order import order
-from ssdsl.plan.param import param
+from ssdsl.plan.eval.builtins import builtin_scope
+from ssdsl.plan.eval.scope import BROKEN, Scope
 from ssdsl.plan.plan import Plan
-from ssdsl.plan.recompute import recompute
-from ssdsl.plan.scope import BROKEN, Scope
-from ssdsl.plan.split import split
-from ssdsl.plan.use import use
+from ssdsl.plan.statements.assign import assign
+from ssdsl.plan.statements.clock import clock
+from ssdsl.plan.statements.control import Returned, branch, define, do, let, loop, mesh, require, return_
+from ssdsl.plan.statements.dim import dim
+from ssdsl.plan.statements.order import order
+from ssdsl.plan.statements.param import param
+from ssdsl.plan.statements.recompute import recompute
+from ssdsl.plan.statements.split import split
+from ssdsl.plan.statements.use import use
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 MOST_MISTAKES = 20

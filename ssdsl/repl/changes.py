@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator
 from ssdsl.lang.nodes import Let
 from ssdsl.lang.suggest import joined, listed
 from ssdsl.plan.context import Context
-from ssdsl.plan.mesh import mesh_size
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import Devices, Function
 from ssdsl.plan.plan import Index, State
-from ssdsl.plan.scope import Scope
-from ssdsl.plan.values import Devices, Function
+from ssdsl.plan.statements.mesh import mesh_size
 from ssdsl.repl.describe import counted, describe, devices_text
 from ssdsl.repl.session import Facts
 

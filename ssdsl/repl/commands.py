@@ -14,10 +14,10 @@ from ssdsl.repl.compiled import compiled
 from ssdsl.repl.describe import counted
 from ssdsl.repl.errors import NothingSimulated, NothingToUndo, UnknownCommand, WrongArgument
 from ssdsl.repl.help import TOPICS, topic
-from ssdsl.repl.highlight import coloured
 from ssdsl.repl.reply import Reply, Shown
 from ssdsl.repl.save import save
 from ssdsl.repl.session import Draft, Session, Simulated, advanced, drafts_of, facts_of, tidy, went_back
+from ssdsl.repl.terminal.highlight import coloured
 from ssdsl.repl.views import VIEWS, simulated, view
 from ssdsl.show.check import check_views
 from ssdsl.text.diagnostic import PlanError

@@ -12,9 +12,9 @@ from ssdsl.lang.nodes import Let
 from ssdsl.lang.spell import spell
 from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Operator
-from ssdsl.plan.assign import describe as placement_text
 from ssdsl.plan.context import Context
-from ssdsl.plan.values import Builtin, Devices, Function, Marker, Selection, StateOf
+from ssdsl.plan.eval.values import Builtin, Devices, Function, Marker, Selection, StateOf
+from ssdsl.plan.statements.assign import describe as placement_text
 from ssdsl.repl.reply import Shown
 from ssdsl.show.pattern import merged, starred
 

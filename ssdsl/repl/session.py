@@ -10,8 +10,8 @@ from ssdsl.lang.nodes import Script
 from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Graph
 from ssdsl.plan.context import Context
+from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.interpret import interpret_part
-from ssdsl.plan.scope import Scope
 from ssdsl.simulate.report import Report
 from ssdsl.text.source import Source
 

@@ -6,7 +6,7 @@ from ssdsl.lang import nodes
 from ssdsl.lang.errors import NothingSaid
 from ssdsl.lang.parse import parse
 from ssdsl.plan.check import warnings
-from ssdsl.plan.expressions import evaluate
+from ssdsl.plan.eval.expressions import evaluate
 from ssdsl.repl.changes import changes
 from ssdsl.repl.describe import shown
 from ssdsl.repl.reply import Reply

@@ -12,9 +12,9 @@ from ssdsl.lang.format import format_script
 from ssdsl.lang.layout import KEYWORDS
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
-from ssdsl.plan.builtins import builtin_scope
 from ssdsl.plan.context import Context
-from ssdsl.plan.expressions import EVALUATORS
+from ssdsl.plan.eval.builtins import builtin_scope
+from ssdsl.plan.eval.expressions import EVALUATORS
 from ssdsl.plan.interpret import STATEMENTS, interpret_all
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source

@@ -9,9 +9,9 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.select import NothingSelected, TooFewUnits
 from ssdsl.plan.errors.split import BadCount
 from ssdsl.plan.errors.values import WrongType
-from ssdsl.plan.select import require_whole
-from ssdsl.plan.units import deepest_level, module_runs, repeated_units
-from ssdsl.plan.values import Selection, is_number, kind_of
+from ssdsl.plan.eval.select import require_whole
+from ssdsl.plan.eval.units import deepest_level, module_runs, repeated_units
+from ssdsl.plan.eval.values import Selection, is_number, kind_of
 from ssdsl.text.diagnostic import PlanError
 
 GOOD_ENOUGH = 1.5  # a stage this much heavier than the mean is cut finer, if the modules are nested

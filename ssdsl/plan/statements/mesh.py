@@ -8,9 +8,9 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.place import BadMesh, NoSuchAxis, NoSuchDevice
 from ssdsl.plan.errors.select import FixedTwice
 from ssdsl.plan.errors.values import WrongType
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import Devices, is_number, kind_of
 from ssdsl.plan.plan import Mesh
-from ssdsl.plan.scope import Scope
-from ssdsl.plan.values import Devices, is_number, kind_of
 from ssdsl.text.diagnostic import PlanError
 
 MOST_DEVICES = 65536

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.names import MisplacedParam, NotConstant
-from ssdsl.plan.expressions import whole_number
-from ssdsl.plan.scope import Scope
+from ssdsl.plan.eval.expressions import whole_number
+from ssdsl.plan.eval.scope import Scope
 from ssdsl.text.diagnostic import PlanError
 
 FUNCTIONS = ("min", "max")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
-from ssdsl.plan.scope import Scope
+from ssdsl.plan.eval.scope import Scope
 
 
 @dataclass(frozen=True, slots=True)

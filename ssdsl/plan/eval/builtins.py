@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ssdsl.lang import nodes
-from ssdsl.plan.balance import balance
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.values import WrongType
-from ssdsl.plan.scope import Scope
-from ssdsl.plan.select import by_path
-from ssdsl.plan.values import Builtin, Marker, Selection, is_number, kind_of
+from ssdsl.plan.eval.balance import balance
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.select import by_path
+from ssdsl.plan.eval.values import Builtin, Marker, Selection, is_number, kind_of
 from ssdsl.text.diagnostic import PlanError
 
 

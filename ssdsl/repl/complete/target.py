@@ -4,9 +4,9 @@ from typing import Any
 
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
-from ssdsl.plan.expressions import evaluate
-from ssdsl.plan.values import Function
-from ssdsl.repl.position import Position
+from ssdsl.plan.eval.expressions import evaluate
+from ssdsl.plan.eval.values import Function
+from ssdsl.repl.complete.position import Position
 from ssdsl.repl.session import Session
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source

@@ -8,11 +8,11 @@ from ssdsl.lang import nodes
 from ssdsl.lang.spell import spell
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.names import MisplacedParam, RequireFailed
-from ssdsl.plan.expressions import evaluate, truth, turns, whole_number
-from ssdsl.plan.mesh import declare_mesh
-from ssdsl.plan.origin import origin_of
-from ssdsl.plan.scope import Scope
-from ssdsl.plan.values import Function
+from ssdsl.plan.eval.expressions import evaluate, truth, turns, whole_number
+from ssdsl.plan.eval.origin import origin_of
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import Function
+from ssdsl.plan.statements.mesh import declare_mesh
 from ssdsl.text.diagnostic import PlanError
 
 

@@ -6,7 +6,7 @@ from ssdsl.lang import nodes
 from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.split import BadSizes, DoesNotDivide
-from ssdsl.plan.origin import Origin
+from ssdsl.plan.eval.origin import Origin
 from ssdsl.text.diagnostic import PlanError
 
 

@@ -9,7 +9,7 @@ from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.select import DifferentParts
 from ssdsl.plan.errors.values import DivisionByZero, NumberTooLarge, WrongType
-from ssdsl.plan.values import Selection, is_number, kind_of
+from ssdsl.plan.eval.values import Selection, is_number, kind_of
 from ssdsl.text.diagnostic import PlanError
 
 LARGEST = 1 << 62

@@ -5,9 +5,9 @@ from ssdsl.lang.suggest import listed, suggest
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.names import NameTaken
 from ssdsl.plan.errors.split import NoDimension, NoSuchDimension
-from ssdsl.plan.expressions import expect
-from ssdsl.plan.scope import Scope
-from ssdsl.plan.values import Selection
+from ssdsl.plan.eval.expressions import expect
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import Selection
 from ssdsl.text.diagnostic import PlanError
 
 

@@ -9,8 +9,8 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.names import CallsTooDeep, Recursion, WrongArguments
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import WrongType
-from ssdsl.plan.scope import Scope
-from ssdsl.plan.values import Builtin, Function, kind_of
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import Builtin, Function, kind_of
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 DEEPEST = 32

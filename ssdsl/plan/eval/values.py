@@ -10,7 +10,7 @@ from ssdsl.lang import nodes
 from ssdsl.plan.plan import Phase, State
 
 if TYPE_CHECKING:
-    from ssdsl.plan.scope import Scope
+    from ssdsl.plan.eval.scope import Scope
 
 
 class Marker(StrEnum):

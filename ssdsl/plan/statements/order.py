@@ -6,10 +6,10 @@ from typing import Any
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.values import WrongType
-from ssdsl.plan.expressions import evaluate
+from ssdsl.plan.eval.expressions import evaluate
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import Selection, kind_of
 from ssdsl.plan.plan import Order, TaskSet
-from ssdsl.plan.scope import Scope
-from ssdsl.plan.values import Selection, kind_of
 from ssdsl.text.diagnostic import PlanError
 
 

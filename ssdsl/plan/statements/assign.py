@@ -3,11 +3,11 @@
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.place import AssignedTwice
-from ssdsl.plan.expressions import evaluate, expect
+from ssdsl.plan.eval.expressions import evaluate, expect
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import Devices
 from ssdsl.plan.plan import Placement
-from ssdsl.plan.scope import Scope
-from ssdsl.plan.split import whole_operators
-from ssdsl.plan.values import Devices
+from ssdsl.plan.statements.split import whole_operators
 from ssdsl.text.diagnostic import PlanError
 
 

@@ -6,13 +6,11 @@ from pathlib import Path
 
 from ssdsl.lang.explain import FORMS
 from ssdsl.lang.layout import KEYWORDS, STATEMENTS
-from ssdsl.plan.values import Devices, Selection
+from ssdsl.plan.eval.values import Devices, Selection
 from ssdsl.repl.commands import COMMANDS
-from ssdsl.repl.help import TOPICS
-from ssdsl.repl.module_paths import next_segments
-from ssdsl.repl.position import Position, position
-from ssdsl.repl.session import Session
-from ssdsl.repl.supply import (
+from ssdsl.repl.complete.module_paths import next_segments
+from ssdsl.repl.complete.position import Position, position
+from ssdsl.repl.complete.supply import (
     CONSTANTS,
     Offer,
     behind_dot,
@@ -23,7 +21,9 @@ from ssdsl.repl.supply import (
     indices,
     to_use,
 )
-from ssdsl.repl.target import before_end, value_of
+from ssdsl.repl.complete.target import before_end, value_of
+from ssdsl.repl.help import TOPICS
+from ssdsl.repl.session import Session
 from ssdsl.repl.views import VIEWS
 
 WORD = re.compile(r"[A-Za-z_0-9]*$")

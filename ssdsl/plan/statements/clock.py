@@ -6,11 +6,11 @@ from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.place import NoSuchOrder
 from ssdsl.plan.errors.values import WrongType
-from ssdsl.plan.expressions import evaluate, turns
-from ssdsl.plan.order import task_set
+from ssdsl.plan.eval.expressions import evaluate, turns
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import kind_of
 from ssdsl.plan.plan import Clock, TaskSet, Timed
-from ssdsl.plan.scope import Scope
-from ssdsl.plan.values import kind_of
+from ssdsl.plan.statements.order import task_set
 from ssdsl.text.diagnostic import PlanError
 
 

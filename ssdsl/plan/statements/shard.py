@@ -6,8 +6,8 @@ from ssdsl.model.graph import Origin
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.select import NothingSelected
 from ssdsl.plan.errors.split import OnlyByRow, ShardedTwice, StateOverAxis
+from ssdsl.plan.eval.values import StateOf
 from ssdsl.plan.plan import Shard
-from ssdsl.plan.values import StateOf
 from ssdsl.text.diagnostic import PlanError
 
 

@@ -5,12 +5,12 @@ from typing import Any
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.split import RecomputedTwice
-from ssdsl.plan.expressions import evaluate
+from ssdsl.plan.eval.expressions import evaluate
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.units import repeated_units
+from ssdsl.plan.eval.values import Selection
 from ssdsl.plan.plan import Recompute
-from ssdsl.plan.scope import Scope
-from ssdsl.plan.split import whole_operators
-from ssdsl.plan.units import repeated_units
-from ssdsl.plan.values import Selection
+from ssdsl.plan.statements.split import whole_operators
 from ssdsl.text.diagnostic import PlanError
 
 

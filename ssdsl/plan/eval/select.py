@@ -13,10 +13,10 @@ from ssdsl.plan.errors.select import (
     NotWhole,
 )
 from ssdsl.plan.errors.values import NoSuchAttribute, NoSuchItem, WrongType
-from ssdsl.plan.mesh import slice_of
-from ssdsl.plan.paths import match_paths, nearest_paths
+from ssdsl.plan.eval.paths import match_paths, nearest_paths
+from ssdsl.plan.eval.values import Devices, Marker, Selection, StateOf, is_number, kind_of
 from ssdsl.plan.plan import Phase, State
-from ssdsl.plan.values import Devices, Marker, Selection, StateOf, is_number, kind_of
+from ssdsl.plan.statements.mesh import slice_of
 from ssdsl.text.diagnostic import PlanError
 
 PHASES = {str(p): p for p in Phase}

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from ssdsl.lang.assets import library_files
 from ssdsl.model.graph import Operator
+from ssdsl.plan.eval.values import Devices, Selection, StateOf
 from ssdsl.plan.plan import Phase, State
-from ssdsl.plan.values import Devices, Selection, StateOf
+from ssdsl.repl.complete.library import definitions
+from ssdsl.repl.complete.position import Position
+from ssdsl.repl.complete.target import before_end, value_of
 from ssdsl.repl.describe import counted, describe
-from ssdsl.repl.library import definitions
-from ssdsl.repl.position import Position
 from ssdsl.repl.session import Session
-from ssdsl.repl.target import before_end, value_of
 
 PHASES = {
     Phase.FORWARD: "forward",

@@ -9,7 +9,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.lang.suggest import listed, suggest
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.names import NoSuchLibrary, NotInFile, UseCycle, UseOutside
-from ssdsl.plan.scope import Scope
+from ssdsl.plan.eval.scope import Scope
 from ssdsl.text.diagnostic import PlanError
 
 DEFINITIONS = (nodes.Def, nodes.Let, nodes.Use, nodes.Param)

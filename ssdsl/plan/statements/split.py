@@ -6,17 +6,17 @@ from ssdsl.lang import nodes
 from ssdsl.lang.suggest import listed, suggest
 from ssdsl.model.graph import Dim, Operator, Stage
 from ssdsl.plan.context import Context
-from ssdsl.plan.divide import Parts, divide
 from ssdsl.plan.errors.select import NothingSelected
 from ssdsl.plan.errors.split import BadCount, CannotSplit, Contradiction, NoSuchDimension, UnknownCount
 from ssdsl.plan.errors.values import WrongType
-from ssdsl.plan.expressions import evaluate
-from ssdsl.plan.origin import origin_of
+from ssdsl.plan.eval.expressions import evaluate
+from ssdsl.plan.eval.origin import origin_of
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.select import require_whole
+from ssdsl.plan.eval.values import Selection, StateOf, is_number, kind_of
 from ssdsl.plan.plan import Index
-from ssdsl.plan.scope import Scope
-from ssdsl.plan.select import require_whole
-from ssdsl.plan.shard import shard
-from ssdsl.plan.values import Selection, StateOf, is_number, kind_of
+from ssdsl.plan.statements.divide import Parts, divide
+from ssdsl.plan.statements.shard import shard
 from ssdsl.text.diagnostic import PlanError
 
 

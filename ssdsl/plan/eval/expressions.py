@@ -5,13 +5,13 @@ from fractions import Fraction
 from typing import Any
 
 from ssdsl.lang import nodes
-from ssdsl.plan.calls import call
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.values import WrongType
-from ssdsl.plan.operations import binary
-from ssdsl.plan.scope import Scope
-from ssdsl.plan.select import attribute, pick
-from ssdsl.plan.values import is_number, kind_of
+from ssdsl.plan.eval.calls import call
+from ssdsl.plan.eval.operations import binary
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.select import attribute, pick
+from ssdsl.plan.eval.values import is_number, kind_of
 from ssdsl.text.diagnostic import PlanError
 
 
