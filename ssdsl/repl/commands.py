@@ -106,7 +106,7 @@ def _diff(session: Session, argument: str) -> Answer:
 def _save(session: Session, argument: str, overwrite: bool = False) -> Answer:
     path = save(session, argument, overwrite)
     count = counted(len(parse(session.draft.source).statements), "statement")
-    given = [f"--set {n}={v}" for n, v in session.overrides.items() if n in session.facts.context.params]
+    given = [f"--set {n}={v}" for n, v in session.overrides.items() if n in session.facts.context.facts.params]
     same = f"; it is this plan with {' '.join(given)}" if given else ""
     return session, Reply((f"saved {path}: {count}{same}",))
 

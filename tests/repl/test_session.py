@@ -49,7 +49,7 @@ def facts(plan: Plan) -> tuple[Any, ...]:
         ("gpipe(stage, 4)", "ordered 20 pairs of tasks"),
         ('recompute model["h.*"]', "recompute N operators in backward, in 4 checkpoints"),
         ('require S > 1, "why"', "this holds"),
-        ("split model by heads into tp", "this says nothing that the plan did not say before"),
+        ("split model by heads into tp", "no change: the plan already says this"),
         ("def f(x):\n    return x + 1\n", "def f(x): a function"),
         ("for s in 0..S:\n    order stage[s].fwd -> stage[s].bwd", "ordered 2 pairs of tasks"),
         ("# a comment", ""),

@@ -1,67 +1,72 @@
 """`balance(OPS, S)`: operators as S runs in the order of the graph, the heaviest as light as can be."""
 
 from itertools import accumulate
-from typing import Any
 
 from ssdsl.lang import nodes
-from ssdsl.lang.suggest import listed
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.select import NothingSelected, TooFewUnits
 from ssdsl.plan.errors.split import BadCount
-from ssdsl.plan.errors.values import WrongType
+from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.select import require_whole
 from ssdsl.plan.eval.units import deepest_level, module_runs, repeated_units
-from ssdsl.plan.eval.values import Selection, is_number, kind_of
+from ssdsl.plan.eval.values import Selection, Value, is_whole
 from ssdsl.text.diagnostic import PlanError
 
 GOOD_ENOUGH = 1.5  # a stage this much heavier than the mean is cut finer, if the modules are nested
 
+Unit = tuple[str, list[str]]  # a module's path, or "" for a run of others, and its operators
 
-def balance(ctx: Context, e: nodes.Call, value: Any, stages: Any) -> tuple[Selection, ...]:
+
+def balance(ctx: Context, e: nodes.Call, given: tuple[Value, ...]) -> tuple[Selection, ...]:
     """The selections of the stages, none empty.
 
     Units are the repeated modules: the outermost, unless that leaves too few, or a stage far heavier than the mean. A
-    model with too few of them is cut between any two modules.
+    model with too few of them is cut between any two modules. Raises PlanError if there are fewer modules than stages.
     """
-    if not isinstance(value, Selection):
-        raise PlanError(WrongType(_argument(e, 0), "a selection of operators", kind_of(value), ""))
-    if not is_number(stages):
-        raise PlanError(WrongType(_argument(e, 1), "a whole number", kind_of(stages), ""))
-    require_whole(value, e, "`balance`")
-    if stages < 1:
-        raise PlanError(BadCount(_argument(e, 1), stages))
-    if not ctx.only_compute(value.operators):
-        raise PlanError(NothingSelected(_argument(e, 0)))
-    best: list[list[list[str]]] = []
-    units: list[tuple[str, list[str]]] = []
-    deepest = max(1, deepest_level(ctx, value.operators))
+    operators, stages = _arguments(ctx, e, given)
+    best: list[list[str]] | None = None
+    units: list[Unit] = []
+    deepest = max(1, deepest_level(ctx.model, operators))
     for level in range(1, deepest + 2):
-        ctx.step(e, 1 + len(value.operators) // 64)
-        finest = level > deepest
-        if finest and best:
+        ctx.budget.spend(e, 1 + len(operators) // 64)
+        if level > deepest and best is not None:
             break
-        units = module_runs(ctx, value.operators) if finest else repeated_units(ctx, value.operators, level)
+        find_all = level > deepest
+        units = module_runs(ctx.model, operators) if find_all else repeated_units(ctx.model, operators, level)
         if len(units) < stages:
             continue
-        weights = [sum(ctx.operators[n].flops + 1 for n in names) for _, names in units]
-        cuts = partition(weights, stages)
-        heaviest = max(sum(weights[a:b]) for a, b in cuts)
-        best.append([[n for _, names in units[a:b] for n in names] for a, b in cuts])
-        if heaviest <= GOOD_ENOUGH * sum(weights) / stages:
+        best, is_good = _stages(ctx, units, stages)
+        if is_good:
             break
-    if not best:
-        names = f"the units are {listed([name or _rest(ctx, run) for name, run in units])}"
-        raise PlanError(TooFewUnits(e.span, len(units), stages, names))
-    return tuple(Selection(frozenset(names)) for names in best[-1])
+    if best is None:
+        names = tuple(path or ctx.model.operators[run[0]].path or run[0] for path, run in units)
+        raise PlanError(TooFewUnits(e.span, names, stages))
+    return tuple(Selection(frozenset(names)) for names in best)
 
 
-def _rest(ctx: Context, names: list[str]) -> str:
-    """A run of operators outside of repeated modules, by its first."""
-    return ctx.operators[names[0]].path or names[0]
+def _arguments(ctx: Context, e: nodes.Call, given: tuple[Value, ...]) -> tuple[frozenset[str], int]:
+    """Whole operators, some of them placed, and a number of stages."""
+    value, stages = given
+    operators_at, stages_at = (argument.span for argument in e.arguments)
+    if not isinstance(value, Selection):
+        raise PlanError(WrongType(operators_at, Wanted.OPERATORS, value))
+    if not is_whole(stages):
+        raise PlanError(WrongType(stages_at, Wanted.WHOLE, stages))
+    require_whole(value, e, "balance")
+    if stages < 1:
+        raise PlanError(BadCount(stages_at, stages))
+    if not ctx.model.only_compute(value.operators):
+        raise PlanError(NothingSelected(operators_at))
+    return value.operators, stages
 
 
-def _argument(e: nodes.Call, at: int) -> Any:
-    return e.arguments[at].span
+def _stages(ctx: Context, units: list[Unit], stages: int) -> tuple[list[list[str]], bool]:
+    """The operators of the stages, and whether the heaviest is near to the mean."""
+    weights = [sum(ctx.model.operators[n].flops + 1 for n in names) for _, names in units]
+    cuts = partition(weights, stages)
+    heaviest = max(sum(weights[a:b]) for a, b in cuts)
+    found = [[n for _, names in units[a:b] for n in names] for a, b in cuts]
+    return found, heaviest <= GOOD_ENOUGH * sum(weights) / stages
 
 
 def partition(weights: list[int], parts: int) -> list[tuple[int, int]]:

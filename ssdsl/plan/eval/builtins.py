@@ -5,19 +5,21 @@ from typing import Any
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.values import WrongType
+from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.balance import balance
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import by_path
-from ssdsl.plan.eval.values import Builtin, Marker, Selection, is_number, kind_of
+from ssdsl.plan.eval.values import Builtin, Marker, Selection, Value, is_list, is_whole
 from ssdsl.text.diagnostic import PlanError
+
+Arguments = tuple[Value, ...]
 
 
 def builtin_scope(ctx: Context) -> Scope:
-    """The outermost scope: `model`, `balance`, `each`, `len`, `min`, `max`, `none`, `any`, `true`, `false`."""
+    """The outermost scope: `model`, the functions and the constants of the language."""
     scope = Scope()
     scope.values |= {
-        "model": Selection(frozenset(ctx.operators)),
+        "model": Selection(frozenset(ctx.model.operators)),
         "none": Marker.NONE,
         "any": Marker.ANY,
         "true": True,
@@ -31,30 +33,33 @@ def builtin_scope(ctx: Context) -> Scope:
     return scope
 
 
-def _each(ctx: Context, e: nodes.Call, pattern: Any) -> tuple[Selection, ...]:
+def _each(ctx: Context, e: nodes.Call, given: Arguments) -> Arguments:
     """One selection per module that a path matches."""
-    at = e.arguments[0]
+    at, (pattern,) = e.arguments[0], given
     assert not isinstance(at, nodes.Keyed)
     if not isinstance(pattern, str):
-        raise PlanError(WrongType(at.span, 'a path such as "h.*"', kind_of(pattern), ""))
-    found = by_path(ctx, Selection(frozenset(ctx.operators)), pattern, at)
+        raise PlanError(WrongType(at.span, Wanted.PATH, pattern))
+    found = by_path(ctx, Selection(frozenset(ctx.model.operators)), pattern, at)
     return tuple(Selection(unit, (unit,)) for unit in found.units)
 
 
-def _len(ctx: Context, e: nodes.Call, value: Any) -> int:
-    if not isinstance(value, tuple | range):
-        raise PlanError(WrongType(e.arguments[0].span, "a list", kind_of(value), ""))
+def _len(ctx: Context, e: nodes.Call, given: Arguments) -> int:
+    (value,) = given
+    if not is_list(value):
+        raise PlanError(WrongType(e.arguments[0].span, Wanted.LIST, value))
     return len(value)
 
 
-def _extreme(choose: Callable[..., Any]) -> Callable[..., Any]:
-    def function(ctx: Context, e: nodes.Call, *values: Any) -> Any:
-        is_list = len(values) == 1 and isinstance(values[0], tuple | range) and len(values[0]) > 0
-        numbers = values[0] if is_list else values
-        ctx.step(e, 1 + len(numbers) // 64)
-        wrong = [] if isinstance(numbers, range) else [n for n in numbers if not is_number(n)]
+def _extreme(choose: Callable[..., Any]) -> Callable[[Context, nodes.Call, Arguments], int]:
+    """`min` or `max` of arguments, or of the items of one list."""
+
+    def function(ctx: Context, e: nodes.Call, given: Arguments) -> int:
+        first = given[0]
+        numbers = first if len(given) == 1 and is_list(first) and first else given
+        ctx.budget.spend(e, 1 + len(numbers) // 64)
+        wrong = () if isinstance(numbers, range) else [n for n in numbers if not is_whole(n)]
         if wrong:
-            raise PlanError(WrongType(e.span, "numbers", kind_of(wrong[0]), ""))
-        return choose(numbers)
+            raise PlanError(WrongType(e.span, Wanted.NUMBERS, wrong[0]))
+        return int(choose(numbers))
 
     return function

@@ -1,6 +1,5 @@
 """Calls of functions: no recursion, bounded depth; a mistake inside also shows where the call stands."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,46 +7,37 @@ from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.names import CallsTooDeep, Recursion, WrongArguments
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.errors.values import WrongType
+from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.scope import Scope
-from ssdsl.plan.eval.values import Builtin, Function, kind_of
+from ssdsl.plan.eval.values import Builtin, Function, Value
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 DEEPEST = 32
 
 
-def call(
-    ctx: Context,
-    e: nodes.Call,
-    function: Any,
-    given: list[Any],
-    keyed: dict[str, Any],
-    evaluate: Callable[..., Any],
-) -> Any:
-    """The value of a call; its statements add their facts."""
-    ctx.step(e)
-    if isinstance(function, Builtin):
-        if keyed or not function.least <= len(given) <= function.most:
-            raise PlanError(WrongArguments(e.span, function.name, function.takes, _given(given, keyed)))
-        return function.function(ctx, e, *given)
-    if not isinstance(function, Function):
-        raise PlanError(WrongType(e.function.span, "a function", kind_of(function), ""))
-    scope = _bound(e, function, given, keyed)
-    if id(function.node) in ctx.calls:
+def call(ctx: Context, e: nodes.Call, function: Value, given: list[Value], keyed: dict[str, Value]) -> Value:
+    """The value of a call; raises PlanError for wrong arguments, and what is raised inside."""
+    ctx.budget.spend(e)
+    match function:
+        case Builtin(name, takes, least, most, run):
+            if keyed or not least <= len(given) <= most:
+                raise PlanError(WrongArguments(e.span, name, takes, len(given), tuple(keyed)))
+            return run(ctx, e, tuple(given))
+        case Function():
+            return _result(ctx, e, function, _bound(e, function, given, keyed))
+        case _:
+            raise PlanError(WrongType(e.function.span, Wanted.FUNCTION, function))
+
+
+def _result(ctx: Context, e: nodes.Call, function: Function, scope: Scope) -> Value:
+    if ctx.stack.is_in(function.node):
         raise PlanError(Recursion(e.span, function.name))
-    if len(ctx.calls) >= DEEPEST:
+    if len(ctx.stack.functions) >= DEEPEST:
         raise PlanError(CallsTooDeep(e.span))
-    ctx.calls[id(function.node)] = function.node
-    ctx.sites.append(e.span)
     try:
-        if isinstance(function.node, nodes.Let):
-            return evaluate(ctx, scope, function.node.value)
-        return ctx.execute(ctx, scope, function.node.body)
+        return function.result(ctx.called(function.node, e.span), scope)
     except PlanError as error:
         raise PlanError(*(_traced(d, e) for d in error.diagnostics)) from None
-    finally:
-        del ctx.calls[id(function.node)]
-        ctx.sites.pop()
 
 
 def _traced(d: Diagnostic, e: nodes.Call) -> Diagnostic:
@@ -58,19 +48,10 @@ def _traced(d: Diagnostic, e: nodes.Call) -> Diagnostic:
     return replace(d, **further)
 
 
-def _bound(e: nodes.Call, function: Function, given: list[Any], keyed: dict[str, Any]) -> Scope:
+def _bound(e: nodes.Call, function: Function, given: list[Value], keyed: dict[str, Value]) -> Scope:
     """The scope of a call, its arguments bound."""
     formals = function.formals
-    if not keyed and len(given) == len(formals):
-        return function.scope.inside(dict(zip(formals, given, strict=True)))
     values = dict(zip(formals, given, strict=False)) | keyed
     if len(given) + len(keyed) != len(formals) or values.keys() != set(formals):
-        takes = f"({', '.join(formals)})" if formals else "no arguments"
-        raise PlanError(WrongArguments(e.span, function.name, takes, _given(given, keyed)))
+        raise PlanError(WrongArguments(e.span, function.name, formals, len(given), tuple(keyed)))
     return function.scope.inside(values)
-
-
-def _given(given: list[Any], keyed: dict[str, Any]) -> str:
-    number = len(given) + len(keyed)
-    names = f", {', '.join(keyed)}" if keyed else ""
-    return f"given {number} argument{'' if number == 1 else 's'}{names}"

@@ -1,38 +1,68 @@
-"""The value of an expression: one function per node, in a table by the node's type."""
+"""The value of an expression."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
+from typing import TypeVar, assert_never
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.values import WrongType
+from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.calls import call
 from ssdsl.plan.eval.operations import binary
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import attribute, pick
-from ssdsl.plan.eval.values import is_number, kind_of
+from ssdsl.plan.eval.values import Value, is_list, is_number, is_whole
 from ssdsl.text.diagnostic import PlanError
 
-
-def evaluate(ctx: Context, scope: Scope, e: nodes.Expr) -> Any:
-    """The value of an expression."""
-    return EVALUATORS[type(e)](ctx, scope, e)
+T = TypeVar("T")
 
 
-def expect(ctx: Context, scope: Scope, e: nodes.Expr, kind: type[Any] | tuple[type[Any], ...], words: str) -> Any:
-    """The value of an expression that must be of some kind; `words` say which."""
+def evaluate(ctx: Context, scope: Scope, e: nodes.Expr) -> Value:
+    """The value of an expression; raises PlanError. The call of a `def` adds the facts of its statements."""
+    match e:
+        case nodes.Name(text):
+            return scope.find(text, e.span)
+        case nodes.Number(text):
+            return Fraction(text) if "." in text else int(text)
+        case nodes.Text(text):
+            return text
+        case nodes.Binary():
+            return _binary(ctx, scope, e)
+        case nodes.Pick():
+            return _pick(ctx, scope, e)
+        case nodes.Attribute(target):
+            return attribute(ctx, e, evaluate(ctx, scope, target))
+        case nodes.Call():
+            return _call(ctx, scope, e)
+        case nodes.ListOf(items):
+            return tuple(evaluate(ctx, scope, item) for item in items)
+        case nodes.Comprehension(item, bindings):
+            return tuple(evaluate(ctx, inner, item) for inner in turns(ctx, scope, bindings))
+        case nodes.Conditional(then, test, other):
+            return evaluate(ctx, scope, then if truth(ctx, scope, test) else other)
+        case nodes.Unary():
+            return _unary(ctx, scope, e)
+        case _:
+            assert_never(e)
+
+
+def expect(ctx: Context, scope: Scope, e: nodes.Expr, kind: type[T], wanted: Wanted) -> T:
+    """The value of an expression that must be of some kind; raises PlanError if it is of another."""
     value = evaluate(ctx, scope, e)
     if not isinstance(value, kind):
-        raise PlanError(WrongType(e.span, words, kind_of(value), ""))
+        raise PlanError(WrongType(e.span, wanted, value))
     return value
 
 
 def whole_number(ctx: Context, scope: Scope, e: nodes.Expr) -> int:
     value = evaluate(ctx, scope, e)
-    if not is_number(value):
-        raise PlanError(WrongType(e.span, "a whole number", kind_of(value), ""))
-    return int(value)
+    if not is_whole(value):
+        raise PlanError(WrongType(e.span, Wanted.WHOLE, value))
+    return value
+
+
+def truth(ctx: Context, scope: Scope, e: nodes.Expr) -> bool:
+    return expect(ctx, scope, e, bool, Wanted.TRUTH)
 
 
 def turns(ctx: Context, scope: Scope, bindings: tuple[nodes.Binding, ...]) -> Iterator[Scope]:
@@ -41,44 +71,25 @@ def turns(ctx: Context, scope: Scope, bindings: tuple[nodes.Binding, ...]) -> It
         yield scope
         return
     first, *rest = bindings
-    values = expect(ctx, scope, first.values, (tuple, range), "a list or a range such as `0..S`")
-    ctx.step(first, len(values))
+    values = evaluate(ctx, scope, first.values)
+    if not is_list(values):
+        raise PlanError(WrongType(first.values.span, Wanted.LOOP, values))
+    ctx.budget.spend(first, len(values))
     scope.check_free(first.name)
     for value in values:
         yield from turns(ctx, scope.inside({first.name.text: value}), tuple(rest))
 
 
-def _name(ctx: Context, scope: Scope, e: nodes.Name) -> Any:
-    return scope.find(e.text, e.span)
-
-
-def _number(ctx: Context, scope: Scope, e: nodes.Number) -> int | Fraction:
-    return Fraction(e.text) if "." in e.text else int(e.text)
-
-
-def _text(ctx: Context, scope: Scope, e: nodes.Text) -> str:
-    return e.value
-
-
-def _list(ctx: Context, scope: Scope, e: nodes.ListOf) -> tuple[Any, ...]:
-    return tuple(evaluate(ctx, scope, item) for item in e.items)
-
-
-def _comprehension(ctx: Context, scope: Scope, e: nodes.Comprehension) -> tuple[Any, ...]:
-    return tuple(evaluate(ctx, inner, e.item) for inner in turns(ctx, scope, e.bindings))
-
-
-def _attribute(ctx: Context, scope: Scope, e: nodes.Attribute) -> Any:
-    return attribute(ctx, e, evaluate(ctx, scope, e.target))
-
-
-def _call(ctx: Context, scope: Scope, e: nodes.Call) -> Any:
+def _call(ctx: Context, scope: Scope, e: nodes.Call) -> Value:
+    """The function and its arguments, in the order in which they stand, then the call."""
     function = evaluate(ctx, scope, e.function)
-    given, keyed = _arguments(ctx, scope, e.arguments)
-    return call(ctx, e, function, given, keyed, evaluate)
+    given = [evaluate(ctx, scope, a) for a in e.arguments if not isinstance(a, nodes.Keyed)]
+    keyed = {a.name.text: evaluate(ctx, scope, a.value) for a in e.arguments if isinstance(a, nodes.Keyed)}
+    return call(ctx, e, function, given, keyed)
 
 
-def _pick(ctx: Context, scope: Scope, e: nodes.Pick) -> Any:
+def _pick(ctx: Context, scope: Scope, e: nodes.Pick) -> Value:
+    """`value[a, m = b]` is `value[a][m = b]`."""
     value = evaluate(ctx, scope, e.target)
     for key in e.keys:
         name = key.name if isinstance(key, nodes.Keyed) else None
@@ -87,48 +98,19 @@ def _pick(ctx: Context, scope: Scope, e: nodes.Pick) -> Any:
     return value
 
 
-def _arguments(
-    ctx: Context, scope: Scope, arguments: tuple[nodes.Expr | nodes.Keyed, ...]
-) -> tuple[list[Any], dict[str, Any]]:
-    given = [evaluate(ctx, scope, a) for a in arguments if not isinstance(a, nodes.Keyed)]
-    return given, {a.name.text: evaluate(ctx, scope, a.value) for a in arguments if isinstance(a, nodes.Keyed)}
-
-
-def truth(ctx: Context, scope: Scope, e: nodes.Expr) -> bool:
-    return bool(expect(ctx, scope, e, bool, "a truth value such as `D > 1`"))
-
-
-def _unary(ctx: Context, scope: Scope, e: nodes.Unary) -> Any:
+def _unary(ctx: Context, scope: Scope, e: nodes.Unary) -> Value:
     if e.operator == "not":
         return not truth(ctx, scope, e.operand)
     value = evaluate(ctx, scope, e.operand)
-    if isinstance(value, bool) or not isinstance(value, int | Fraction):
-        raise PlanError(WrongType(e.operand.span, "a number", kind_of(value), ""))
+    if not is_number(value):
+        raise PlanError(WrongType(e.operand.span, Wanted.NUMBER, value))
     return -value
 
 
-def _binary(ctx: Context, scope: Scope, e: nodes.Binary) -> Any:
+def _binary(ctx: Context, scope: Scope, e: nodes.Binary) -> Value:
+    """`and` and `or` look at their right side only where it matters."""
     if e.operator == "and":
         return truth(ctx, scope, e.left) and truth(ctx, scope, e.right)
     if e.operator == "or":
         return truth(ctx, scope, e.left) or truth(ctx, scope, e.right)
     return binary(ctx, e, evaluate(ctx, scope, e.left), evaluate(ctx, scope, e.right))
-
-
-def _conditional(ctx: Context, scope: Scope, e: nodes.Conditional) -> Any:
-    return evaluate(ctx, scope, e.then if truth(ctx, scope, e.test) else e.other)
-
-
-EVALUATORS: dict[type[Any], Callable[..., Any]] = {
-    nodes.Name: _name,
-    nodes.Number: _number,
-    nodes.Text: _text,
-    nodes.ListOf: _list,
-    nodes.Comprehension: _comprehension,
-    nodes.Attribute: _attribute,
-    nodes.Call: _call,
-    nodes.Pick: _pick,
-    nodes.Unary: _unary,
-    nodes.Binary: _binary,
-    nodes.Conditional: _conditional,
-}

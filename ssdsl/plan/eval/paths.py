@@ -61,11 +61,9 @@ def _segment(segment: str) -> str:
     return glob + ("" if number == "0" else "#" + re.escape(number))
 
 
-def nearest_paths(pattern: str, paths: Iterable[str]) -> tuple[str, str]:
-    """A suggestion for a pattern that names nothing, and what there is at the place where it goes wrong."""
+def near_paths(pattern: str, paths: Iterable[str]) -> str:
+    """ "did you mean `h.*.mlp`?" for a pattern that names nothing, or nothing: whole patterns first, then words."""
     known = dict.fromkeys(paths)
-    if not known:
-        return "", ""
     prefixes: dict[str, None] = {}
     for path in known:
         parts = ["*" if p.isdigit() else p for p in CALL.sub("", path).split(".")]
@@ -73,12 +71,15 @@ def nearest_paths(pattern: str, paths: Iterable[str]) -> tuple[str, str]:
             for j in range(i + 1, len(parts) + 1):
                 prefixes[".".join(parts[i:j])] = None
     starred = ".".join("*" if p.isdigit() else p for p in pattern.split("."))
-    close = suggest(starred, prefixes)
+    if close := suggest(starred, prefixes):
+        return close
     words = [w for s in pattern.split(".") if s not in ("*", "**") and not s.isdigit() for w in _near_word(s, prefixes)]
-    tops = dict.fromkeys(".".join(p.split(".")[:2]) for p in known if p)
-    return close or (
-        f"did you mean {listed(words)}?" if words else ""
-    ), f"its modules are {listed(tops)}" if tops else ""
+    return f"did you mean {listed(words)}?" if words else ""
+
+
+def top_modules(paths: Iterable[str]) -> tuple[str, ...]:
+    """The modules of a model, two levels deep."""
+    return tuple(dict.fromkeys(".".join(p.split(".")[:2]) for p in paths if p))
 
 
 def _near_word(segment: str, prefixes: Iterable[str]) -> tuple[str, ...]:

@@ -1,122 +1,110 @@
 """Selections: by path, kind, index, phase and state; and the items of lists and slices of meshes."""
 
-from typing import Any
-
 from ssdsl.lang import nodes
-from ssdsl.lang.suggest import listed, suggest
+from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.select import (
-    FixedTwice,
-    NoSuchIndex,
-    NoSuchKind,
-    NoSuchPath,
-    NotWhole,
-)
-from ssdsl.plan.errors.values import NoSuchAttribute, NoSuchItem, WrongType
-from ssdsl.plan.eval.paths import match_paths, nearest_paths
-from ssdsl.plan.eval.values import Devices, Marker, Selection, StateOf, is_number, kind_of
+from ssdsl.plan.errors.select import FixedTwice, NoSuchIndex, NoSuchKind, NoSuchPath, NothingSelected, NotWhole
+from ssdsl.plan.errors.values import NoSuchAttribute, NoSuchItem, Wanted, WrongType
+from ssdsl.plan.eval.devices import slice_of
+from ssdsl.plan.eval.values import Devices, Marker, Selection, StateOf, Value, is_list, is_whole
+from ssdsl.plan.facts import index_names
 from ssdsl.plan.plan import Phase, State
-from ssdsl.plan.statements.mesh import slice_of
 from ssdsl.text.diagnostic import PlanError
 
 PHASES = {str(p): p for p in Phase}
 STATES = {str(s): s for s in State}
 
 
-def attribute(ctx: Context, e: nodes.Attribute, value: Any) -> Selection | StateOf:
+def attribute(ctx: Context, e: nodes.Attribute, value: Value) -> Selection | StateOf:
     """`.fwd`, `.weights`, `.linear`."""
     name = e.name.text
     if not isinstance(value, Selection):
-        raise PlanError(NoSuchAttribute(e.name.span, kind_of(value), name))
+        raise PlanError(NoSuchAttribute(e.name.span, value, name))
     if name in PHASES:
         if value.phase is not None:
             raise PlanError(FixedTwice(e.name.span, f".{value.phase}"))
         return Selection(value.operators, value.units, value.fixed, PHASES[name])
     if name in STATES:
-        require_whole(value, e.target, f"`.{name}`")
+        require_whole(value, e.target, f".{name}")
         return StateOf(value.operators, STATES[name])
     return _of_kind(ctx, e, value)
 
 
 def _of_kind(ctx: Context, e: nodes.Attribute, value: Selection) -> Selection:
     kind = e.name.text
-    found = frozenset(name for name in value.operators if ctx.operators[name].kind == kind)
+    found = frozenset(name for name in value.operators if ctx.model.operators[name].kind == kind)
     if not found:
-        kinds = list(dict.fromkeys(op.kind for op in ctx.ordered(value.operators)))
-        hint = suggest(kind, [*kinds, *PHASES, *STATES])
-        raise PlanError(NoSuchKind(e.name.span, kind, hint, f"its kinds are {listed(kinds)}" if kinds else ""))
-    return _within(value, found)
+        kinds = dict.fromkeys(op.kind for op in ctx.model.ordered(value.operators))
+        raise PlanError(NoSuchKind(e.name.span, kind, tuple(kinds)))
+    return value.within(found)
 
 
-def pick(ctx: Context, e: nodes.Pick, value: Any, name: nodes.Word | None, key: Any, at: nodes.Expr) -> Any:
-    """`value[key]`, or `value[name = key]`."""
+def pick(ctx: Context, e: nodes.Pick, value: Value, name: nodes.Word | None, key: Value, at: nodes.Expr) -> Value:
+    """`value[key]`, or `value[name = key]`; `at` is where the key stands."""
     if isinstance(value, Devices) and name is not None:
         return slice_of(ctx, value, name, key, at)
-    if isinstance(value, tuple | range) and name is None:
+    if is_list(value) and name is None:
         return _item(value, key, at)
     if not isinstance(value, Selection):
-        raise PlanError(WrongType(e.target.span, "a selection, a list or a mesh in front of `[`", kind_of(value), ""))
+        raise PlanError(WrongType(e.target.span, Wanted.PICKED, value))
     if name is not None:
         return _by_index(ctx, value, name, key, at)
     if not isinstance(key, str):
-        expected = 'a path such as "h.*.mlp", or an index such as `m = 0`'
-        raise PlanError(WrongType(at.span, expected, kind_of(key), ""))
+        raise PlanError(WrongType(at.span, Wanted.PATH_OR_INDEX, key))
     return by_path(ctx, value, key, at)
 
 
 def by_path(ctx: Context, value: Selection, pattern: str, at: nodes.Expr) -> Selection:
-    """The operators beneath the modules that a pattern matches, one unit per module."""
-    if pattern not in ctx.matches:
-        ctx.step(at, 1 + len(ctx.paths) // 256)
-        ctx.matches[pattern] = match_paths(ctx.paths, pattern)
-    ctx.step(at, 1 + len(value.operators) // 512)
-    units = tuple(kept for unit in ctx.matches[pattern] if (kept := unit & value.operators))
+    """The operators beneath the modules that a pattern matches, one unit per module; raises PlanError if none is."""
+    if not ctx.model.has_matched(pattern):
+        ctx.budget.spend(at, 1 + len(ctx.model.paths) // 256)
+    ctx.budget.spend(at, 1 + len(value.operators) // 512)
+    units = tuple(kept for unit in ctx.model.match(pattern) if (kept := unit & value.operators))
     if not units:
-        suggestion, modules = nearest_paths(pattern, [op.path for op in ctx.ordered(value.operators)])
-        raise PlanError(NoSuchPath(at.span, ctx.graph.name, pattern, suggestion, modules))
+        paths = dict.fromkeys(op.path for op in ctx.model.ordered(value.operators))
+        raise PlanError(NoSuchPath(at.span, ctx.model.graph.name, pattern, tuple(paths)))
     return Selection(frozenset().union(*units), units, value.fixed, value.phase)
 
 
-def _item(value: tuple[Any, ...] | range, key: Any, at: nodes.Expr) -> Any:
-    if not is_number(key):
-        raise PlanError(WrongType(at.span, "a whole number, the position in a list", kind_of(key), ""))
+def _item(value: tuple[Value, ...] | range, key: Value, at: nodes.Expr) -> Value:
+    if not is_whole(key):
+        raise PlanError(WrongType(at.span, Wanted.POSITION, key))
     if not 0 <= key < len(value):
-        hint = f"its items are 0 to {len(value) - 1}" if value else "the list is empty"
-        raise PlanError(NoSuchItem(at.span, key, len(value), hint))
+        raise PlanError(NoSuchItem(at.span, key, len(value)))
     return value[key]
 
 
-def _by_index(ctx: Context, value: Selection, name: nodes.Word, key: Any, at: nodes.Expr) -> Selection:
+def _by_index(ctx: Context, value: Selection, name: nodes.Word, key: Value, at: nodes.Expr) -> Selection:
     """Fix an index, or keep the operators that have it (`any`) or have it not (`none`)."""
     if isinstance(key, Marker):
-        if name.text in ctx.broken:
+        if name.text in ctx.facts.broken:
             raise PlanError()
-        has = frozenset(n for n in value.operators if ctx.count_of(n, name.text))
-        return _within(value, has if key is Marker.ANY else value.operators - has)
-    if not is_number(key):
-        raise PlanError(WrongType(at.span, "a whole number, `none` or `any`", kind_of(key), ""))
-    if not ctx.count(value.operators, name.text):
-        _fail_index(ctx, value, name)
+        has = frozenset(n for n in value.operators if ctx.facts.index(n, name.text))
+        return value.within(has if key is Marker.ANY else value.operators - has)
+    if not is_whole(key):
+        raise PlanError(WrongType(at.span, Wanted.PART, key))
+    if not ctx.facts.count(value.operators, name.text):
+        if name.text in ctx.facts.broken:
+            raise PlanError()
+        raise PlanError(NoSuchIndex(name.span, name.text, index_names(ctx.facts, ctx.model, value.operators)))
     if any(name.text == fixed for fixed, _ in value.fixed):
         raise PlanError(FixedTwice(name.span, name.text))
     return Selection(value.operators, value.units, (*value.fixed, (name.text, key)), value.phase)
 
 
-def _fail_index(ctx: Context, value: Selection, name: nodes.Word) -> None:
-    if name.text in ctx.broken:
-        raise PlanError()
-    known = ctx.indices_of(value.operators)
-    raise PlanError(NoSuchIndex(name.span, name.text, f"they have {listed(known)}" if known else "they have none"))
-
-
-def _within(value: Selection, operators: frozenset[str]) -> Selection:
-    units = tuple(kept for unit in value.units if (kept := unit & operators))
-    return Selection(operators, units, value.fixed, value.phase)
-
-
 def require_whole(value: Selection, e: nodes.Expr, statement: str) -> None:
     """Raises PlanError for a selection of parts or phases."""
-    if value.phase is not None:
-        raise PlanError(NotWhole(e.span, statement, f"the phase `.{value.phase}`"))
-    if value.fixed:
-        raise PlanError(NotWhole(e.span, statement, f"the index `{value.fixed[0][0]}`"))
+    if value.phase is not None or value.fixed:
+        raise PlanError(NotWhole(e.span, statement, value.phase, value.fixed[0][0] if value.fixed else None))
+
+
+def whole_operators(ctx: Context, value: Value, e: nodes.Expr, statement: str) -> list[Operator]:
+    """The operators of a statement that takes whole ones, in the order of the graph; raises PlanError if there are
+    none."""
+    if not isinstance(value, Selection):
+        raise PlanError(WrongType(e.span, Wanted.OPERATORS, value))
+    require_whole(value, e, statement)
+    if not value.operators:
+        raise PlanError(NothingSelected(e.span))
+    ctx.budget.spend(e, 1 + len(value.operators) // 256)
+    return ctx.model.ordered(value.operators)

@@ -1,9 +1,12 @@
-"""Repeated modules: the units that a model is balanced and recomputed by."""
+"""Repeated modules: the units that a model is balanced and recomputed by.
 
-from ssdsl.plan.context import Context
+A module is repeated where its path has a segment that is a number: `transformer.h.3`, and `h.3#1`, its second call.
+"""
+
+from ssdsl.plan.model_index import ModelIndex
 
 
-def repeated_units(ctx: Context, operators: frozenset[str], level: int = 1) -> list[tuple[str, list[str]]]:
+def repeated_units(model: ModelIndex, operators: frozenset[str], level: int = 1) -> list[tuple[str, list[str]]]:
     """Units of COMPUTE operators in the order of the graph, each with its module path; "" for a run of others.
 
     A unit is what lies beneath a path up to its numbered segment, of the first `level` ones: `transformer.h.3`. What
@@ -11,7 +14,7 @@ def repeated_units(ctx: Context, operators: frozenset[str], level: int = 1) -> l
     """
     units: list[tuple[str, list[str]]] = []
     place: dict[str, int] = {}
-    for op in ctx.ordered(ctx.only_compute(operators)):
+    for op in model.ordered(model.only_compute(operators)):
         name = module_of(op.path, level)
         if name in place and name:
             at = place[name]
@@ -28,10 +31,10 @@ def repeated_units(ctx: Context, operators: frozenset[str], level: int = 1) -> l
     return units
 
 
-def module_runs(ctx: Context, operators: frozenset[str]) -> list[tuple[str, list[str]]]:
+def module_runs(model: ModelIndex, operators: frozenset[str]) -> list[tuple[str, list[str]]]:
     """Runs of COMPUTE operators of one module each, in the order of the graph: for models that repeat no module."""
     runs: list[tuple[str, list[str]]] = []
-    for op in ctx.ordered(ctx.only_compute(operators)):
+    for op in model.ordered(model.only_compute(operators)):
         if runs and runs[-1][0] == op.path:
             runs[-1][1].append(op.name)
         else:
@@ -43,11 +46,16 @@ def module_of(path: str, level: int) -> str:
     """The path up to its numbered segment, of the first `level` ones; empty if it has none."""
     segments, end, left = path.split("."), 0, level
     for i, segment in enumerate(segments):
-        if segment.partition("#")[0].isdigit() and left:
+        if is_number(segment) and left:
             end, left = i + 1, left - 1
     return ".".join(segments[:end])
 
 
-def deepest_level(ctx: Context, operators: frozenset[str]) -> int:
+def deepest_level(model: ModelIndex, operators: frozenset[str]) -> int:
     """The largest number of numbered segments in a path."""
-    return max((sum(s.isdigit() for s in ctx.operators[n].path.split(".")) for n in operators), default=0)
+    return max((sum(map(is_number, model.operators[n].path.split("."))) for n in operators), default=0)
+
+
+def is_number(segment: str) -> bool:
+    """Whether a segment of a path numbers a repeated module: `3`, and `3#1`."""
+    return segment.partition("#")[0].isdigit()

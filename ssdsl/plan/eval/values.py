@@ -1,15 +1,17 @@
-"""What expressions evaluate to."""
+"""What expressions evaluate to: `Value`."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from ssdsl.lang import nodes
 from ssdsl.plan.plan import Phase, State
 
 if TYPE_CHECKING:
+    from ssdsl.plan.context import Context
     from ssdsl.plan.eval.scope import Scope
 
 
@@ -32,6 +34,11 @@ class Selection:
     fixed: tuple[tuple[str, int], ...] = ()
     phase: Phase | None = None
 
+    def within(self, operators: frozenset[str]) -> "Selection":
+        """What is left of it within these operators."""
+        units = tuple(kept for unit in self.units if (kept := unit & operators))
+        return Selection(operators, units, self.fixed, self.phase)
+
 
 @dataclass(frozen=True, slots=True)
 class StateOf:
@@ -50,11 +57,15 @@ class Devices:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Function:
-    """A `def`, or a `let` with arguments, and the scope it was defined in."""
+class Function(ABC):
+    """A function of a plan and the scope it was defined in. What its call does, the statement that defines it knows."""
 
     node: nodes.Def | nodes.Let
     scope: "Scope"
+
+    @abstractmethod
+    def result(self, ctx: "Context", scope: "Scope") -> "Value":
+        """What a call gives whose arguments are bound in this scope."""
 
     @property
     def name(self) -> str:
@@ -67,20 +78,20 @@ class Function:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Builtin:
-    """A function of the language itself; it is given its arguments and their nodes."""
+    """A function of the language itself. It is given the call, for its span, and at least `least` arguments."""
 
     name: str
     takes: str
     least: int
     most: int
-    function: Callable[..., Any]
+    function: "Callable[[Context, nodes.Call, tuple[Value, ...]], Value]"
 
 
-Value = (
-    int | Fraction | bool | str | tuple[Any, ...] | range | Marker | Selection | StateOf | Devices | Function | Builtin
-)
+Number: TypeAlias = int | Fraction
+Plain: TypeAlias = Number | bool | str | range | Marker | Selection | StateOf | Devices | Function | Builtin
+Value: TypeAlias = "Plain | tuple[Value, ...] | None"  # None is what a function without `return` gives
 
-KINDS: tuple[tuple[type[Any] | tuple[type[Any], ...], str], ...] = (
+KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (bool, "a truth value"),
     (int, "a number"),
     (Fraction, "a fraction"),
@@ -94,10 +105,21 @@ KINDS: tuple[tuple[type[Any] | tuple[type[Any], ...], str], ...] = (
 )
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: Value) -> str:
     """What a value is, in words."""
     return next((words for kind, words in KINDS if isinstance(value, kind)), "nothing")
 
 
-def is_number(value: Any) -> bool:
+def is_whole(value: Value) -> TypeGuard[int]:
+    """Whether it is a whole number; `true` is none."""
     return type(value) is int
+
+
+def is_number(value: Value) -> TypeGuard[Number]:
+    """Whether it is a whole number or a fraction; `true` is none."""
+    return isinstance(value, int | Fraction) and not isinstance(value, bool)
+
+
+def is_list(value: Value) -> "TypeGuard[tuple[Value, ...] | range]":
+    """Whether it has items: a range is the list of its numbers."""
+    return isinstance(value, tuple | range)

@@ -1,68 +1,70 @@
-"""`mesh`: the devices, and slices of them."""
+"""`mesh`: the devices."""
 
-from typing import Any
+from dataclasses import dataclass
+from enum import Enum
 
 from ssdsl.lang import nodes
-from ssdsl.lang.suggest import listed, suggest
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.place import BadMesh, NoSuchAxis, NoSuchDevice
-from ssdsl.plan.errors.select import FixedTwice
-from ssdsl.plan.errors.values import WrongType
+from ssdsl.plan.errors.traced import Traced
+from ssdsl.plan.eval.devices import mesh_size
+from ssdsl.plan.eval.expressions import whole_number
 from ssdsl.plan.eval.scope import Scope
-from ssdsl.plan.eval.values import Devices, is_number, kind_of
+from ssdsl.plan.eval.values import Devices
 from ssdsl.plan.plan import Mesh
-from ssdsl.text.diagnostic import PlanError
+from ssdsl.plan.statements.param import origin_of
+from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 MOST_DEVICES = 65536
 
 
-def declare_mesh(ctx: Context, scope: Scope, s: nodes.Mesh, sizes: list[int]) -> None:
-    """A mesh takes the ranks behind those of the meshes before it."""
-    total = 1
-    for axis, size in zip(s.axes, sizes, strict=True):
-        if size < 1:
-            raise PlanError(BadMesh(axis.span, f"the axis `{axis.name.text}` has {size} devices", "give at least 1"))
-        total *= size
-    first = sum(mesh_size(m) for m in ctx.meshes.values())
-    if first + total > MOST_DEVICES:
-        reason = f"{first + total:,} devices are too many"
-        raise PlanError(BadMesh(s.span, reason, f"a plan has at most {MOST_DEVICES:,} devices"))
-    _check_names(ctx, s)
+def mesh(ctx: Context, scope: Scope, s: nodes.Mesh) -> None:
+    """Declare a mesh, which takes the ranks behind those of the meshes before it; raises PlanError."""
+    axes = tuple((axis.name.text, whole_number(ctx, scope, axis.value)) for axis in s.axes)
+    first = sum(map(mesh_size, ctx.facts.meshes.values()))
+    new = Mesh(s.name.text, axes, first, s.span)
+    _check(ctx, s, new)
     scope.bind(s.name, Devices(s.name.text))
-    axes = tuple((a.name.text, n) for a, n in zip(s.axes, sizes, strict=True))
-    ctx.meshes[s.name.text] = Mesh(s.name.text, axes, first, s.span)
+    ctx.facts.meshes[s.name.text] = new
+    for axis in s.axes:
+        if origin := origin_of(ctx, scope, axis.value):
+            ctx.facts.axis_origins[s.name.text, axis.name.text] = origin
 
 
-def mesh_size(mesh: Mesh) -> int:
-    """The number of its devices."""
-    size = 1
-    for _, n in mesh.axes:
-        size *= n
-    return size
-
-
-def _check_names(ctx: Context, s: nodes.Mesh) -> None:
+def _check(ctx: Context, s: nodes.Mesh, new: Mesh) -> None:
+    for axis, (name, size) in zip(s.axes, new.axes, strict=True):
+        if size < 1:
+            raise PlanError(BadMesh(axis.span, Flaw.EMPTY_AXIS, name, size))
+    if new.first + mesh_size(new) > MOST_DEVICES:
+        raise PlanError(BadMesh(s.span, Flaw.TOO_LARGE, new.name, new.first + mesh_size(new)))
     seen: set[str] = set()
     for axis in s.axes:
         if axis.name.text in seen:
-            raise PlanError(BadMesh(axis.name.span, f"the mesh has two axes `{axis.name.text}`", "name them apart"))
+            raise PlanError(BadMesh(axis.name.span, Flaw.AXIS_TWICE, axis.name.text))
         seen.add(axis.name.text)
-    if s.name.text in ctx.meshes:
-        raise PlanError(BadMesh(s.name.span, f"there is already a mesh `{s.name.text}`", "name them apart"))
+    if new.name in ctx.facts.meshes:
+        raise PlanError(BadMesh(s.name.span, Flaw.MESH_TWICE, new.name))
 
 
-def slice_of(ctx: Context, value: Devices, name: nodes.Word, key: Any, at: nodes.Expr) -> Devices:
-    """`gpus[pp = s]`: the devices at one coordinate of an axis."""
-    axes = dict(ctx.meshes[value.mesh].axes)
-    if name.text not in axes:
-        known = f"its axes are {listed(axes)}"
-        raise PlanError(NoSuchAxis(name.span, value.mesh, name.text, suggest(name.text, axes), known))
-    if not is_number(key):
-        raise PlanError(WrongType(at.span, "a whole number", kind_of(key), ""))
-    if name.text in dict(value.fixed):
-        raise PlanError(FixedTwice(name.span, name.text))
-    size = axes[name.text]
-    if not 0 <= key < size:
-        raise PlanError(NoSuchDevice(at.span, name.text, value.mesh, key, size, size - 1))
-    fixed = dict(value.fixed) | {name.text: key}
-    return Devices(value.mesh, tuple((axis, fixed[axis]) for axis in axes if axis in fixed))
+class Flaw(Enum):
+    """What is wrong with a mesh, and what to do."""
+
+    EMPTY_AXIS = "the axis `{name}` has {number} devices", "give at least 1"
+    TOO_LARGE = "{number:,} devices are too many", f"a plan has at most {MOST_DEVICES:,} devices"
+    AXIS_TWICE = "the mesh has two axes `{name}`", "name them apart"
+    MESH_TWICE = "there is already a mesh `{name}`", "name them apart"
+
+
+@dataclass(frozen=True)
+class BadMesh(Traced, Diagnostic):
+    """The axes of a mesh have whole sizes of at least 1, distinct names, and not too many devices together."""
+
+    code = "E0251"
+    title = "{reason}"
+    help = "{flaw.value[1]}"
+    flaw: Flaw
+    name: str
+    number: int = 0
+
+    @property
+    def reason(self) -> str:
+        return self.flaw.value[0].format(name=self.name, number=self.number)

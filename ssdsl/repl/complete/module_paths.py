@@ -3,15 +3,17 @@
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
+from ssdsl.plan.eval.units import is_number
+
 
 def next_segments(paths: Iterable[str], typed: str) -> tuple[str, ...]:
     """What may stand behind the last dot of a path; at its begin every segment, as paths begin anywhere."""
     prefix = typed.split(".")[:-1]
     found: dict[str, None] = {}
     for segment in _behind(paths, prefix):
-        if _is_number(segment):
+        if is_number(segment):
             found.setdefault("*")
-        if prefix or not _is_number(segment):
+        if prefix or not is_number(segment):
             found.setdefault(segment)
     return tuple(found) if prefix else (*(s for s in found if s != "*"), "*")
 
@@ -24,8 +26,3 @@ def _behind(paths: Iterable[str], prefix: list[str]) -> Iterator[str]:
             at = start + len(prefix)
             if all(p == "**" or fnmatchcase(s, p) for s, p in zip(segments[start:at], prefix, strict=True)):
                 yield segments[at]
-
-
-def _is_number(segment: str) -> bool:
-    """`3`, and `3#1`, its second call."""
-    return segment.partition("#")[0].isdigit()

@@ -75,7 +75,7 @@ def _in_string(session: Session, before: str, inside: str) -> Iterator[Offer]:
         yield from (Offer(path.name) for path in sorted(session.draft.folder.glob("*.ssp")))
     elif before.rstrip('" ').endswith(("[", "(")):
         ctx = session.facts.context
-        for segment in next_segments(ctx.paths, inside):
+        for segment in next_segments(ctx.model.paths, inside):
             yield Offer(segment)
 
 

@@ -4,15 +4,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ssdsl.lang import nodes
 from ssdsl.lang.assets import library_files
+from ssdsl.lang.parse import parse
+from ssdsl.lang.read import read_source
 from ssdsl.model.graph import Operator
 from ssdsl.plan.eval.values import Devices, Selection, StateOf
+from ssdsl.plan.facts import index_names
 from ssdsl.plan.plan import Phase, State
-from ssdsl.repl.complete.library import definitions
 from ssdsl.repl.complete.position import Position
 from ssdsl.repl.complete.target import before_end, value_of
 from ssdsl.repl.describe import counted, describe
 from ssdsl.repl.session import Session
+from ssdsl.text.diagnostic import PlanError
 
 PHASES = {
     Phase.FORWARD: "forward",
@@ -37,7 +41,7 @@ def to_use(session: Session, here: Position) -> Iterator[Offer]:
     if here.types == ("USE",):
         yield from (Offer(path.stem, "of the standard library") for path in library_files())
     else:
-        yield from (Offer(name, about) for name, about in definitions(session, str(here.line[1])))
+        yield from (Offer(name, about) for name, about in _definitions(session, str(here.line[1])))
 
 
 def behind_dot(session: Session, here: Position) -> Iterator[Offer]:
@@ -48,8 +52,8 @@ def behind_dot(session: Session, here: Position) -> Iterator[Offer]:
     value = value_of(session, before_end(here))
     if value is not None and not isinstance(value, Selection):
         return
-    names = value.operators if value is not None else ctx.compute
-    operators = ctx.ordered(ctx.only_compute(names) or names)
+    names = value.operators if value is not None else ctx.model.compute
+    operators = ctx.model.ordered(ctx.model.only_compute(names) or names)
     kinds = [Offer(kind, counted(n, "operator")) for kind, n in _counts(op.kind for op in operators).items()]
     phases = [Offer(str(p), about) for p, about in PHASES.items()] if value is None or value.phase is None else []
     states = [Offer(str(s), about) for s, about in STATES.items()]
@@ -68,9 +72,9 @@ def dimensions(session: Session, here: Position) -> Iterator[Offer]:
     if isinstance(value, StateOf):
         yield Offer("row", "the first axis of each weight")
         return
-    operators = ctx.ordered(value.operators) if isinstance(value, Selection) else ctx.operators.values()
+    operators = ctx.model.ordered(value.operators) if isinstance(value, Selection) else ctx.model.operators.values()
     yield from _free_dims(operators)
-    yield from (Offer(name, "named by `dim`") for name in ctx.aliases)
+    yield from (Offer(name, "named by `dim`") for name in ctx.facts.aliases)
 
 
 def _free_dims(operators: Iterable[Operator]) -> Iterator[Offer]:
@@ -87,9 +91,9 @@ def _free_dims(operators: Iterable[Operator]) -> Iterator[Offer]:
 def indices(session: Session) -> Iterator[Offer]:
     """The axes of the meshes, then the indices that there are."""
     ctx = session.facts.context
-    for mesh, axis, size in ctx.axes():
+    for mesh, axis, size in ctx.facts.axes():
         yield Offer(axis, f"{size}, an axis of {mesh.name}")
-    for name in ctx.indices_of(frozenset(ctx.indices)):
+    for name in index_names(ctx.facts, ctx.model, frozenset(ctx.facts.indices)):
         yield Offer(name, "an index")
 
 
@@ -104,12 +108,12 @@ def in_brackets(session: Session, value: Selection | Devices) -> Iterator[Offer]
     """`[pp = ` of devices, `[m = ` or a path of a selection."""
     ctx = session.facts.context
     if isinstance(value, Devices):
-        for axis, size in ctx.meshes[value.mesh].axes:
+        for axis, size in ctx.facts.meshes[value.mesh].axes:
             if axis not in dict(value.fixed):
                 yield Offer(f"{axis} = ", f"0 to {size - 1}")
         return
-    for name in ctx.indices_of(value.operators):
-        yield Offer(f"{name} = ", f"0 to {ctx.count(value.operators, name) - 1}, none or any")
+    for name in index_names(ctx.facts, ctx.model, value.operators):
+        yield Offer(f"{name} = ", f"0 to {ctx.facts.count(value.operators, name) - 1}, none or any")
     yield Offer('"', "a module path")
 
 
@@ -127,3 +131,17 @@ def in_scope(session: Session, selects: bool) -> Iterator[Offer]:
 def _counts(words: Iterable[str]) -> dict[str, int]:
     """How often each occurs, the most frequent first."""
     return dict(Counter(words).most_common())
+
+
+def _definitions(session: Session, written: str) -> Iterator[tuple[str, str]]:
+    """The names that a file defines: `written` is a word of the standard library, or a string."""
+    files = {path.stem: path for path in library_files()}
+    path = session.draft.folder / written.strip('"') if written.startswith('"') else files.get(written)
+    try:
+        statements = parse(read_source(path)).statements if path else ()
+    except PlanError:
+        return
+    for s in statements:
+        if isinstance(s, nodes.Def | nodes.Let):
+            formals = s.formals
+            yield s.name.text, "" if formals is None else f"({', '.join(w.text for w in formals)})"

@@ -1,13 +1,10 @@
 """The value that a completion is about: what stands in front of a dot or a bracket."""
 
-from typing import Any
-
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
-from ssdsl.plan.eval.expressions import evaluate
-from ssdsl.plan.eval.values import Function
+from ssdsl.plan.eval.values import Value
 from ssdsl.repl.complete.position import Position
-from ssdsl.repl.session import Session
+from ssdsl.repl.session import Session, look
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 
@@ -44,44 +41,14 @@ def _opening(types: tuple[str, ...], end: int) -> int | None:
     return None
 
 
-def value_of(session: Session, text: str | None) -> Any:
-    """The value of an expression that says nothing; None if it has none here, as in a loop or a function."""
+def value_of(session: Session, text: str | None) -> Value:
+    """The value of an expression; None if it has none here, as in a loop or a function."""
+    if text is None:
+        return None
     try:
         match parse(Source("", f"let value = (\n{text}\n)\n")).statements:
             case (nodes.Let(_, None, value),):
-                return None if text is None else _evaluated(session, value)
+                return look(session, value)
     except PlanError:
         pass
     return None
-
-
-def _evaluated(session: Session, e: nodes.Expr) -> Any:
-    """Functions may add facts, which nobody asked for: they are not called."""
-    ctx, scope = session.facts.context, session.facts.scope
-    called = {n.text for n in _called(e)}
-    if any(isinstance(scope.values.get(name), Function) for name in called):
-        return None
-    steps = ctx.steps
-    try:
-        return evaluate(ctx, scope, e)
-    finally:
-        ctx.steps = steps
-
-
-def _called(e: nodes.Expr) -> list[nodes.Name]:
-    """The names of the functions that an expression calls."""
-    match e:
-        case nodes.Call(function, arguments):
-            own = [function] if isinstance(function, nodes.Name) else []
-            inner = [a.value if isinstance(a, nodes.Keyed) else a for a in arguments]
-            return [*own, *(n for x in inner for n in _called(x))]
-        case nodes.Attribute(target, _):
-            return _called(target)
-        case nodes.Pick(target, keys):
-            inner = [k.value if isinstance(k, nodes.Keyed) else k for k in keys]
-            return [*_called(target), *(n for x in inner for n in _called(x))]
-        case nodes.Binary(_, left, right):
-            return [*_called(left), *_called(right)]
-        case nodes.Unary(_, operand):
-            return _called(operand)
-    return []
