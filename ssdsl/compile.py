@@ -28,11 +28,23 @@ class Compiled:
 
 def make_plan(path: Path, graph: Graph, overrides: Mapping[str, int]) -> tuple[Plan, tuple[Diagnostic, ...]]:
     """What the file says about this model, with warnings; raises PlanError."""
-    return interpret_all(parse(read_source(path)), graph, overrides, path.parent)
+    return _interpreted(read_source(path), graph, overrides, path.parent)
 
 
 def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], link: Link = LOOPBACK) -> Compiled:
-    """The plan and its schedule; raises PlanError."""
-    source = read_source(path)
-    plan, warnings = interpret_all(parse(source), graph, overrides, path.parent)
+    """The plan of a file and its schedule; raises PlanError."""
+    return compile_source(read_source(path), graph, overrides, path.parent, link)
+
+
+def compile_source(
+    source: Source, graph: Graph, overrides: Mapping[str, int], folder: Path, link: Link = LOOPBACK
+) -> Compiled:
+    """The plan of a text and its schedule; `folder` is where `use "file.ssp"` looks. Raises PlanError."""
+    plan, warnings = _interpreted(source, graph, overrides, folder)
     return Compiled(source, plan, lower(plan, link), warnings)
+
+
+def _interpreted(
+    source: Source, graph: Graph, overrides: Mapping[str, int], folder: Path
+) -> tuple[Plan, tuple[Diagnostic, ...]]:
+    return interpret_all(parse(source), graph, overrides, folder)

@@ -1,8 +1,11 @@
-"""From the parser's tree to nodes: one function per grammar rule, in a table by the rule's name."""
+"""From the parser's tree to nodes: by the rule's name, which is that of the node's class.
+
+`RULES` has what is not so simple: where the children of a rule are not just the node's fields.
+"""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, get_args
 
 from lark import Token, Tree
 
@@ -11,6 +14,8 @@ from ssdsl.lang.errors import NothingSaid
 from ssdsl.lang.layout import PREFIX, span_of
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
+
+NODES = (*get_args(nodes.Statement), *get_args(nodes.Expr), nodes.Binding, nodes.Keyed, nodes.Cut, nodes.At)
 
 
 def build(source: Source, tree: Tree[Token]) -> nodes.Script:
@@ -29,7 +34,7 @@ class _Builder:
             return None
         if isinstance(item, Token):
             return nodes.Word(str(item), span=span_of(self.source, item))
-        return RULES[item.data](self, item, *item.children)
+        return RULES[item.data.rstrip("_")](self, item, *item.children)
 
     def all(self, tree: Any) -> tuple[Any, ...]:
         return tuple(self(child) for child in tree.children if child is not None)
@@ -48,6 +53,17 @@ def _same(node: type[Any]) -> Callable[..., Any]:
     return lambda b, tree, *children: node(*map(b, children), span=b.span(tree))
 
 
+def _gathered(node: type[Any]) -> Callable[..., Any]:
+    """A rule whose last children are together the node's last field."""
+    first = len(fields(node)) - 2  # without `span` and the last
+
+    def rule(b: _Builder, tree: Any, *children: Any) -> Any:
+        rest = tuple(b(child) for child in children[first:] if child is not None)
+        return node(*map(b, children[:first]), rest, span=b.span(tree))
+
+    return rule
+
+
 def _param(b: _Builder, tree: Any, name: Token, default: Any, help_: Token | None) -> nodes.Param:
     return nodes.Param(b(name), b(default), _text(help_), span=b.span(tree))
 
@@ -58,20 +74,12 @@ def _use(b: _Builder, tree: Any, module: Token, *names: Token) -> nodes.Use:
     return nodes.Use(found, tuple(map(b, names)), span=b.span(tree))
 
 
-def _mesh(b: _Builder, tree: Any, name: Token, *axes: Any) -> nodes.Mesh:
-    return nodes.Mesh(b(name), tuple(b(a) for a in axes if a is not None), span=b.span(tree))
-
-
 def _require(b: _Builder, tree: Any, test: Any, why: Token | None) -> nodes.Require:
     return nodes.Require(b(test), _text(why), span=b.span(tree))
 
 
-def _split(b: _Builder, tree: Any, operators: Any, dim: Any, *cuts: Any) -> nodes.Split:
-    return nodes.Split(b(operators), b(dim), tuple(map(b, cuts)), span=b.span(tree))
-
-
 def _order(b: _Builder, tree: Any, *steps: Any) -> nodes.Order:
-    exprs = (s for s in steps if not isinstance(s, Token))
+    exprs = (s for s in steps if not isinstance(s, Token))  # the arrows are tokens
     return nodes.Order(tuple(map(b, exprs)), span=b.span(tree))
 
 
@@ -116,50 +124,34 @@ def _unary(b: _Builder, tree: Any, operator: Token, operand: Any) -> nodes.Unary
     return nodes.Unary(str(operator), b(operand), span=b.span(tree))
 
 
-def _arguments(node: type[Any]) -> Callable[..., Any]:
-    return lambda b, tree, first, *rest: node(b(first), tuple(b(r) for r in rest if r is not None), span=b.span(tree))
-
-
 def _tuple(b: _Builder, tree: Any, *children: Any) -> tuple[Any, ...]:
     return b.all(tree)
 
 
 RULES: dict[str, Callable[..., Any]] = {
+    **{cls.__name__.lower(): _same(cls) for cls in NODES},
+    "mesh": _gathered(nodes.Mesh),
+    "split": _gathered(nodes.Split),
+    "call": _gathered(nodes.Call),
+    "pick": _gathered(nodes.Pick),
     "param": _param,
-    "mesh": _mesh,
-    "let": _same(nodes.Let),
     "use": _use,
-    "dim": _same(nodes.Dim),
-    "return_": _same(nodes.Return),
-    "split": _split,
-    "assign": _same(nodes.Assign),
     "order": _order,
-    "recompute": _same(nodes.Recompute),
     "require": _require,
     "do": _do,
     "suffixed": _suffixed,
-    "for_": _for,
-    "if_": _if,
-    "def_": _same(nodes.Def),
+    "for": _for,
+    "if": _if,
     "clock": _clock,
-    "at": _same(nodes.At),
     "block": _tuple,
     "where": _tuple,
-    "binding": _same(nodes.Binding),
     "formals": _tuple,
     "dim_name": _dim_name,
-    "cut": _same(nodes.Cut),
-    "keyed": _same(nodes.Keyed),
-    "conditional": _same(nodes.Conditional),
     "binary": _binary,
     "unary": _unary,
-    "attribute": _same(nodes.Attribute),
-    "call": _arguments(nodes.Call),
-    "pick": _arguments(nodes.Pick),
     "name": lambda b, tree, token: nodes.Name(str(token), span=b.span(tree)),
     "number": lambda b, tree, token: nodes.Number(str(token), span=b.span(tree)),
     "text": lambda b, tree, token: nodes.Text(token[1:-1], span=b.span(tree)),
     "parentheses": lambda b, tree, inner: b(inner),
     "list": lambda b, tree, *items: nodes.ListOf(b.all(tree), span=b.span(tree)),
-    "comprehension": _same(nodes.Comprehension),
 }

@@ -2,8 +2,26 @@
 
 from dataclasses import dataclass
 
+from ssdsl.lang.nodes import STATEMENTS
+from ssdsl.lang.suggest import either, suggest
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
+
+CHARACTERS = {
+    "'": 'strings are written "..."',
+    "/": "division of whole numbers is `//`; comments begin with `#`",
+    ";": "write one statement a line",
+    "{": "lists are written [a, b]",
+    "!": "`not x`, and `a != b`",
+    "\\": "a statement may span lines inside brackets",
+}
+FOREIGN = {  # words of other languages with which a line may begin
+    "while": "every plan ends: there is `for s in 0..S:`",
+    "import": "functions of another file come by `use pipeline: one_f_one_b`",
+    "from": "functions of another file come by `use pipeline: one_f_one_b`",
+    "set": "a number that the user may set is `param N = 2`",
+    "print": "`ssdsl show` prints what a plan means",
+}
 
 
 @dataclass(frozen=True)
@@ -58,15 +76,19 @@ class FileTooLarge(Diagnostic):
 class UnknownStatement(Diagnostic):
     """A line begins with a word that is no statement: `splt model by batch into dp`.
 
-    Statements are `param mesh let use dim split assign order recompute require def return for if`, and calls of
-    functions.
+    A line is a statement, which begins with its keyword, or a call of a function. `:help` in `ssdsl repl` lists the
+    statements.
     """
 
     code = "E0110"
     title = "there is no statement `{word}`"
-    help = "{suggestion}"
+    help = "{change}"
     word: str
-    suggestion: str
+
+    @property
+    def change(self) -> str:
+        found = FOREIGN.get(self.word) or suggest(self.word, STATEMENTS)
+        return found or "a statement begins with " + either(STATEMENTS)
 
 
 @dataclass(frozen=True)
@@ -75,11 +97,31 @@ class UnexpectedWord(Diagnostic):
 
     code = "E0111"
     title = "expected {expected}, found {found}"
-    help = "{suggestion}\n{form}"
+    help = "{comment}\n{suggestion}\n{form}"
     expected: str
     found: str
-    suggestion: str
-    form: str
+    word: str
+    keywords: tuple[str, ...]  # those that could stand here
+    statement: str  # the first word of the line
+    has_slashes: bool  # whether `//` stands in the line, which other languages begin comments with
+
+    @property
+    def comment(self) -> str:
+        return "comments begin with `#`; `//` divides whole numbers" if self.has_slashes else ""
+
+    @property
+    def suggestion(self) -> str:
+        """A keyword that is meant; if nothing else is known of the line, what is expected in it."""
+        if self.word.isidentifier() and (found := suggest(self.word, self.keywords)):
+            return found
+        if self.form or self.comment:
+            return ""
+        return f"write {self.expected} in place of {self.found}"
+
+    @property
+    def form(self) -> str:
+        found = STATEMENTS.get(self.statement)
+        return f"the statement reads `{found[0].form}`" if found else ""
 
 
 @dataclass(frozen=True)
@@ -87,10 +129,17 @@ class UnknownCharacter(Diagnostic):
     """A character that the language does not use: `let x = 6 / 2` (division of whole numbers is `//`)."""
 
     code = "E0112"
-    title = "unexpected character {character}"
-    help = "{hint}"
+    title = "unexpected character {shown}"
+    help = "{change}"
     character: str
-    hint: str
+
+    @property
+    def shown(self) -> str:
+        return f"`{self.character}`" if self.character.isprintable() else f"U+{ord(self.character):04X}"
+
+    @property
+    def change(self) -> str:
+        return CHARACTERS.get(self.character, "remove it")
 
 
 @dataclass(frozen=True)
@@ -121,10 +170,14 @@ class UnmatchedBracket(Diagnostic):
 
     code = "E0115"
     title = "`{bracket}` closes nothing"
-    help = "{hint}"
+    help = "{change}"
     bracket: str
-    hint: str
+    closing: str | None  # what would close the bracket that is open, if one is
     opening: Span | None
+
+    @property
+    def change(self) -> str:
+        return f"close with `{self.closing}`" if self.closing else "no bracket is open here: remove it"
 
     def others(self) -> tuple[tuple[Span, str], ...]:
         return ((self.opening, "this is open"),) if self.opening else ()

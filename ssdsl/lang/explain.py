@@ -3,6 +3,7 @@
 from lark import Token
 
 from ssdsl.lang.errors import (
+    FOREIGN,
     MissingBlock,
     MissingLet,
     ReservedWord,
@@ -12,8 +13,9 @@ from ssdsl.lang.errors import (
     UnknownCharacter,
     UnknownStatement,
 )
-from ssdsl.lang.layout import KEYWORDS, STATEMENTS, Layout, span_of
-from ssdsl.lang.suggest import joined, suggest
+from ssdsl.lang.layout import KEYWORDS, Layout, span_of
+from ssdsl.lang.nodes import STATEMENTS
+from ssdsl.lang.suggest import joined, nearest
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source, Span
 
@@ -35,37 +37,6 @@ WORDS = {
 }
 EXPRESSION = {"NAME", "NUMBER", "STRING", "LPAR", "LSQB", "MINUS", "NOT"}
 GOES_ON = {"PLUS", "MINUS", "TIMES", "RANGE", "COMPARE", "AND", "OR", "IF", "DOT", "LPAR", "LSQB"}
-FORMS = {
-    "param": 'param N = 2 "help"',
-    "mesh": "mesh gpus(dp = 2, tp = 2)",
-    "let": "let name = value",
-    "use": "use pipeline: one_f_one_b",
-    "dim": "dim name = operators.name",
-    "split": "split model by batch into dp, m = 4",
-    "assign": "assign model to gpus",
-    "order": "order a -> b",
-    "recompute": "recompute operators",
-    "require": 'require M >= S, "why"',
-    "def": "def name(a, b):",
-    "return": "return value",
-    "for": "for s in 0..S:",
-    "if": "if D > 1:",
-}
-CHARACTERS = {
-    "'": 'strings are written "..."',
-    "/": "division of whole numbers is `//`",
-    ";": "write one statement a line",
-    "{": "lists are written [a, b]",
-    "!": "`not x`, and `a != b`",
-    "\\": "a line goes on inside brackets",
-}
-FOREIGN = {
-    "while": "every plan ends: there is `for s in 0..S:`",
-    "import": "functions of another file come by `use pipeline: one_f_one_b`",
-    "from": "functions of another file come by `use pipeline: one_f_one_b`",
-    "set": "a number that the user may set is `param N = 2`",
-    "print": "`ssdsl show` prints what a plan means",
-}
 
 
 def explain_character(source: Source, at: int) -> Diagnostic:
@@ -74,8 +45,7 @@ def explain_character(source: Source, at: int) -> Diagnostic:
     if character == '"':
         end = source.text.find("\n", at)
         return UnclosedString(Span(source, at, end if end >= 0 else len(source.text)))
-    shown = f"`{character}`" if character.isprintable() else f"U+{ord(character):04X}"
-    return UnknownCharacter(Span(source, at, at + 1), shown, CHARACTERS.get(character, "remove it"))
+    return UnknownCharacter(Span(source, at, at + 1), character)
 
 
 def explain_token(layout: Layout, token: Token, accepted: set[str]) -> Diagnostic:
@@ -86,13 +56,14 @@ def explain_token(layout: Layout, token: Token, accepted: set[str]) -> Diagnosti
     if accepted == {"_INDENT"} or (accepted == {"_NL"} and _last(layout, token).type == "COLON"):
         return MissingBlock(place)
     line = _line(layout, token)
-    first = line[0] if line else token
-    if (found := _first_word(layout, first, token)) is not None:
+    if (found := _first_word(layout, line)) is not None:
         return found
     if token.value in KEYWORDS and "NAME" in accepted and not accepted & {"IF", "FOR"}:
         return ReservedWord(place, token.value)
-    expected = _expected(accepted)
-    return UnexpectedWord(place, expected, _found(token), _suggestion(token, accepted), _form(first))
+    keywords = tuple(t.lower() for t in sorted(accepted) if t.lower() in KEYWORDS)
+    has_slashes = any(t.value == "//" for t in line)
+    first = str(line[0]) if line else ""
+    return UnexpectedWord(place, _expected(accepted), _found(token), str(token), keywords, first, has_slashes)
 
 
 def _last(layout: Layout, token: Token) -> Token:
@@ -110,20 +81,18 @@ def _line(layout: Layout, token: Token) -> list[Token]:
     return line[::-1]
 
 
-def _first_word(layout: Layout, first: Token, token: Token) -> Diagnostic | None:
+def _first_word(layout: Layout, line: list[Token]) -> Diagnostic | None:
     """A line that begins with a name and is no call was meant as a statement, unless it binds a name."""
-    if first.type != "NAME" or first is token:
+    if len(line) < 2 or line[0].type != "NAME":
         return None
-    if token.type == "EQUAL" and token is layout.tokens[layout.tokens.index(first) + 1]:
-        return MissingLet(span_of(layout.source, first), str(first))
-    suggestion = FOREIGN.get(str(first)) or suggest(str(first), STATEMENTS)
-    if not suggestion and token.type not in EXPRESSION | {k.upper() for k in KEYWORDS}:
+    first, token = line[0], line[-1]
+    place = span_of(layout.source, first)
+    if token.type == "EQUAL" and len(line) == 2:
+        return MissingLet(place, str(first))
+    is_like_statement = str(first) in FOREIGN or nearest(str(first), STATEMENTS)
+    if not is_like_statement and token.type not in EXPRESSION | {k.upper() for k in KEYWORDS}:
         return None
-    return UnknownStatement(span_of(layout.source, first), str(first), suggestion or _all_statements())
-
-
-def _all_statements() -> str:
-    return "a statement begins with " + joined([f"`{s}`" for s in STATEMENTS], "or")
+    return UnknownStatement(place, str(first))
 
 
 def _expected(accepted: set[str]) -> str:
@@ -142,12 +111,3 @@ def _found(token: Token) -> str:
     if token.type in ("_NL", "$END"):
         return "the end of the line"
     return "the end of the block" if token.type == "_DEDENT" else f"`{str(token)[:60]}`"
-
-
-def _suggestion(token: Token, accepted: set[str]) -> str:
-    keywords = [t.lower() for t in sorted(accepted) if t.lower() in KEYWORDS]
-    return suggest(str(token), keywords) if token.type == "NAME" else ""
-
-
-def _form(first: Token) -> str:
-    return f"the statement reads `{FORMS[str(first)]}`" if str(first) in FORMS else ""

@@ -4,11 +4,13 @@ The bound on nesting is one on the depth of the syntax tree: every operator, and
 a level until the next comma, and an open bracket keeps the levels in front of it. So nobody below fears recursion.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from lark import Token
 
+from ssdsl.lang.assets import grammar_text
 from ssdsl.lang.errors import (
     NestedTooDeeply,
     NumberTooLong,
@@ -17,17 +19,14 @@ from ssdsl.lang.errors import (
     UnclosedBracket,
     UnmatchedBracket,
 )
+from ssdsl.lang.nodes import STATEMENTS
 from ssdsl.lang.suggest import joined
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
 CLOSING = {"(": ")", "[": "]"}
 OPERATORS = {"OR", "AND", "NOT", "COMPARE", "RANGE", "PLUS", "MINUS", "TIMES", "DOT", "IF"}
-STATEMENTS = (
-    "param", "mesh", "let", "use", "dim", "split", "assign", "order", "recompute", "require", "def", "return", "for",
-    "if",
-)  # fmt: skip
-KEYWORDS = frozenset(STATEMENTS) | {"elif", "else", "in", "by", "into", "to", "at", "and", "or", "not"}
+KEYWORDS = frozenset(re.findall(r'"([a-z]+)"', grammar_text()))  # the words that the grammar quotes
 NEVER_IN_BRACKETS = {s.upper() for s in STATEMENTS} - {"FOR", "IF"}
 DEEPEST = 100
 DEEPEST_BLOCK = 20
@@ -106,9 +105,9 @@ class Layout:
     def _close(self, token: Token) -> None:
         opening = self.opened.pop() if self.opened else None
         if opening is None or CLOSING[opening.value] != token.value:
-            hint = f"close with `{CLOSING[opening.value]}`" if opening else "no bracket is open here: remove it"
+            closing = CLOSING[opening.value] if opening else None
             place = span_of(self.source, opening) if opening else None
-            raise PlanError(UnmatchedBracket(span_of(self.source, token), token.value, hint, place))
+            raise PlanError(UnmatchedBracket(span_of(self.source, token), token.value, closing, place))
         self.depth -= self.levels.pop()
         self._deepen(token)
 

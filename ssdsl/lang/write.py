@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import get_args
 
 from ssdsl.lang import nodes
 from ssdsl.lang.layout import KEYWORDS
@@ -80,42 +81,40 @@ def _else_span(last: Span, body: tuple[nodes.Statement, ...]) -> Span:
 
 
 def _simple(s: nodes.Statement) -> str:
+    """A statement of one line: by the `spelling` of its class, unless some of it is optional or quoted."""
     match s:
         case nodes.Param(name, default, help_):
             return f"param {name.text} = {spell(default)}" + ("" if help_ is None else f' "{help_}"')
-        case nodes.Mesh(name, axes):
-            return f"mesh {name.text}({', '.join(f'{a.name.text} = {spell(a.value)}' for a in axes)})"
         case nodes.Let(name, formals, value):
             given = "" if formals is None else f"({_words(formals)})"
             return f"let {name.text}{given} = {spell(value)}"
         case nodes.Use(module, names):
             of = f'"{module.value}"' if isinstance(module, nodes.Text) else module.text
             return f"use {of}: {_words(names)}"
-        case nodes.Dim(name, value):
-            return f"dim {name.text} = {spell(value)}"
-        case nodes.Return(value):
-            return f"return {spell(value)}"
-        case nodes.For(bindings, body, True):
-            return f"{_simple(body[0])} for {_where(bindings)}"
-        case _:
-            return _verb(s)
-
-
-def _verb(s: nodes.Statement) -> str:
-    match s:
         case nodes.Require(test, why):
             return f"require {spell(test)}" + ("" if why is None else f', "{why}"')
         case nodes.Split(operators, dim, cuts):
             return f"split {spell(operators)} by {_dim_name(dim.text)} into {', '.join(map(_cut, cuts))}"
-        case nodes.Assign(operators, devices):
-            return f"assign {spell(operators)} to {spell(devices)}"
         case nodes.Order(steps):
             return "order " + " -> ".join(map(spell, steps))
-        case nodes.Recompute(operators):
-            return f"recompute {spell(operators)}"
+        case nodes.For(bindings, body, True):
+            return f"{_simple(body[0])} for {_where(bindings)}"
         case nodes.Do(call):
             return spell(call)
-    raise AssertionError(s)
+    return s.spelling.format_map({f.name: _spelled(getattr(s, f.name)) for f in fields(s) if f.name != "span"})
+
+
+def _spelled(field: object) -> str:
+    """A field of a statement: a word, an expression or several of them."""
+    match field:
+        case nodes.Word(text):
+            return text
+        case nodes.Keyed(name, value):
+            return f"{name.text} = {spell(value)}"
+        case tuple():
+            return ", ".join(map(_spelled, field))
+    assert isinstance(field, get_args(nodes.Expr)), field
+    return spell(field)
 
 
 def _cut(cut: nodes.Cut) -> str:

@@ -32,8 +32,9 @@ class Diagnostic:
         assert known.__qualname__ == cls.__qualname__, f"{cls.code} is taken by {known.__qualname__}"
 
     def text(self, template: str) -> str:
-        """One of the class's templates with fields and properties filled in, without what one of them left empty."""
-        return "\n".join(line.rstrip() for line in template.format_map(_Attributes(self)).split("\n")).strip()
+        """One of the class's templates with fields and properties filled in, without the lines they left empty."""
+        lines = template.format_map(_Attributes(self)).split("\n")
+        return "\n".join(line.rstrip() for line in lines if line.strip()).strip()
 
     def others(self) -> tuple[tuple[Span, str], ...]:
         """Further places to show, each with its label."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ssdsl.lang.layout import STATEMENTS
+from ssdsl.lang.nodes import STATEMENTS
 
 Entering = Any
 

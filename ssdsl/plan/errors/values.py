@@ -59,7 +59,7 @@ class WrongType(Traced, Diagnostic):
         if wanted is Wanted.NUMBER and isinstance(value, str):
             return 'paths are not computed: `each("h.*")` lists the modules that match'
         if wanted is Wanted.NUMBER and isinstance(value, Selection):
-            return "selections are united with `|`"
+            return "selections are combined with `|`, `&` and `-`"
         if wanted is Wanted.OPERATORS and isinstance(value, str):
             return f'write `model["{value}"]`' if "`" not in value else wanted.example
         if wanted is Wanted.OPERATORS and is_list(value) and value and isinstance(value[0], Selection):

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ssdsl.lang.explain import FORMS
-from ssdsl.lang.layout import KEYWORDS, STATEMENTS
+from ssdsl.lang.layout import KEYWORDS
+from ssdsl.lang.nodes import STATEMENTS
 from ssdsl.plan.eval.values import Devices, Selection
 from ssdsl.repl.commands import COMMANDS
 from ssdsl.repl.complete.module_paths import next_segments
@@ -84,7 +84,7 @@ def _next(session: Session, here: Position, typed: str) -> Iterator[Offer]:
     types = here.types
     hidden = () if typed else INFREQUENT if types else OPERATORS
     accepted = [w for w in WORDS if w.upper() in here.accepted and w not in hidden]
-    words = [Offer(word, "" if types else FORMS.get(word, "")) for word in accepted]
+    words = [Offer(word, "" if types else STATEMENTS[word][0].form if word in STATEMENTS else "") for word in accepted]
     names = list(_names(session, here)) if "NAME" in here.accepted else []
     names = [o for o in names if typed or o.text not in CONSTANTS or types[-1:] == ("EQUAL",)]
     yield from (*names, *words) if types else (*words, *names)

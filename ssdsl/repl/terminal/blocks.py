@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from ssdsl.lang.layout import STATEMENTS
+from ssdsl.lang.nodes import STATEMENTS
 
 PIECE = re.compile(r'"[^"\n]*"?|#[^\n]*|[(\[]|[)\]]')
 ENDS_BRACKET = re.compile(rf"({'|'.join(s for s in STATEMENTS if s not in ('for', 'if'))})\b")
