@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ssdsl.lang import nodes
+from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict
 from ssdsl.plan.errors.values import Wanted
@@ -15,13 +16,14 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
 def assign(ctx: Context, scope: Scope, s: nodes.Assign) -> None:
-    """Place the COMPUTE operators of a selection; the others run wherever their consumers are.
-
-    Raises PlanError if some of them are placed elsewhere already.
-    """
+    """Place the COMPUTE operators of a selection; the others run wherever their consumers are."""
     operators = whole_operators(ctx, evaluate(ctx, scope, s.operators), s.operators, "assign")
     devices = expect(ctx, scope, s.devices, Devices, Wanted.DEVICES)
-    placement = Placement(devices.mesh, devices.fixed, s.span)
+    place(ctx, operators, Placement(devices.mesh, devices.fixed, s.span))
+
+
+def place(ctx: Context, operators: list[Operator], placement: Placement) -> None:
+    """Say where operators run; raises PlanError if some of them are placed elsewhere already."""
     twice = []
     for op in operators:
         if op.name not in ctx.model.compute:
@@ -31,7 +33,7 @@ def assign(ctx: Context, scope: Scope, s: nodes.Assign) -> None:
             twice.append((op, known))
     if twice:
         op, known = twice[0]
-        raise PlanError(AssignedTwice(s.span, op.path or op.name, known, len(twice), first=known.span))
+        raise PlanError(AssignedTwice(placement.span, op.path or op.name, known, len(twice), first=known.span))
 
 
 def describe(placement: Placement) -> str:
