@@ -5,7 +5,6 @@ import inspect
 from rich.text import Text
 
 from ssdsl.lang.nodes import STATEMENTS
-from ssdsl.lang.suggest import suggest
 from ssdsl.repl.errors import WrongArgument
 from ssdsl.repl.reply import Shown
 from ssdsl.text.diagnostic import REGISTRY, PlanError
@@ -40,7 +39,6 @@ def topic(name: str) -> tuple[Shown, ...]:
         found = REGISTRY[name.upper()]
         return Text(f"{name.upper()}: {found.title}", style="bold"), f"\n{inspect.getdoc(found)}"
     if name not in TOPICS:
-        suggestion = suggest(name, TOPICS) or "`:help` lists the topics"
-        raise PlanError(WrongArgument(None, "help", "a statement, a topic or a code", suggestion))
+        raise PlanError(WrongArgument(None, "help", "a statement, a topic or a code", "help", name, tuple(TOPICS)))
     form = (Text(STATEMENTS[name][0].form, style="bold"),) if name in STATEMENTS else ()
     return *form, TOPICS[name]

@@ -259,7 +259,7 @@ def test_diff_is_against_the_last_simulation(planned: Entering) -> None:
         (":show opps", "did you mean `ops`?"),
         (":show", "`:show` takes dims|ops"),
         (":plan now", "`:plan` takes no argument"),
-        (":undo x", "such as `:undo 2`"),
+        (":undo x", "write `:undo 2`"),
         (":load megatorn", "did you mean `megatron`?"),
         (":", "`:help` lists the commands"),
         (":help", ":save FILE"),

@@ -49,7 +49,7 @@ class DoesNotDivide(Traced, Diagnostic):
     help = "{change}"
     dim: str
     cut: Division
-    taken: tuple[Division, ...]  # the cuts that the dimension has already, the outermost first
+    taken: tuple[Division, ...]  # the cuts that the dimension has already, the outermost first, if all are equal ones
     whole: int  # the size before all cuts
     left: int  # the size that this one cuts
     paths: tuple[str, ...]
@@ -57,7 +57,7 @@ class DoesNotDivide(Traced, Diagnostic):
     @property
     def where(self) -> str:
         if not self.taken:
-            return places(self.paths, f"{self.dim} = {self.whole}")
+            return places(self.paths, f"{self.dim} = {self.left}{' left to cut' if self.left != self.whole else ''}")
         before = joined([f"{t.index} = {t.count}{f' ({t.origin})' if t.is_set else ''}" for t in self.taken], "and")
         return f"{places(self.paths, f'{self.dim} = {self.whole}')}; behind {before} each part has {self.left}"
 
@@ -79,13 +79,16 @@ class DoesNotDivide(Traced, Diagnostic):
 
     def _goal(self, cut: Division) -> str:
         if not self.taken:
-            return f"a divisor of {self.whole}"
+            return f"a divisor of {self.left}"
         others = [f"{c.index} = {c.count}" for c in (*self.taken, self.cut) if c is not cut]
         return f"a number that with {joined(others, 'and')} divides {self.whole}"
 
     def _choices(self, cut: Division) -> list[int]:
-        """The numbers of parts that go with the other cuts, the largest first."""
-        size, rest = divmod(self.whole, self._others(cut))
+        """The numbers of parts that go with the other cuts, the largest first.
+
+        Of batch = 8 with dp = 8 and m = 4: none for m, as 8 / 8 leaves 1; for dp the divisors of 8 / 4 = 2.
+        """
+        size, rest = (self.left, 0) if cut is self.cut else divmod(self.whole, self._others(cut))
         least = 1 if self.taken else 2
         return [] if rest else [n for n in range(min(size, 4096), least - 1, -1) if size % n == 0][:MOST_CHOICES]
 

@@ -150,11 +150,9 @@ def _check_sizes(ctx: Context, s: nodes.Split, found: Places, parts: Parts) -> N
     name, index = op.dims[at].name, parts.cut.name.text
     if parts.total is not None:
         raise PlanError(BadSizes(parts.cut.span, index, parts.total, name, left, paths))
-    taken = tuple(
-        Division(i.name, i.count, ctx.facts.cut_origins.get(i.span))
-        for i in ctx.facts.indices.get(op.name, ())
-        if i.dim == at and i.count > 1
-    )
+    cuts = [i for i in ctx.facts.indices.get(op.name, ()) if i.dim == at and i.count > 1]
+    taken = tuple(Division(i.name, i.count, ctx.facts.cut_origins.get(i.span)) for i in cuts)
+    taken = () if any(i.sizes for i in cuts) else taken
     division = Division(index, parts.count, parts.origin)
     raise PlanError(DoesNotDivide(s.dim.span, name, division, taken, op.dims[at].size, left, paths))
 
