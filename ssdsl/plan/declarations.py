@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ssdsl.lang import nodes
-from ssdsl.lang.comments import summary
+from ssdsl.lang.formatter.comments import summary
 from ssdsl.model.graph import Graph
 from ssdsl.plan.context import begin
 from ssdsl.plan.eval.builtins import builtin_scope

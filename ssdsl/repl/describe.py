@@ -8,8 +8,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from ssdsl.lang.formatter.spell import spell
 from ssdsl.lang.nodes import Let
-from ssdsl.lang.spell import spell
 from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context

@@ -6,7 +6,7 @@ Statements are taken whole or not at all, and answered with what they did. A val
 from textwrap import dedent
 
 from ssdsl.lang import nodes
-from ssdsl.lang.errors import NothingSaid
+from ssdsl.lang.errors.text import NothingSaid
 from ssdsl.lang.parse import parse
 from ssdsl.plan.check import warnings
 from ssdsl.plan.eval.values import Value

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ssdsl.lang import nodes
-from ssdsl.lang.spell import spell
+from ssdsl.lang.formatter.spell import spell
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.expressions import truth

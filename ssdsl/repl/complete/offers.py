@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ssdsl.lang.layout import KEYWORDS
 from ssdsl.lang.nodes import STATEMENTS
+from ssdsl.lang.parser.layout import KEYWORDS
 from ssdsl.plan.eval.values import Devices, Selection
 from ssdsl.repl.commands import COMMANDS
 from ssdsl.repl.complete.module_paths import next_segments

@@ -7,7 +7,7 @@ from functools import cache
 from lark import Lark, Token, UnexpectedInput
 
 from ssdsl.lang.assets import grammar_text
-from ssdsl.lang.layout import PREFIX, Layout
+from ssdsl.lang.parser.layout import PREFIX, Layout
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from ssdsl.lang.layout import KEYWORDS
+from ssdsl.lang.parser.layout import KEYWORDS
 from ssdsl.plan.plan import Phase, State
 
 BUILTINS = frozenset(("model", "balance", "each", "len", "min", "max", "none", "any", "true", "false"))

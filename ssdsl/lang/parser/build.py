@@ -10,8 +10,8 @@ from typing import Any, get_args
 from lark import Token, Tree
 
 from ssdsl.lang import nodes
-from ssdsl.lang.errors import NothingSaid
-from ssdsl.lang.layout import PREFIX, span_of
+from ssdsl.lang.errors.text import NothingSaid
+from ssdsl.lang.parser.layout import PREFIX, span_of
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 

@@ -2,7 +2,7 @@
 
 from lark import Token
 
-from ssdsl.lang.errors import (
+from ssdsl.lang.errors.text import (
     FOREIGN,
     MissingBlock,
     MissingLet,
@@ -13,8 +13,8 @@ from ssdsl.lang.errors import (
     UnknownCharacter,
     UnknownStatement,
 )
-from ssdsl.lang.layout import KEYWORDS, Layout, span_of
 from ssdsl.lang.nodes import STATEMENTS
+from ssdsl.lang.parser.layout import KEYWORDS, Layout, span_of
 from ssdsl.lang.suggest import joined, nearest
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source, Span

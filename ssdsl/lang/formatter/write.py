@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from typing import get_args
 
 from ssdsl.lang import nodes
-from ssdsl.lang.layout import KEYWORDS
-from ssdsl.lang.spell import spell
+from ssdsl.lang.formatter.spell import spell
+from ssdsl.lang.parser.layout import KEYWORDS
 from ssdsl.text.source import Span
 
 PLAIN = re.compile(r"[A-Za-z_]\w*(\.([A-Za-z_]\w*|[0-9]+))*", re.ASCII)

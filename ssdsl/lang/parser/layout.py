@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from lark import Token
 
 from ssdsl.lang.assets import grammar_text
-from ssdsl.lang.errors import (
+from ssdsl.lang.errors.text import (
     NestedTooDeeply,
     NumberTooLong,
     TabInIndentation,
