@@ -1,6 +1,7 @@
 """Each plan in `programs/` shows one behaviour of the lowering: its program is the golden beside it."""
 
 from collections.abc import Callable
+from contextlib import chdir
 from functools import cache
 from pathlib import Path
 
@@ -22,7 +23,8 @@ PLANS = sorted((HERE / "programs").glob("*.ssp"))
 
 @cache
 def graph_of(model: str) -> Graph:
-    return capture(load(f"{HERE / 'models.py'}:{model}"))
+    with chdir(HERE):
+        return capture(load(f"models.py:{model}"))
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda p: p.stem)
