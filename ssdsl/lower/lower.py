@@ -6,6 +6,7 @@ from dataclasses import replace
 from ssdsl.cluster.link import LOOPBACK, Link
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program
+from ssdsl.ir.verify import verify
 from ssdsl.lower.functions.form_functions import form_functions
 from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.insert_communication import insert_communication
@@ -67,4 +68,6 @@ def lower(plan: Plan, link: Link = LOOPBACK, after: Callable[[str, Lowering], No
         lowering = step(lowering)
         if after is not None:
             after(step.__name__, lowering)
-    return lowering.program()
+    program = lowering.program()
+    verify(program)
+    return program

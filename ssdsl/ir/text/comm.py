@@ -93,7 +93,8 @@ def _move(what: str, move: Move, source: Submesh, target: Submesh) -> Iterator[s
     ends = [[a for a, _ in submesh.axes if a not in move.aligned] for submesh in (source, target)]
     for piece in move.pieces:
         if piece.source or piece.target or not _is_whole(piece, move):
-            yield f"    {_end(ends[0], piece.source, piece.source_box)} to {_end(ends[1], piece.target, piece.target_box)}"
+            left, right = _end(ends[0], piece.source, piece.source_box), _end(ends[1], piece.target, piece.target_box)
+            yield f"    {left} to {right}"
 
 
 def _is_whole(piece: Piece, move: Move) -> bool:

@@ -8,7 +8,8 @@ from ssdsl.ir.program import Loss, Program, Role
 from ssdsl.ir.text.comm import completion_text, message_lines
 from ssdsl.ir.text.function import function_lines, prologue_lines
 from ssdsl.ir.text.role import ActionText, role_lines
-from ssdsl.ir.text.types import dtype_text, layout_text, names_text
+from ssdsl.ir.text.types import dtype_text, gradient_text, layout_text, names_text
+from ssdsl.ir.value import Type
 from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import Mesh
 
@@ -63,7 +64,8 @@ def param_text(param: Param, graph: Graph) -> str:
         return f"{text}; not trained"
     if param.gradient == param.layout:
         return text
-    return f"{text}; gradient {layout_text(param.gradient, param.weight, graph, axes)}"
+    gradient = gradient_text(Type(param.layout), Type(param.gradient), param.weight, graph, axes)
+    return f"{text}; gradient {gradient}"
 
 
 def flat_lines(flat: FlatParam) -> Iterator[str]:

@@ -36,12 +36,19 @@ def var_text(var: Var, graph: Graph, axes: Axes) -> str:
         return f"{tensor}; no gradient"
     if var.gradient == var.type:
         return tensor
-    return f"{tensor}; gradient {type_text(var.gradient, value, graph, axes) or 'whole'}"
+    return f"{tensor}; gradient {gradient_text(var.type, var.gradient, value, graph, axes)}"
 
 
 def type_text(type_: Type, value: str, graph: Graph, axes: Axes) -> str:
     """`at (...) partial {...}`; nothing for a value that is whole everywhere."""
     return " ".join(filter(None, (_region(type_, value, graph, axes), _partial(type_, axes))))
+
+
+def gradient_text(type_: Type, gradient: Type, value: str, graph: Graph, axes: Axes) -> str:
+    """What a gradient has other than its value: its region, if that differs, and the sums that it lacks."""
+    here, there = (_region(t, value, graph, axes) for t in (type_, gradient))
+    region = "" if here == there else there or "at ()"
+    return " ".join(filter(None, (region, _partial(gradient, axes) or "partial {}")))
 
 
 def layout_text(layout: Layout, value: str, graph: Graph, axes: Axes) -> str:
