@@ -1,14 +1,14 @@
-"""The compiler from end to end: a plan's file and a model's graph become a plan and its schedule."""
+"""The compiler from end to end: a plan's file and a model's graph become a plan and its program."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ssdsl.cluster.link import LOOPBACK, Link
+from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.lower.lower import lower
-from ssdsl.lower.schedule import Schedule
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
@@ -22,7 +22,7 @@ class Compiled:
 
     source: Source
     plan: Plan
-    schedule: Schedule
+    program: Program
     warnings: tuple[Diagnostic, ...]
 
 
@@ -32,7 +32,7 @@ def make_plan(path: Path, graph: Graph, overrides: Mapping[str, int]) -> tuple[P
 
 
 def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], link: Link = LOOPBACK) -> Compiled:
-    """The plan and its schedule; raises PlanError."""
+    """The plan and its program; raises PlanError."""
     source = read_source(path)
     plan, warnings = interpret_all(parse(source), graph, overrides, path.parent)
     return Compiled(source, plan, lower(plan, link), warnings)

@@ -16,6 +16,7 @@ from ssdsl.lower.operators.shard_operators import shard_operators
 from ssdsl.lower.operators.sink_grad_reductions import sink_grad_reductions
 from ssdsl.lower.params.flatten_params import flatten_params
 from ssdsl.lower.params.place_params import place_params
+from ssdsl.lower.tasks.check_deadlock import check_actions, check_order
 from ssdsl.lower.tasks.hoist_receives import hoist_receives
 from ssdsl.lower.tasks.place_events import place_events
 from ssdsl.lower.tasks.schedule_tasks import schedule_tasks
@@ -51,8 +52,10 @@ PASSES: tuple[Pass, ...] = (
     form_sections,
     # the order in which each role runs them
     schedule_tasks,
+    check_order,
     hoist_receives,
     place_events,
+    check_actions,
 )
 
 
