@@ -8,7 +8,7 @@ from ssdsl.cluster.link import LOOPBACK, Link
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
-from ssdsl.lower.lower import lower
+from ssdsl.lower.lower import After, lower
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
@@ -37,8 +37,13 @@ def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], link: L
 
 
 def compile_source(
-    source: Source, graph: Graph, overrides: Mapping[str, int], folder: Path | None, link: Link = LOOPBACK
+    source: Source,
+    graph: Graph,
+    overrides: Mapping[str, int],
+    folder: Path | None,
+    link: Link = LOOPBACK,
+    after: After | None = None,
 ) -> Compiled:
-    """As `compile_plan`, of a text whose `use` statements look in `folder`."""
+    """As `compile_plan`, of a text whose `use` statements look in `folder`; `after` is called behind each pass."""
     plan, warnings = interpret_all(parse(source), graph, overrides, folder)
-    return Compiled(source, plan, lower(plan, link), warnings)
+    return Compiled(source, plan, lower(plan, link, after), warnings)

@@ -1,22 +1,22 @@
 """What roles do in a step, as structure: all of it once, each behind what it needs, and no role waits forever."""
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
 from ssdsl.ir.action import Action, At, Compute, End, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
 from ssdsl.ir.comm import Message, Transfer
 from ssdsl.ir.function import Function
-from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam, SumTiedGrads, Zero
 from ssdsl.ir.parts import BACK_PHASES, coordinates, parts_read
 from ssdsl.ir.program import Program, Role
+from ssdsl.ir.steps import check_deadlock
 from ssdsl.plan.plan import Phase
+from ssdsl.text.diagnostic import InternalError
 
 Slot = tuple[str, At]
 Posted = tuple[int, At, bool]
-Key = tuple[object, ...]
 
 
 def roles_do_everything_once_and_in_order(program: Program) -> Iterator[str]:
@@ -92,11 +92,12 @@ class _Step:
         if self.updates != 1:
             yield f"{self.updates} updates"
         for flat in self._flats():
-            wanted = {Zero.WEIGHTS: 0, Zero.GRADS: sum(1 for _ in self._adding(flat))}.get(flat.zero, 1)
+            once = int(bool(flat.completion))
+            wanted = {Zero.WEIGHTS: 0, Zero.GRADS: sum(1 for _ in self._adding(flat))}.get(flat.zero, once)
             if self.reduced[flat.number] != wanted:
                 yield f"the gradient of flat{flat.number} is reduced {self.reduced[flat.number]} times, not {wanted}"
             tied = any(isinstance(step, SumTiedGrads) for step in flat.completion)
-            if (tied or flat.zero in (Zero.NONE, Zero.OPTIMIZER)) and flat.number not in self.finished:
+            if (tied or (once and flat.zero in (Zero.NONE, Zero.OPTIMIZER))) and flat.number not in self.finished:
                 yield f"nobody waits for the gradient of flat{flat.number}"
             if (flat.zero in (Zero.OPTIMIZER, Zero.GRADS)) != (flat.number in self.gathered):
                 yield f"flat{flat.number} of {flat.zero} is {'not ' * (flat.number not in self.gathered)}gathered"
@@ -235,89 +236,22 @@ def _end(role: Role, message: Message, gradient: bool) -> End | None:
 
 
 def no_role_waits_forever(program: Program) -> Iterator[str]:
-    """Acts out the step: a wait needs its senders, what several roles do together needs all of them.
-
-    Posts do not block. Linear in the number of actions.
-    """
-    rendezvous = _Rendezvous(program)
-    position = [0] * len(program.roles)
-    arrived: dict[Key, set[int]] = {}
-    sleeping: dict[Key, list[int]] = {}
-    moving = deque(range(len(position)))
-    seen: dict[tuple[int, Key], int] = {}  # the same reduction again is another meeting
-    while moving:
-        k = moving.popleft()
-        role = program.roles[k]
-        while position[k] < len(role.actions):
-            action = role.actions[position[k]]
-            if isinstance(action, Start) and action.end is not End.RECEIVE:
-                post: Key = (action.message, action.at, action.gradient)
-                arrived.setdefault(post, set()).add(k)
-                moving.extend(sleeping.pop(post, ()))
-            what, needed = rendezvous.of(action)
-            if len(needed) > 1 or isinstance(action, Wait):
-                meets = not isinstance(action, Wait)
-                key = (*what, seen.get((k, what), 0)) if meets else what
-                if meets:
-                    arrived.setdefault(key, set()).add(k)
-                if not needed <= arrived.get(key, set()):
-                    sleeping.setdefault(key, []).append(k)
-                    break
-                if meets:
-                    seen[k, what] = seen.get((k, what), 0) + 1
-                moving.extend(sleeping.pop(key, ()))
-            position[k] += 1
-    for k, role in enumerate(program.roles):
-        if position[k] < len(role.actions):
-            yield f"{role.name} waits forever at {role.actions[position[k]]}"
-
-
-class _Rendezvous:
-    """Which roles an action needs, and a key that they share."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self._members: dict[Submesh, frozenset[int]] = {}
-
-    def of(self, action: Action) -> tuple[Key, frozenset[int]]:
-        """The key of a meeting with the roles that have to be there."""
-        match action:
-            case Compute():
-                return (action,), self._in(self.program.functions[action.function].submesh)
-            case Wait():
-                source = self.program.messages[action.message].ends(action.gradient)[0]
-                return (action.message, action.at, action.gradient), self._in(source)
-            case StartReduce() | GatherParam():
-                flat = self.program.flats[action.flat]
-                return (type(action), action.flat), self._in(flat.submesh)
-            case WaitReduce():
-                flat = self.program.flats[action.flat]
-                tied = [s for step in flat.completion if isinstance(step, SumTiedGrads) for s in step.submeshes]
-                return ("tied", flat.weights), self._of_all(tied)
-            case Start() | Free() | Update():
-                return (action,), frozenset()
-            case _:
-                assert_never(action)
-
-    def _in(self, submesh: Submesh) -> frozenset[int]:
-        if submesh not in self._members:
-            found = frozenset(k for k, r in enumerate(self.program.roles) if r.is_in(submesh))
-            self._members[submesh] = found
-        return self._members[submesh]
-
-    def _of_all(self, submeshes: Iterable[Submesh]) -> frozenset[int]:
-        return frozenset().union(*map(self._in, submeshes))
+    """The roles, run against each other, get to their ends."""
+    try:
+        check_deadlock(program.roles, program.functions, program.messages, program.flats)
+    except InternalError as error:
+        yield str(error)
 
 
 def messages_keep_their_order(program: Program) -> Iterator[str]:
     """What one role sends another arrives in the order in which it is received, in each direction."""
     sent: dict[tuple[int, int, bool], list[Posted]] = {}
     received: dict[tuple[int, int, bool], list[Posted]] = {}
-    ends = _Rendezvous(program)
     for k, role in enumerate(program.roles):
         for action in role.actions:
             if isinstance(action, Start):
-                source, target = map(ends._in, program.messages[action.message].ends(action.gradient))
+                ends = program.messages[action.message].ends(action.gradient)
+                source, target = ([n for n, r in enumerate(program.roles) if r.is_in(s)] for s in ends)
                 posted = (action.message, action.at, action.gradient)
                 if action.end is not End.RECEIVE:
                     for other in target:

@@ -146,6 +146,7 @@ def _merge(merge: Merge) -> str:
 def _output(output: Output, is_loss: bool) -> str:
     marks = "" if output.gradient else " no gradient"
     marks += " gradient by wgrad" if output.wgrad_only else ""
+    marks += "" if output.read else " for the report"
     return f'{"loss" if is_loss else "return"} %{output.name} in slot "{output.slot}"{marks}'
 
 
