@@ -26,9 +26,11 @@ class Compiled:
     warnings: tuple[Diagnostic, ...]
 
 
-def make_plan(path: Path, graph: Graph, overrides: Mapping[str, int]) -> tuple[Plan, tuple[Diagnostic, ...]]:
-    """What the file says about this model, with warnings; raises PlanError."""
-    return interpret_all(parse(read_source(path)), graph, overrides, path.parent)
+def make_plan(
+    source: Source, graph: Graph, overrides: Mapping[str, int], folder: Path | None
+) -> tuple[Plan, tuple[Diagnostic, ...]]:
+    """What a text says about this model, with warnings; raises PlanError. `use` statements look in `folder`."""
+    return interpret_all(parse(source), graph, overrides, folder)
 
 
 def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], link: Link = LOOPBACK) -> Compiled:
@@ -44,6 +46,6 @@ def compile_source(
     link: Link = LOOPBACK,
     after: After | None = None,
 ) -> Compiled:
-    """As `compile_plan`, of a text whose `use` statements look in `folder`; `after` is called behind each pass."""
-    plan, warnings = interpret_all(parse(source), graph, overrides, folder)
+    """As `compile_plan`, of a text; `after` is called behind each pass, with its name and what there is."""
+    plan, warnings = make_plan(source, graph, overrides, folder)
     return Compiled(source, plan, lower(plan, link, after), warnings)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ssdsl.ir.comm import Step, kind_of, travels
-from ssdsl.ir.function import Function, Op, Reshard, Section, Slice, Split
+from ssdsl.ir.function import Function, Instr, Op, Reshard, Section, Slice, Split
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterGrads, SumTiedGrads
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Axis, Name, Var
@@ -72,20 +72,28 @@ def size_bytes(var: Var) -> int:
 def of_task(facts: Facts, function: Function, phase: Phase) -> Iterator[Collective]:
     """The collectives of a function in a phase, in the order of its instructions."""
     for section in function.sections:
-        forward = phase is Phase.FORWARD or (section.recompute and phase in (Phase.BACKWARD, Phase.DGRAD))
         for instr in section.body:
-            match instr:
-                case Reshard():
-                    size = ITEMSIZE.get(instr.result.dtype, 4)
-                    if forward:
-                        yield from _of_steps(instr.forward, size)
-                    if _is_backward_in(phase, is_weight=instr.source.value in facts.weights):
-                        yield from _of_steps(instr.backward, size)
-                case Op():
-                    yield from _of_kernel(facts, function, instr, phase, forward=forward)
-                case Slice():
-                    pass
-        yield from _of_gathers(facts, function, section, phase)
+            yield from of_instr(facts, function, section, instr, phase)
+        for number in section.gathers:
+            yield from of_gathers(facts, function, section, facts.program.flats[number], phase)
+
+
+def of_instr(
+    facts: Facts, function: Function, section: Section, instr: Instr, phase: Phase
+) -> Iterator[Collective]:
+    """The collectives of one instruction in a phase; a recomputed section does those of forward again in backward."""
+    forward = phase is Phase.FORWARD or (section.recompute and phase in (Phase.BACKWARD, Phase.DGRAD))
+    match instr:
+        case Reshard():
+            size = ITEMSIZE.get(instr.result.dtype, 4)
+            if forward:
+                yield from _of_steps(instr.forward, size)
+            if _is_backward_in(phase, is_weight=instr.source.value in facts.weights):
+                yield from _of_steps(instr.backward, size)
+        case Op():
+            yield from _of_kernel(facts, function, instr, phase, forward=forward)
+        case Slice():
+            pass
 
 
 def _is_backward_in(phase: Phase, *, is_weight: bool) -> bool:
@@ -139,16 +147,16 @@ def flat_bytes(flat: FlatParam) -> int:
     return flat.elements * ITEMSIZE.get(flat.dtype, 4)
 
 
-def _of_gathers(facts: Facts, function: Function, section: Section, phase: Phase) -> Iterator[Collective]:
+def of_gathers(
+    facts: Facts, function: Function, section: Section, flat: FlatParam, phase: Phase
+) -> Iterator[Collective]:
     """ZeRO-3 gathers the weights of a section in front of it, and again where backward reads them; its backward hands
     their gradients to their owners."""
-    for number in section.gathers:
-        flat = facts.program.flats[number]
-        in_backward = phase in (Phase.BACKWARD, Phase.DGRAD)
-        if phase is Phase.FORWARD or (in_backward and _is_read_in_backward(facts, function, section, flat)):
-            yield of_gather(flat)
-        if phase in (Phase.BACKWARD, Phase.WGRAD):
-            yield from of_completion(flat)
+    in_backward = phase in (Phase.BACKWARD, Phase.DGRAD)
+    if phase is Phase.FORWARD or (in_backward and _is_read_in_backward(facts, function, section, flat)):
+        yield of_gather(flat)
+    if phase in (Phase.BACKWARD, Phase.WGRAD):
+        yield from of_completion(flat)
 
 
 def _is_read_in_backward(facts: Facts, function: Function, section: Section, flat: FlatParam) -> bool:
