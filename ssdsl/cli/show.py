@@ -28,7 +28,8 @@ class What(StrEnum):
 
 HELP = (
     "dims: what a plan can split by. ops: how it cuts and places each operator. tasks: what each role runs, in order. "
-    "comm: the communication that follows. program: all of it as typed text. schedule: a chart of who does what when. memory: what each device holds."
+    "comm: the communication that follows. program: all of it, as typed text. schedule: a chart of who does what when. "
+    "memory: what each device holds."
 )
 View = Annotated[What, typer.Argument(help=HELP)]
 Window = Annotated[
