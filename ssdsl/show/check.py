@@ -7,7 +7,7 @@ from ssdsl.compile import Compiled
 from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.param import FlatParam, Zero
 from ssdsl.ir.program import Program, Role
-from ssdsl.model.graph import ITEMSIZE, Operator, Stage
+from ssdsl.model.graph import ITEMSIZE, Operator
 from ssdsl.plan.plan import Plan
 from ssdsl.show.communication import communication_view
 from ssdsl.show.view import Column, Kind, View, as_json
@@ -17,16 +17,16 @@ ADAMW_STATES = 2
 
 def check_views(compiled: Compiled) -> tuple[View, ...]:
     """The tables of a plan that is right."""
-    return meshes_view(compiled.plan), roles_view(compiled.program), repeated_view(compiled.plan)
+    return meshes_view(compiled.plan), roles_view(compiled.program), repeated_view(compiled.program)
 
 
 def check_json(compiled: Compiled) -> dict[str, Any]:
-    """The same as JSON, with the communication and the warnings."""
+    """The same as JSON, with the communication and the warnings. docs/json.md lists the keys."""
     program = compiled.program
     views = {
         "meshes": meshes_view(compiled.plan),
         "roles": roles_view(program),
-        "repeated": repeated_view(compiled.plan),
+        "repeated": repeated_view(compiled.program),
     }
     return {
         "model": compiled.plan.graph.name,
@@ -88,8 +88,8 @@ def _held(flat: FlatParam, *shards: Zero) -> int:
     return flat.elements * ITEMSIZE.get(flat.dtype, 4) // ways
 
 
-def repeated_view(plan: Plan) -> View:
-    """Work that several devices do alike, because an operator has no index for an axis of its mesh."""
+def repeated_view(program: Program) -> View:
+    """Work that several devices do alike, because an operator is not split along an axis of its devices."""
     columns = (
         Column("axis", style="bold cyan"),
         Column("devices", Kind.COUNT),
@@ -97,30 +97,22 @@ def repeated_view(plan: Plan) -> View:
         Column("of all work", Kind.SHARE, key="share"),
         Column("most of it in", Kind.PATH, key="most_in", drop=1),
     )
-    total = max(1, sum(o.flops for o in plan.graph.operators))
-    rows = tuple(
-        row
-        for mesh in plan.meshes
-        for axis, n in mesh.axes
-        if n > 1
-        for row in _repeated(plan, mesh.name, axis, n, total)
-    )
+    operators = {o.name: o for o in program.graph.operators}
+    total = max(1, sum(o.flops for o in operators.values()))
+    found: dict[tuple[str, int], list[Operator]] = {
+        (f"{m.name}.{axis}", n): [] for m in program.plan.meshes for axis, n in m.axes
+    }
+    for function in program.functions:
+        for op in function.operators():
+            split = {s.coordinate.name for s in op.splits}
+            for axis, n in function.submesh.axes:
+                if axis not in split:
+                    found[f"{function.submesh.mesh.name}.{axis}", n].append(operators[op.operator])
+    rows = tuple(_repeated(axis, n, alike, total) for (axis, n), alike in found.items() if alike)
     note = "each of these operators is computed by every device along the axis" if rows else "no work is repeated"
     return View("repeated work", columns, rows, (note,))
 
 
-def _repeated(plan: Plan, mesh: str, axis: str, count: int, total: int) -> list[tuple[str | int | float, ...]]:
-    found = [o for o in plan.graph.operators if _is_repeated(plan, o, mesh, axis)]
-    if not found:
-        return []
-    work = sum(o.flops for o in found)
-    most = max(found, key=lambda o: o.flops)
-    return [(f"{mesh}.{axis}", count, len(found), work / total, f"{most.path} {most.kind}".strip())]
-
-
-def _is_repeated(plan: Plan, operator: Operator, mesh: str, axis: str) -> bool:
-    placement = plan.placements.get(operator.name)
-    if operator.stage is not Stage.COMPUTE or placement is None or placement.mesh != mesh:
-        return False
-    names = {i.name for i in plan.indices.get(operator.name, ())} | {a for a, _ in placement.fixed}
-    return axis not in names
+def _repeated(axis: str, count: int, alike: list[Operator], total: int) -> tuple[str | int | float, ...]:
+    most = max(alike, key=lambda o: o.flops)
+    return axis, count, len(alike), sum(o.flops for o in alike) / total, f"{most.path} {most.kind}".strip()
