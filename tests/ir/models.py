@@ -215,3 +215,20 @@ def teacher() -> Given:
 
 def residual() -> Given:
     return _of_rows(Residual())
+
+
+class Skip(nn.Module):
+    """The first layer's output is read by the last one too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second, third = self.layers
+        h = first(x)
+        return (third(torch.tanh(second(h))) + h).square().mean()
+
+
+def skip() -> Given:
+    return _of_rows(Skip(), 12)
