@@ -33,6 +33,12 @@ def make_plan(path: Path, graph: Graph, overrides: Mapping[str, int]) -> tuple[P
 
 def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], link: Link = LOOPBACK) -> Compiled:
     """The plan and its program; raises PlanError."""
-    source = read_source(path)
-    plan, warnings = interpret_all(parse(source), graph, overrides, path.parent)
+    return compile_source(read_source(path), graph, overrides, path.parent, link)
+
+
+def compile_source(
+    source: Source, graph: Graph, overrides: Mapping[str, int], folder: Path | None, link: Link = LOOPBACK
+) -> Compiled:
+    """As `compile_plan`, of a text whose `use` statements look in `folder`."""
+    plan, warnings = interpret_all(parse(source), graph, overrides, folder)
     return Compiled(source, plan, lower(plan, link), warnings)

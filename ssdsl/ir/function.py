@@ -197,12 +197,14 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A value that leaves the function; its gradient comes back to the same slot. `wgrad_only`: the backward in halves
-    leaves its gradient to the second half, as it leads to weights alone."""
+    """A value that leaves the function; its gradient comes back to the same slot. Nobody but the report reads a loss
+    that is not `read`. `wgrad_only`: the backward in halves leaves its gradient to the second half, as it leads to
+    weights alone."""
 
     name: Name
     slot: str
     gradient: bool
+    read: bool = True
     wgrad_only: bool = False
 
 

@@ -18,8 +18,8 @@ from torch import fx
 
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.graph import Origin, Ref
+from ssdsl.model.ops.registry import is_known
 from ssdsl.model.regions import inline_regions
-from ssdsl.model.rules import RANDOM, REGROUPINGS, RULES
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import CaptureFailed, NotALoss
 from ssdsl.text.diagnostic import PlanError
@@ -95,14 +95,13 @@ def _quiet() -> Iterator[None]:
 @functools.cache
 def _composites() -> dict[Any, Any]:
     """The operators that torch defines by others, and autograd differentiates through these: those without a rule."""
-    known = {*RULES, *RANDOM, *REGROUPINGS}
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
     return {
         operator: decomposition
         for operator, decomposition in dict(torch.export.default_decompositions()).items()
         if isinstance(operator, torch._ops.OpOverload)
         and operator.has_kernel_for_dispatch_key(composite)
-        and kind_of(operator) not in known
+        and not is_known(operator)
     }
 
 

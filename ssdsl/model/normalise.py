@@ -13,7 +13,8 @@ import torch
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture, kind_of
 from ssdsl.model.graph import Ref
-from ssdsl.model.rules import LOSSES, REGROUPINGS
+from ssdsl.model.ops.loss import LOSSES
+from ssdsl.model.ops.move import REGROUPINGS
 
 aten = torch.ops.aten
 SUM = 2  # the number of `reduction="sum"` in ATen
@@ -32,7 +33,8 @@ def normalise(capture: Capture) -> Capture:
             renamed[call.outputs[0]] = renamed.get(same, same)
         else:
             learns.update(call.outputs if depends else ())
-            normal.calls.extend(REWRITES[call.kind](call, normal) if call.kind in REWRITES else [call])
+            rewrite = REWRITES.get(call.kind) if call.target.namespace == "aten" else None
+            normal.calls.extend(rewrite(call, normal) if rewrite else [call])
     normal.loss = renamed.get(capture.loss, capture.loss)
     normal.updates = {b: renamed.get(v, v) for b, v in normal.updates.items()}
     return normal
@@ -56,7 +58,7 @@ def rename(call: Call, names: dict[str, str]) -> Call:
 
 def _identity(call: Call, capture: Capture, learns: bool) -> str | None:
     """The value that the call returns unchanged, if it is such a call; `learns` if a gradient could flow through it."""
-    if not call.args or not isinstance(call.args[0], Ref):
+    if not call.args or not isinstance(call.args[0], Ref) or call.target.namespace != "aten":
         return None
     given = call.args[0].value
     before, after = capture.tensors.get(given), capture.tensors.get(call.outputs[0])

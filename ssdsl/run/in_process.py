@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ssdsl.codegen.write import program_files, program_state
-from ssdsl.lower.schedule import Schedule
+from ssdsl.ir.program import Program as CompiledProgram
 from ssdsl.model.source import Model
 from ssdsl.run.launch import Training
 from ssdsl.run.mailbox import Exchange, Threaded
@@ -161,12 +161,12 @@ def run_in_process(program: Program, training: Training) -> Finished:
     return Finished(tuple(next((x for x in losses.values() if x), ())), dumps, counts)
 
 
-def program_of(schedule: Schedule, model: Model) -> Program:
+def program_of(compiled: CompiledProgram, model: Model) -> Program:
     """The program that `write_program` would write to a folder."""
-    texts = program_files(schedule)
+    texts = program_files(compiled)
     table = json.loads(texts["program.json"])
     roles = {r["name"]: texts[f"role_{r['name']}.py"] for r in table["roles"]}
-    return Program(table, roles, program_state(schedule, model), list(model.batches))
+    return Program(table, roles, program_state(compiled, model), list(model.batches))
 
 
 def _own(program: Program) -> Program:

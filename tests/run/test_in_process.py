@@ -31,7 +31,7 @@ def gpt() -> tuple[Model, Any]:
 
 def program(gpt: tuple[Model, Any], plan: str, **params: int) -> Program:
     path = next(p for folder in ("examples", "tests/verify/plans") if (p := ROOT / folder / f"{plan}.ssp").exists())
-    return program_of(compile_plan(path, gpt[1], params).schedule, gpt[0])
+    return program_of(compile_plan(path, gpt[1], params).program, gpt[0])
 
 
 @pytest.mark.parametrize("training", [SGD, ADAMW], ids=lambda t: t.optimizer)

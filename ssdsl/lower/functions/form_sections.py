@@ -24,13 +24,8 @@ from ssdsl.ir.value import Name
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.graph import Operator
 from ssdsl.model.layers import layer_of, layer_paths
-from ssdsl.model.rules import CONTRACTIONS
+from ssdsl.model.ops.registry import row
 from ssdsl.model.weight_values import weight_values
-
-# A contraction keeps its inputs for backward, not its output, and hands back a gradient that it has just computed.
-# scaled_dot_product_attention keeps its output, einsum may return a view of an input.
-FRESH = CONTRACTIONS - {"scaled_dot_product_attention", "einsum", "outer"}
-
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
@@ -194,7 +189,7 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
         readers.setdefault(output.name, []).append((-1, output))
 
     def is_fresh(instr: Instr | Output) -> bool:
-        return isinstance(instr, Op) and facts.operators[instr.operator].kind in FRESH
+        return isinstance(instr, Op) and row(facts.operators[instr.operator]).fresh
 
     found = {}
     for number, section in enumerate(sections):

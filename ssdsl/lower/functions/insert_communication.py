@@ -103,7 +103,8 @@ class _Builder:
             for operator in draft.segment.operators:
                 self._operator(draft, operator)
         made = self.made[self.graph.loss]
-        loss = self._leave(self.drafts[made.function], made.var)
+        outputs = self.drafts[made.function].outputs
+        outputs.setdefault(made.var.name, Output(made.var.name, str(made.var.name), made.var.gradient is not None, read=False))
         functions = tuple(self._finished(d) for d in self.drafts)
         partial = made.var.type.layout.partial_axes(self.drafts[made.function].segment.submesh.axes)
         messages: tuple[Message, ...] = tuple(self.transfers)
@@ -112,7 +113,7 @@ class _Builder:
             functions=functions,
             prologues=self.prologue.prologues(),
             messages=messages,
-            loss=Loss(made.function, loss.name, partial),
+            loss=Loss(made.function, made.var.name, partial),
         )
 
     def _finished(self, draft: _Draft) -> Function:
