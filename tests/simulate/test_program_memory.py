@@ -75,7 +75,7 @@ class Watched:
     """One rank's program, a step of it, and what each of its tasks left alive."""
 
     def __init__(self, program: Compiled, rank: int, folder: Path) -> None:
-        write_program(program.schedule, model_of(RUNS), folder, program.source)
+        write_program(program.program, model_of(RUNS), folder, program.source)
         self.world = World(Alone(rank))
         self.engine, self.prepared = _engine(folder, self.world)
         self.left: list[tuple[Task, Bytes, Bytes]] = []  # before and after each task
@@ -152,7 +152,7 @@ def watch(tmp_path: Path) -> Callable[..., Watched]:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_a_forward_keeps(watch: Callable[..., Watched], plan: str, params: dict[str, int], ranks: int) -> None:
-    program = compiled(plan, RUNS, **params).schedule
+    program = compiled(plan, RUNS, **params).program
     says = activations(program)
     rank = ranks - 1
     watched = watch(plan, rank, **params)
@@ -165,6 +165,6 @@ def test_what_a_forward_keeps(watch: Callable[..., Watched], plan: str, params: 
 @pytest.mark.parametrize("plan", ["halves", "recomputed_halves"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_what_gradients_of_weights_wait_for(watch: Callable[..., Watched], plan: str, rank: int) -> None:
-    program = compiled(plan, RUNS, M=2).schedule
+    program = compiled(plan, RUNS, M=2).program
     (block,) = (b for b in program.blocks if rank in b.submesh.ranks())
     assert watch(plan, rank, M=2).freed("W") == activations(program).of(block).for_weights

@@ -107,7 +107,10 @@ class _Builder:
         outputs.setdefault(made.var.name, Output(made.var.name, str(made.var.name), made.var.gradient is not None, read=False))
         functions = tuple(self._finished(d) for d in self.drafts)
         partial = made.var.type.layout.partial_axes(self.drafts[made.function].segment.submesh.axes)
-        messages: tuple[Message, ...] = tuple(self.transfers)
+        alone = {f.number for f in functions if f.backward is Backward.NONE}  # these hand no gradient back
+        messages: tuple[Message, ...] = tuple(
+            replace(t, backward=None) if t.consumer in alone else t for t in self.transfers
+        )
         return replace(
             self.lowering,
             functions=functions,
@@ -119,6 +122,7 @@ class _Builder:
     def _finished(self, draft: _Draft) -> Function:
         segment = draft.segment
         learns = any(o.value in self.lowering.learning for op in segment.operators for o in op.outputs)
+        inputs = (i if learns else replace(i, gradient=False) for i in draft.inputs.values())
         outputs = tuple(draft.outputs.values())
         loss = next((k for k, o in enumerate(outputs) if o.name == Name(self.graph.loss)), None)
         return Function(
@@ -126,7 +130,7 @@ class _Builder:
             f"block{draft.number}",
             segment.submesh,
             segment.time,
-            tuple(draft.inputs.values()),
+            tuple(inputs),
             tuple(draft.prepared.values()),
             tuple(draft.parameters.values()),
             (Section("", False, tuple(draft.body)),),
