@@ -49,7 +49,6 @@ class _Function:
         self.facts, self.function = facts, function
         self.variables = facts.variables(function)
         self.made = {v.name for op in function.operators() for v in op.results}
-        self.inputs = {i.var.name for i in function.inputs}
         self.of_other = {i.var.name for i in function.inputs if self._lies_here(i)}
         self.prepared = {p.var.name.value for p in function.prepared}
 
@@ -82,12 +81,11 @@ class _Function:
         """Inputs that operators read, and what recomputed sections read from outside of themselves."""
         found: Sizes = {}
         read = {r for op in self.function.operators() for r in op.reads}
-        for name in (i.var.name for i in self.function.inputs):
-            if name in read:
-                self._hold(found, name)
+        entering = {i.var.name: None for i in self.function.inputs if i.var.name in read}
         for section in (s for s in self.function.sections if s.recompute):
-            for name in _read_from_outside(section):
-                self._hold(found, name)
+            entering |= _read_from_outside(section)
+        for name in (n for n in entering if n not in self.of_other):
+            self._hold(found, name)
         return found
 
     def _saved_by(self, op: Op) -> Sizes:
@@ -105,9 +103,8 @@ class _Function:
         return found
 
     def _hold(self, found: Sizes, name: Name) -> None:
-        """Adds the storage of a value, unless it is a weight, was prepared for the whole step, or is another
-        function's."""
-        if name.value in self.facts.weights or name.value in self.prepared or name in self.of_other:
+        """Adds the storage of a value, unless it is a weight or was prepared for the whole step."""
+        if name.value in self.facts.weights or name.value in self.prepared:
             return
         self._add(found, name)
 
