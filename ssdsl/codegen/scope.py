@@ -71,5 +71,4 @@ class Scope:
                 return f'w["{name.value[len(layer) + 1 :]}"]'
             return f'w["{name.value}"]' if not layer else None
 
-        updates = {value: buffer for buffer, value in graph.updates.items()}
-        return Body(self.operators, self.group, weight, self.names.copy(), updates)
+        return Body(self.operators, self.group, weight, self.names.copy())

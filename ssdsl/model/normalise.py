@@ -27,7 +27,7 @@ def normalise(capture: Capture) -> Capture:
     renamed: dict[str, str] = {}
     learns = {name for name, tensor in capture.tensors.items() if tensor.differentiable}
     for call in capture.calls:
-        call = rename(call, renamed)
+        call = _on_its_device(rename(call, renamed))
         depends = not learns.isdisjoint(call.refs())
         if (same := _identity(call, normal, depends)) is not None:
             renamed[call.outputs[0]] = renamed.get(same, same)
@@ -38,6 +38,13 @@ def normalise(capture: Capture) -> Capture:
     normal.loss = renamed.get(capture.loss, capture.loss)
     normal.updates = {b: renamed.get(v, v) for b, v in normal.updates.items()}
     return normal
+
+
+def _on_its_device(call: Call) -> Call:
+    """Without the device, which is that of the tensors that it reads: a part runs wherever the plan puts it."""
+    if call.refs() and "device" in call.kwargs:
+        return replace(call, kwargs={k: v for k, v in call.kwargs.items() if k != "device"})
+    return call
 
 
 def rename(call: Call, names: dict[str, str]) -> Call:

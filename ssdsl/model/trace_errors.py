@@ -19,11 +19,10 @@ class CaptureFailed(Diagnostic):
     code: ClassVar[str] = "E0330"
     title: ClassVar[str] = "model `{model}` cannot be captured"
     note: ClassVar[str] = "{reason}"
-    help: ClassVar[str] = (
-        "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
-    )
+    help: ClassVar[str] = "{change}"
     model: str
     reason: str
+    change: str = "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
 
 
 @dataclass(frozen=True)

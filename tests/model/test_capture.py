@@ -35,6 +35,7 @@ class Net(nn.Module):
         self.fc = nn.Linear(4, 4)
         self.trunk = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
         self.norm = nn.BatchNorm1d(4)
+        self.average = nn.BatchNorm1d(4, momentum=None)
 
     def forward(self, x: torch.Tensor) -> Any:
         return self.compute(self, x)
@@ -199,7 +200,7 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
         "control flow": lambda net, x: net.fc(x).sum() if net.fc(x).sum() > 0 else net.fc(x).mean(),
         "a number read": lambda net, x: (net.fc(x) * x.amax().item()).sum(),
         "a shape": lambda net, x: net.fc(x)[x > 0].sum(),
-        "an exception": lambda net, x: net.fcc(x).sum(),
+        "a norm that averages": lambda net, x: net.average(x).sum(),
         "a function of functions": lambda net, x: torch.cond(x.sum() > 0, net.fc, net.trunk, (x,)).sum(),
         "a check": lambda net, x: torch.linalg.inv(net.fc.weight).sum() + x.sum(),
     },

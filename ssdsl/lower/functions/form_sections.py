@@ -16,6 +16,7 @@ from ssdsl.ir.function import (
     Section,
     Side,
     Slice,
+    Write,
     reads_of,
     results_of,
 )
@@ -84,7 +85,7 @@ def _finished(
             return replace(instr, sides=sides.get(instr.operator))
         case Reshard():
             return replace(instr, in_place=overwrites[instr.result.name])
-        case Slice():
+        case Slice() | Write():
             return instr
 
 
@@ -106,9 +107,13 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
         return layer_of(facts.operators[op.operator].path, facts.layers), unit
 
     front = _shared(function, place)
-    drafts = [_Draft("", None, [i for i in function.body() if not isinstance(i, Op) and i.result.name in front])]
-    waiting = {i.result.name: i for i in function.body() if not isinstance(i, Op) and i.result.name not in front}
-    for op in function.operators():
+    conversions = [i for i in function.body() if isinstance(i, Reshard | Slice)]
+    drafts = [_Draft("", None, [i for i in conversions if i.result.name in front])]
+    waiting = {i.result.name: i for i in conversions if i.result.name not in front}
+    for op in (i for i in function.body() if isinstance(i, Op | Write)):
+        if isinstance(op, Write):  # beside what computed it
+            drafts[-1].body.extend([*_pulled(op.source, waiting), op])
+            continue
         layer, unit = place(op)
         if (drafts[-1].layer, drafts[-1].unit) != (layer, unit):
             drafts.append(_Draft(layer, unit))
@@ -137,7 +142,7 @@ def _shared(function: Function, place: "object") -> frozenset[Name]:
     """Conversions of values from outside the function that several sections read: they come first, once."""
     assert callable(place)
     made = {v.name for op in function.operators() for v in op.results}
-    conversions = {i.result.name: i for i in function.body() if not isinstance(i, Op)}
+    conversions = {i.result.name: i for i in function.body() if isinstance(i, Reshard | Slice)}
     readers: dict[Name, set[object]] = {}
     for op in function.operators():
         for read in op.reads:

@@ -39,7 +39,7 @@ class RowDoesNotFit(Diagnostic):
     the axes depend on the arguments, give a function as `dims`: it gets the call and returns the signature.
     """
 
-    code: ClassVar[str] = "E0340"
+    code: ClassVar[str] = "E0334"
     title: ClassVar[str] = "the row of operator `{kind}` does not fit a call: {reason}"
     note: ClassVar[str] = "called in module `{path}` at {source} as {shapes}"
     help: ClassVar[str] = "give each of these tensors an entry and each axis a letter; `...` stands for any axes"
@@ -58,7 +58,7 @@ class BadRows(Diagnostic):
     it as `OPS`. Operators that ssdsl has a row for keep it.
     """
 
-    code: ClassVar[str] = "E0341"
+    code: ClassVar[str] = "E0335"
     title: ClassVar[str] = "the rows of operators in {where} cannot be used: {reason}"
     help: ClassVar[str] = 'give a list of rows for your own operators: OPS = [ssdsl.Op("mylib::scan", ...)]'
     where: str

@@ -138,7 +138,7 @@ def test_a_package_gives_rows_by_an_entry_point(package: Path, monkeypatch: pyte
         registry.rows_of_packages.cache_clear()
         with pytest.raises(PlanError) as caught:
             registry.find(f"{NAME}::centre")
-        assert [d.code for d in caught.value.diagnostics] == ["E0341"]
+        assert [d.code for d in caught.value.diagnostics] == ["E0335"]
     finally:
         monkeypatch.undo()
         registry.rows_of_packages.cache_clear()
@@ -190,7 +190,7 @@ def test_a_row_that_does_not_fit(package: Path, golden: Callable[[Path, str], No
         with pytest.raises(PlanError) as caught:
             capture(model)
         texts += [f"# {what}", *map(render, caught.value.diagnostics), ""]
-    golden(ERRORS / "E0340.err", "\n".join(texts))
+    golden(ERRORS / "E0334.err", "\n".join(texts))
 
 
 def test_what_is_no_row(golden: Callable[[Path, str], None]) -> None:
@@ -200,4 +200,4 @@ def test_what_is_no_row(golden: Callable[[Path, str], None]) -> None:
         with pytest.raises(PlanError) as caught:
             registry.use_rows("`OPS` of `model.py`", given)
         texts += [f"# {what}", *map(render, caught.value.diagnostics), ""]
-    golden(ERRORS / "E0341.err", "\n".join(texts))
+    golden(ERRORS / "E0335.err", "\n".join(texts))
