@@ -7,9 +7,10 @@ of a weight belongs to the second half of a backward in halves.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from ssdsl.ir.comm import Step, kind_of, travels
-from ssdsl.ir.function import Function, Op, Reshard, Section, Slice, Split
+from ssdsl.ir.function import Function, Op, Reshard, Section, Slice, Split, Write
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterGrads, SumTiedGrads
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
@@ -92,8 +93,10 @@ def of_task(facts: Facts, function: Function, phase: Phase) -> Iterator[Collecti
                         yield from _of_steps(instr.backward, size)
                 case Op():
                     yield from _of_kernel(facts, instr, phase, forward=forward)
-                case Slice():
+                case Slice() | Write():
                     pass
+                case _:
+                    assert_never(instr)
         yield from _of_gathers(facts, function, section, phase)
 
 
