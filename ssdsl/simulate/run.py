@@ -31,9 +31,7 @@ def run(program: Program, costs: Costs, *, overlaps: bool = True) -> Trace:
         submesh = program.functions[action.function].submesh
         return any(cost(r, action).communication_s for r, role in enumerate(program.roles) if role.is_in(submesh))
 
-    steps = steps_of(
-        program.roles, program.functions, program.messages, program.flats, meets=meets, overlaps=overlaps
-    )
+    steps = steps_of(program.roles, program.functions, program.messages, program.flats, meets=meets, overlaps=overlaps)
     return execute.execute(steps, cost)
 
 
