@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ssdsl.codegen.communication import reshard_text, slice_text
+from ssdsl.codegen.communication import cut_text, reshard_text, slice_text
 from ssdsl.codegen.expressions import GroupName, assignment, expression
 from ssdsl.codegen.identifiers import Identifiers
-from ssdsl.ir.function import Instr, Op, Output, Reshard, Side, Slice, reads_of
+from ssdsl.ir.function import Instr, Op, Output, Reshard, Side, Slice, Write, reads_of
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator
 
@@ -25,7 +25,6 @@ class Body:
     group: GroupName
     weights: Callable[[Name], str | None]
     names: Identifiers
-    updates: dict[str, str]  # value -> the buffer that takes it
     lines: list[str] = field(default_factory=list)
     outside: dict[Name, str] = field(default_factory=dict)
     made: dict[Name, str] = field(default_factory=dict)
@@ -61,16 +60,16 @@ class Body:
                 self.lines.append(f"{self.make(instr.result.name, self._word(instr.source))} = {right}")
             case Op():
                 self._operator(instr, reads, used)
+            case Write():
+                self.lines.append(f"{self._part(instr)}.copy_({reads[0]}.detach())")
 
     def _operator(self, op: Op, reads: list[str], used: frozenset[Name]) -> None:
         operator = self.operators[op.operator]
         text = self._call(operator, op, reads)
         word = operator.kind.strip("_")
-        kept = [v.name in used or v.name.value in self.updates for v in op.results]
+        kept = [v.name in used for v in op.results]
         outputs = [self.make(v.name, word) if k else "_" for v, k in zip(op.results, kept, strict=True)]
         self.lines.append(f"{assignment(operator, outputs)} = {text}")
-        for name in (v.name for v in op.results if v.name.value in self.updates):
-            self.lines.append(f"{self.read(Name(self.updates[name.value]))}.copy_({self.made[name]})")
 
     def _call(self, operator: Operator, op: Op, reads: list[str]) -> str:
         """The operator's expression; in halves, as a function of the operands that have gradients."""
@@ -84,6 +83,13 @@ class Body:
         ]
         text = expression(operator, op, words, self.group)
         return f"halves(lambda {', '.join(formals)}: {text}, {', '.join(given)})"
+
+    def _part(self, write: Write) -> str:
+        """The part of a buffer that is written: a view of it."""
+        text = self.read(Name(write.buffer))
+        for index, cut in write.slices:
+            text = cut_text(index, cut, text)
+        return text
 
     def _word(self, source: Name) -> str:
         return self.made.get(source, "").rstrip("_0123456789") or "x"

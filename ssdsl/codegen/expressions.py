@@ -9,48 +9,13 @@ import torch
 
 from ssdsl.ir.function import Kernel, Offset, Op
 from ssdsl.ir.value import Axis, Size, Time
+from ssdsl.model.call import schema_arguments
 from ssdsl.model.graph import Operator, Ref
+from ssdsl.model.ops.registry import row
 from ssdsl.text.diagnostic import InternalError
 
 Arguments = list[str]
 GroupName = Callable[[tuple[str, ...]], str]  # axes of the mesh -> the name of the group along them
-
-
-def _infix(sign: str) -> Callable[[Arguments], str]:
-    return lambda a: f"{a[0]} {sign} {a[1]}"
-
-
-def _method(name: str) -> Callable[[Arguments], str]:
-    return lambda a: f"{a[0]}.{name}({', '.join(a[1:])})"
-
-
-def _function(name: str) -> Callable[[Arguments], str]:
-    return lambda a: f"{name}({', '.join(a)})"
-
-
-# How a call is written when it has no keyword arguments; all others as `aten.kind.overload(...)`.
-PRETTY: dict[str, Callable[[Arguments], str]] = {
-    **{kind: _infix(sign) for kind, sign in {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**"}.items()},
-    **{
-        kind: _infix(sign)
-        for kind, sign in {"ne": "!=", "eq": "==", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}.items()
-    },
-    **{kind: _infix(sign) for kind, sign in {"__and__": "&", "__or__": "|"}.items()},
-    **{
-        kind: _method(kind)
-        for kind in ("transpose", "permute", "softmax", "masked_fill", "select", "unbind", "sum", "roll")
-    },
-    **{
-        kind: _function(f"torch.{kind}")
-        for kind in ("tanh", "relu", "exp", "sigmoid", "matmul", "einsum", "addmm", "bmm")
-    },
-    "linear": _function("F.linear"),
-    "gelu": _function("F.gelu"),
-    "silu": _function("F.silu"),
-    "layer_norm": lambda a: f"F.layer_norm({', '.join(a[:5])})",
-    "embedding": lambda a: f"F.embedding({a[1]}, {a[0]})",
-    "conv2d": _function("F.conv2d"),
-}
 
 
 def expression(operator: Operator, op: Op, reads: Sequence[str], group: GroupName) -> str:
@@ -61,25 +26,19 @@ def expression(operator: Operator, op: Op, reads: Sequence[str], group: GroupNam
         f"{k}={text(v, names)}" for k, v in operator.kwargs if v is not None and k != "layout" and k != "pin_memory"
     ]
     if op.kernel.function:
-        return _kernel(op.kernel, args, group)
+        return _kernel(operator, op.kernel, args, group)
     extents = [extent_text(size) for size in op.results[0].shape] if op.results else []
-    match operator.kind:
-        case "reshape":
+    match operator.target:
+        case "aten::reshape":
             return f"{args[0]}.reshape({', '.join(extents) if extents else '()'})"
-        case "expand":
+        case "aten::expand":
             return f"{args[0]}.expand({', '.join(extents)})"
-        case "split" | "split_with_sizes":
+        case "aten::split.Tensor" | "aten::split_with_sizes":
             dim = int(operator.args[3]) if len(operator.args) > 3 else 0
             sizes = [extent_text(var.shape[dim]) for var in op.results]
             given = sizes[0] if operator.kind == "split" else f"[{', '.join(sizes)}]"
             return f"{args[0]}.split({given}, {dim})"
-        case "_to_copy":
-            return f"{args[0]}.to({', '.join(kwargs)})"
-        case "cross_entropy_loss":
-            return _cross_entropy(args)
-    if operator.kind in PRETTY and not kwargs:
-        return PRETTY[operator.kind](args)
-    return f"{operator.args[0]}({', '.join(args + kwargs)})"
+    return _plain(operator, args, kwargs)
 
 
 def constant_expression(operator: Operator, reads: Sequence[str]) -> str:
@@ -89,11 +48,37 @@ def constant_expression(operator: Operator, reads: Sequence[str]) -> str:
     kwargs = [
         f"{k}={text(v, names)}" for k, v in operator.kwargs if v is not None and k != "layout" and k != "pin_memory"
     ]
-    if operator.kind == "_to_copy":
+    return _plain(operator, args, kwargs)
+
+
+def _plain(operator: Operator, args: Arguments, kwargs: Arguments) -> str:
+    """A call as its row writes it, or by its full name."""
+    if operator.target == "aten::_to_copy":
         return f"{args[0]}.to({', '.join(kwargs)})"
-    if operator.kind in PRETTY and not kwargs:
-        return PRETTY[operator.kind](args)
-    return f"{operator.args[0]}({', '.join(args + kwargs)})"
+    form = row(operator).text
+    if form is not None and not kwargs:
+        return form(_named(operator, args)) if callable(form) else _written(form, operator, args)
+    overload = str(operator.args[0])  # the file has `aten = torch.ops.aten`
+    name = overload if operator.target.startswith("aten::") else f"torch.ops.{overload}"
+    return f"{name}({', '.join(args + kwargs)})"
+
+
+def _written(form: str, operator: Operator, args: Arguments) -> str:
+    """A call in the form that its row gives: `F.linear`, `.sum`, `+`, or a text with arguments in braces."""
+    if "{" in form:
+        return form.format_map(_named(operator, args))
+    if form.startswith("."):
+        return f"{args[0]}{form}({', '.join(args[1:])})"
+    if form[0].isidentifier():
+        return f"{form}({', '.join(args)})"
+    return f"{args[0]} {form} {args[1]}"
+
+
+def _named(operator: Operator, args: Arguments) -> dict[str, str]:
+    """The arguments by the names of their parameters; those that are not given have their defaults."""
+    parameters = schema_arguments(operator.args[0])
+    defaults = {p.name: repr(p.default_value) for p in parameters}
+    return defaults | dict(zip((p.name for p in parameters), args, strict=False))
 
 
 def _operands(operator: Operator, op: Op, reads: Sequence[str], group: GroupName) -> Iterator[str]:
@@ -108,17 +93,15 @@ def _operands(operator: Operator, op: Op, reads: Sequence[str], group: GroupName
         yield name
 
 
-def _kernel(kernel: Kernel, args: Arguments, group: GroupName) -> str:
-    """A call of the runtime, for a part that a plain call on sliced inputs would compute wrongly."""
-    start = " + ".join(_offset(offset, group) for offset in kernel.offsets)
-    match kernel.function:
-        case "embedding_part":
-            return f"embedding_part({args[1]}, {args[0]}, start={start})"
-        case "batch_norm_parts":
-            return f"batch_norm_parts({', '.join(args[:5])}, {args[6]}, {args[7]}, {group(kernel.axes)})"
-        case "cross_entropy_parts":
-            return f"cross_entropy_parts({args[0]}, {args[1]}, {start}, {group(kernel.axes)}, ignore_index={args[4]})"
-    raise InternalError(f"the runtime has no kernel {kernel.function}")
+def _kernel(operator: Operator, kernel: Kernel, args: Arguments, group: GroupName) -> str:
+    """A call of what computes a part where a plain call on sliced inputs would be wrong."""
+    given = row(operator).kernel
+    if given is None or given.function != kernel.function:
+        raise InternalError(f"the row of `{operator.target}` has no kernel `{kernel.function}`")
+    named = _named(operator, args)
+    named["start"] = " + ".join(_offset(offset, group) for offset in kernel.offsets)
+    named["group"] = group(kernel.axes) if kernel.axes else ""
+    return given.call.format_map(named)
 
 
 def _offset(offset: Offset, group: GroupName) -> str:
@@ -128,13 +111,6 @@ def _offset(offset: Offset, group: GroupName) -> str:
         return f"{place} * {offset.stride}"
     starts = itertools.accumulate((n * offset.stride for n in offset.sizes[:-1]), initial=0)
     return f"({', '.join(map(str, starts))})[{place}]"
-
-
-def _cross_entropy(args: Arguments) -> str:
-    reduction = {"0": "none", "1": "mean", "2": "sum"}[args[3]]
-    extra = f", weight={args[2]}" if args[2] != "None" else ""
-    extra += f", label_smoothing={args[5]}" if len(args) > 5 and float(args[5]) else ""
-    return f'F.cross_entropy({args[0]}, {args[1]}, reduction="{reduction}", ignore_index={args[4]}{extra})'
 
 
 def extent_text(size: Size) -> str:

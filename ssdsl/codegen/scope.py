@@ -9,12 +9,13 @@ from ssdsl.ir.function import Function
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator
+from ssdsl.model.ops.registry import kernel_functions, modules
 
 # What a file may import from the runtime beside it.
 RUNTIME = (
     *("Input", "Join", "Output", "block"),
     *("all_gather", "all_reduce", "all_reduce_", "all_to_all", "keep_first", "narrow", "reduce_scatter", "reshard"),
-    *("batch_norm_parts", "cross_entropy_parts", "embedding_part", "first", "first_time"),
+    *("first", "first_time", *kernel_functions()),
     *("checkpoint", "checkpoint_halves", "group", "halves", "take", "take_sizes"),
 )
 
@@ -39,6 +40,8 @@ class Scope:
         times = dict.fromkeys(t.name for f in self.program.functions for t in f.time)
         for word in (w for t in times for w in (t, f"n_{t}") if w not in axes):
             self.names.unused(word)
+        for module in modules(self.program.graph.operators):
+            self.names.unused(module.partition(".")[0])
         for function in self.blocks:
             self.names.name(f"function {function.number}", function.name)
 
@@ -68,5 +71,4 @@ class Scope:
                 return f'w["{name.value[len(layer) + 1 :]}"]'
             return f'w["{name.value}"]' if not layer else None
 
-        updates = {value: buffer for buffer, value in graph.updates.items()}
-        return Body(self.operators, self.group, weight, self.names.copy(), updates)
+        return Body(self.operators, self.group, weight, self.names.copy())

@@ -119,7 +119,19 @@ class Slice:
     cut: Cut
 
 
-Instr = Op | Reshard | Slice
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A buffer takes a value, in the buffer's layout; of indices in time, the running part of each is written.
+
+    What reads the buffer's old value stands before it. Recomputation does not write again.
+    """
+
+    buffer: str
+    source: Name
+    slices: tuple[tuple[TimeIndex, Cut], ...] = ()
+
+
+Instr = Op | Reshard | Slice | Write
 
 
 def reads_of(instr: Instr) -> tuple[Name, ...]:
@@ -129,7 +141,13 @@ def reads_of(instr: Instr) -> tuple[Name, ...]:
 
 def results_of(instr: Instr) -> tuple[Var, ...]:
     """The local values that an instruction makes."""
-    return instr.results if isinstance(instr, Op) else (instr.result,)
+    match instr:
+        case Op():
+            return instr.results
+        case Reshard() | Slice():
+            return (instr.result,)
+        case Write():
+            return ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,13 +114,13 @@ class _Translation:
     # -- gradients -----------------------------------------------------------------------------------------------------
 
     def _start_reduce(self, r: int, action: StartReduce) -> Iterator[Step]:
-        """ZeRO-2 hands gradients to their owners at once, between two tasks; else they travel while these go on."""
+        """Sums travel while tasks go on; where devices own parts of the state (ZeRO), parts are handed over at once."""
         flat = self.flats[action.flat]
         if not travels(flat):
             return
         members, times = self.members(flat.submesh), self._reduced.get((r, action.flat), 0)
         self._reduced[r, action.flat] = times + 1
-        if self.strict or flat.zero is Zero.GRADS:
+        if self.strict or flat.zero is not Zero.NONE:
             yield Meet(action, (action, times), members)
         elif self.overlaps:
             yield Post(action, action, members, members, flat.submesh)
@@ -129,7 +129,7 @@ class _Translation:
         """The copies of a tied weight are summed last, with all that have one."""
         flat = self.flats[action.flat]
         members = self.members(flat.submesh)
-        if travels(flat) and flat.zero in (Zero.NONE, Zero.OPTIMIZER) and not self.strict:
+        if travels(flat) and flat.zero is Zero.NONE and not self.strict:
             start = StartReduce(action.flat)
             yield Await(action, start, members) if self.overlaps else Meet(start, start, members)
         tied = next((c.submeshes for c in flat.completion if isinstance(c, SumTiedGrads)), ())

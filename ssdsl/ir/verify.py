@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from ssdsl.ir.comm import AllGather, AllToAll, Move, Narrow, ReduceScatter, Signal, Step, Transfer
-from ssdsl.ir.function import Function, Instr, Op, Prologue, Reshard, Slice, reads_of, results_of
+from ssdsl.ir.function import Function, Instr, Op, Prologue, Reshard, Slice, Write, reads_of, results_of
 from ssdsl.ir.layout import Cut, Shape, Submesh
 from ssdsl.ir.param import SumTiedGrads, Zero
 from ssdsl.ir.program import Program
@@ -91,7 +91,7 @@ def _names_are_defined_once_and_before_use(program: Program) -> Iterator[str]:
 def _conversions_keep_their_value(program: Program) -> Iterator[str]:
     for where, body, _ in _bodies(program):
         for instr in body:
-            if not isinstance(instr, Op) and instr.source.value != instr.result.name.value:
+            if isinstance(instr, Reshard | Slice) and instr.source.value != instr.result.name.value:
                 yield f"{where} makes %{instr.result.name} of %{instr.source}"
 
 
@@ -111,6 +111,7 @@ def _layouts_have_a_place_for_each_axis(program: Program) -> Iterator[str]:
 
 
 def _steps_are_along_axes_of_the_submesh(program: Program) -> Iterator[str]:
+    homes = {(p.weight, p.submesh) for p in program.params if not p.trained}
     for where, body, submesh in _placed(program):
         for instr in body:
             axes = {a for a, _ in submesh.axes}
@@ -121,6 +122,9 @@ def _steps_are_along_axes_of_the_submesh(program: Program) -> Iterator[str]:
                 case Op():
                     if not set(instr.kernel.axes) <= axes:
                         yield f"{where}: `{instr.operator}` communicates over {instr.kernel.axes}"
+                case Write():
+                    if (instr.buffer, submesh) not in homes:
+                        yield f"{where} writes `{instr.buffer}`, which does not live on {submesh}"
                 case Slice():
                     if not instr.cut.dim < len(instr.result.shape):
                         yield f"{where}: %{instr.result.name} is cut out of axis {instr.cut.dim}"

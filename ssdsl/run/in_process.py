@@ -8,7 +8,8 @@ to run.
 import json
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -156,9 +157,21 @@ def run_in_process(program: Program, training: Training) -> Finished:
             dumps[rank] = {**trainer.state(), "grads": grads}
             counts[rank] = world.counts
 
-    turns.run([lambda rank=rank: train(rank) for rank in range(count)])  # type: ignore[misc]
+    with _one_thread():
+        turns.run([lambda rank=rank: train(rank) for rank in range(count)])  # type: ignore[misc]
     exchange.check_empty()
     return Finished(tuple(next((x for x in losses.values() if x), ())), dumps, counts)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Each rank would have a pool of helpers of its own, which take the processors from the one that runs."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def program_of(compiled: CompiledProgram, model: Model) -> Program:

@@ -125,7 +125,7 @@ def weights_of(
         tied = any(kind == "sum_tied" for kind, _ in flat["completion"])
         tie = ties[flat["weights"][0]["name"]] if tied else None
         flats.append(FlatParam(flat["number"], values, flat["zero"], shard_group, steps, tie, flat["elements"]))
-    others = {p.name: p.of(state[p.name]).to(device) for p in pieces_of(role["others"], role, world)}
+    others = {p.name: p.of(state[p.name]).clone().to(device) for p in pieces_of(role["others"], role, world)}
     return Weights(flats, others)
 
 

@@ -6,7 +6,7 @@ once. Recomputed sections keep what enters them; the rest exists while the secti
 
 from dataclasses import dataclass, field
 
-from ssdsl.ir.function import Backward, Function, Input, Op, Section, Side, Split, reads_of, results_of
+from ssdsl.ir.function import Backward, Function, Input, Op, Section, Side, reads_of, results_of
 from ssdsl.ir.value import Name
 from ssdsl.simulate.collectives import Facts, size_bytes
 
@@ -49,7 +49,6 @@ class _Function:
         self.facts, self.function = facts, function
         self.variables = facts.variables(function)
         self.made = {v.name for op in function.operators() for v in op.results}
-        self.inputs = {i.var.name for i in function.inputs}
         self.of_other = {i.var.name for i in function.inputs if self._lies_here(i)}
         self.prepared = {p.var.name.value for p in function.prepared}
 
@@ -67,7 +66,7 @@ class _Function:
                     later |= saved | {f"gradient of {v.name}": size_bytes(v) for v in op.results}
             recomputed.append(again)
         for output in self.function.outputs:
-            self._hold(held, output.name)
+            self._add(held, output.name)
         most = max((sum(n for s, n in again.items() if s not in held) for again in recomputed), default=0)
         largest = max((self._gradients(op) for op in self.function.operators()), default=0)
         return Kept(sum(held.values()), sum(later.values()), most, 2 * largest, outputs, tuple(held.items()))
@@ -82,20 +81,16 @@ class _Function:
         """Inputs that operators read, and what recomputed sections read from outside of themselves."""
         found: Sizes = {}
         read = {r for op in self.function.operators() for r in op.reads}
-        for name in (i.var.name for i in self.function.inputs):
-            if name in read:
-                self._hold(found, name)
+        entering = {i.var.name: None for i in self.function.inputs if i.var.name in read}
         for section in (s for s in self.function.sections if s.recompute):
-            for name in _read_from_outside(section):
-                self._hold(found, name)
+            entering |= _read_from_outside(section)
+        for name in (n for n in entering if n not in self.of_other):
+            self._hold(found, name)
         return found
 
     def _saved_by(self, op: Op) -> Sizes:
         """What autograd keeps of an operator."""
-        operator, saved = self.facts.operators[op.operator], self.facts.saved(op)
-        sizes = [d.size for d in operator.dims]
-        for split in (s for s in op.splits if isinstance(s, Split)):
-            sizes[split.dim] = -(-sizes[split.dim] // split.parts)
+        saved = self.facts.saved(op)
         found: Sizes = {}
         for name in op.reads:
             if name.value in saved.inputs:
@@ -104,14 +99,16 @@ class _Function:
             if var.name.value in saved.outputs:
                 found[self._root(var.name)] = size_bytes(var)
         for n, extra in enumerate(saved.extras):
-            found[f"{op.operator} {extra.what} {n}"] = extra.size_bytes(sizes)
+            found[f"{op.operator} {extra.what} {n}"] = extra.size_bytes
         return found
 
     def _hold(self, found: Sizes, name: Name) -> None:
-        """Adds the storage of a value, unless it is a weight, was prepared for the whole step, or is another
-        function's."""
-        if name.value in self.facts.weights or name.value in self.prepared or name in self.of_other:
+        """Adds the storage of a value, unless it is a weight or was prepared for the whole step."""
+        if name.value in self.facts.weights or name.value in self.prepared:
             return
+        self._add(found, name)
+
+    def _add(self, found: Sizes, name: Name) -> None:
         root = self._root(name)
         var = self.variables[Name(root)] if root != str(name) else self.variables[name]
         found[root] = size_bytes(var)

@@ -4,17 +4,20 @@ They follow from the instructions alone: a section that is recomputed communicat
 of a weight belongs to the second half of a backward in halves.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from ssdsl.ir.comm import Step, kind_of, travels
-from ssdsl.ir.function import Function, Instr, Op, Reshard, Section, Slice, Split
+from ssdsl.ir.function import Function, Instr, Op, Reshard, Section, Slice, Split, Write
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterGrads, SumTiedGrads
 from ssdsl.ir.program import Program
-from ssdsl.ir.value import Axis, Name, Var
+from ssdsl.ir.value import Name, Var
 from ssdsl.model.graph import ITEMSIZE, Operator
-from ssdsl.model.kept import Saved
+from ssdsl.model.ops.registry import row
 from ssdsl.model.saved import saved
+from ssdsl.model.saved_tensors import Saved
 from ssdsl.model.storage import Storage, storages
 from ssdsl.model.weight_values import weight_values
 from ssdsl.plan.plan import Phase
@@ -53,11 +56,18 @@ class Facts:
             self._variables[function.number] = function.variables()
         return self._variables[function.number]
 
+    def sizes(self, op: Op) -> list[int]:
+        """The local sizes of an operator's dimensions, of unequal parts in the mean."""
+        sizes = [d.size for d in self.operators[op.operator].dims]
+        for split in (s for s in op.splits if isinstance(s, Split)):
+            sizes[split.dim] = -(-sizes[split.dim] // split.parts)
+        return sizes
+
     def saved(self, op: Op) -> Saved:
         """What autograd keeps of a part of an operator."""
         if op.operator not in self._saved:
-            split = frozenset(s.dim for s in op.splits if isinstance(s, Split) and isinstance(s.coordinate, Axis))
-            self._saved[op.operator] = saved(self.operators[op.operator], self.program.graph, self.places, split)
+            operator = self.operators[op.operator]
+            self._saved[op.operator] = saved(operator, self.program.graph, self.places, self.sizes(op))
         return self._saved[op.operator]
 
 
@@ -91,9 +101,11 @@ def of_instr(
             if _is_backward_in(phase, is_weight=instr.source.value in facts.weights):
                 yield from _of_steps(instr.backward, size)
         case Op():
-            yield from _of_kernel(facts, function, instr, phase, forward=forward)
-        case Slice():
+            yield from _of_kernel(facts, instr, phase, forward=forward)
+        case Slice() | Write():
             pass
+        case _:
+            assert_never(instr)
 
 
 def _is_backward_in(phase: Phase, *, is_weight: bool) -> bool:
@@ -105,20 +117,18 @@ def _of_steps(steps: tuple[Step, ...], itemsize: int) -> Iterator[Collective]:
     return (Collective(kind_of(s), s.axes, s.elements * itemsize) for s in steps if travels(s))
 
 
-# all_reduces of kernels that combine parts, forward and backward: of each the numbers for a token, or for a channel
-KERNEL_REDUCTIONS = {"cross_entropy_parts": ((1, 2), ()), "batch_norm_parts": ((1, 1), (2,))}
-
-
-def _of_kernel(facts: Facts, function: Function, op: Op, phase: Phase, *, forward: bool) -> Iterator[Collective]:
-    if not op.kernel.axes:
+def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator[Collective]:
+    """What a kernel communicates by itself: so many numbers for each token, or channel, of its first operand."""
+    operator = facts.operators[op.operator]
+    kernel = row(operator).kernel
+    if not op.kernel.axes or kernel is None:
         return
-    there, back = KERNEL_REDUCTIONS[op.kernel.function]
-    given = facts.variables(function)[op.reads[0]]
-    channels = given.shape[min(1, len(given.shape) - 1)].mean
-    each = channels if op.kernel.function == "batch_norm_parts" else given.elements // channels
-    in_backward = phase in (Phase.BACKWARD, Phase.DGRAD)
-    for numbers in (*(there if forward else ()), *(back if in_backward else ())):
-        yield Collective("all_reduce", op.kernel.axes, numbers * each * ITEMSIZE.get(given.dtype, 4))
+    sizes, given = facts.sizes(op), operator.inputs[0]
+    dims = [d for axis in given.axes for d in axis if not operator.dims[d].combined and not operator.dims[d].fixed]
+    each = math.prod(sizes[d] for d in dims) * facts.program.graph.values[given.value].itemsize
+    back = kernel.backward if phase in (Phase.BACKWARD, Phase.DGRAD) else ()
+    for c in (*(kernel.forward if forward else ()), *back):
+        yield Collective(c.kind, op.kernel.axes, c.numbers * each)
 
 
 # -- of flat parameters ------------------------------------------------------------------------------------------------

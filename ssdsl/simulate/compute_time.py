@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 
 from ssdsl.cluster.device import Device
 from ssdsl.ir.function import Function, Op, Split
-from ssdsl.model.rules import CONTRACTIONS
+from ssdsl.model.ops.registry import row
 from ssdsl.model.storage import aliases
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.collectives import Facts, size_bytes
-
-ATTENTION_BACKWARD = 2.5  # five products for the forward's two: scores are computed again (FlashAttention, Dao 2022)
 
 
 @dataclass(slots=True)
@@ -75,8 +73,7 @@ class Computing:
             return
         if recompute:
             times.recompute += seconds(flops, traffic)
-        contracts = operator.kind in CONTRACTIONS
-        factor = ATTENTION_BACKWARD / 2 if operator.kind == "scaled_dot_product_attention" else 1.0
+        contracts, factor = row(operator).contraction, row(operator).backward_factor
         learning = [(o.once, v, n) for o, (v, n) in zip(operator.inputs, inputs, strict=True) if v.gradient is not None]
         if contracts:  # a bias's sum is small beside the products; attention's third operand is in its factor
             learning = [x for x in learning if not x[0]][:2]

@@ -41,7 +41,8 @@ class Costs(Protocol):
 
     def of(self, action: Action, role: Role) -> Cost:
         """What an action costs the slowest device of a role. A `Start` costs its message's journey, a `StartReduce`
-        its collectives, a `WaitReduce` only what happens behind these, a `Wait` nothing."""
+        its collectives, a `WaitReduce` only what happens behind these, a `Wait` nothing. The communication of an
+        `Update` is what still completes gradients then."""
         ...
 
 

@@ -61,9 +61,7 @@ def draw(
     )
 
 
-def _event(
-    program: Program, statements: "Statements", row: int, x: Interval, epilogue: Epilogue
-) -> Event | None:
+def _event(program: Program, statements: "Statements", row: int, x: Interval, epilogue: Epilogue) -> Event | None:
     """A task, a message, or the gradients that travel while tasks run; what comes behind these is the epilogue's."""
     match x.action:
         case Compute() as task:

@@ -47,21 +47,18 @@ class Measured:
         for number, phase in sorted(self.counted):
             key = program.functions[number].stage, phase
             self.stages[key] = self.stages.get(key, 0) + self.work[number]
-        self.waits = {r.name: sum(isinstance(a, WaitReduce) for a in r.actions) for r in program.roles}
 
     def of(self, action: Action, role: Role) -> Cost:
-        """A role's `reduce` is the time of all that completes its gradients, behind its tasks; its `optimizer` has what
-        follows."""
+        """What still completes a role's gradients when its tasks are done (`reduce`) is the communication of its
+        update."""
         match action:
             case Compute():
                 return Cost(self._task(action.function, action.phase))
             case Start():
                 return self._journey(action.message, action.gradient)
-            case WaitReduce():
-                return Cost(0.0, self.times.reduce.get(role.name, 0.0) / self.waits[role.name])
             case Update():
-                return Cost(self.times.optimizer.get(role.name, 0.0))
-            case StartReduce() | GatherParam() | Wait() | Free():
+                return Cost(self.times.optimizer.get(role.name, 0.0), self.times.reduce.get(role.name, 0.0))
+            case StartReduce() | WaitReduce() | GatherParam() | Wait() | Free():
                 return FREE
             case _:
                 assert_never(action)

@@ -35,9 +35,7 @@ class Change:
     size_bytes: int
 
 
-def memories(
-    program: Program, trace: Trace, activations: Activations, capacity: list[int | None]
-) -> list[Memory]:
+def memories(program: Program, trace: Trace, activations: Activations, capacity: list[int | None]) -> list[Memory]:
     """The memory of one device of each role."""
     found = []
     for r, own in enumerate(by_role(trace.intervals, len(program.roles))):
@@ -88,9 +86,7 @@ def _state(program: Program, role: Role, ran: dict[Compute, Interval]) -> Iterat
 
 
 def _first_gradient(program: Program, flat: FlatParam, ran: dict[Compute, Interval]) -> float | None:
-    users = {
-        f.number for f in program.functions if any(p.var.name.value in flat.weights for p in f.parameters)
-    }
+    users = {f.number for f in program.functions if any(p.var.name.value in flat.weights for p in f.parameters)}
     backwards = (Phase.BACKWARD, Phase.WGRAD)
     starts = (x.start for task, x in ran.items() if task.phase in backwards and task.function in users)
     return min(starts, default=None)

@@ -31,9 +31,7 @@ def run(program: Program, costs: Costs, *, overlaps: bool = True) -> Trace:
         submesh = program.functions[action.function].submesh
         return any(cost(r, action).communication_s for r, role in enumerate(program.roles) if role.is_in(submesh))
 
-    steps = steps_of(
-        program.roles, program.functions, program.messages, program.flats, meets=meets, overlaps=overlaps
-    )
+    steps = steps_of(program.roles, program.functions, program.messages, program.flats, meets=meets, overlaps=overlaps)
     return execute.execute(steps, cost)
 
 
@@ -96,14 +94,17 @@ def epilogues(program: Program, trace: Trace) -> list[Epilogue]:
 def _epilogue(intervals: list[Interval], waits: list[Interval], ended: float) -> Epilogue:
     ran = [x for x in intervals if x.part is execute.Part.RUN]
     start = max((x.end for x in ran if isinstance(x.action, Compute)), default=0.0)
-    updates = next((x.start for x in ran if isinstance(x.action, Update)), ended)
     gathered = sum(x.cost.time_s for x in ran if isinstance(x.action, GatherParam))
-    reduces = [x for x in ran if isinstance(x.action, StartReduce | WaitReduce)]
-    reduces += [x for x in waits if isinstance(x.action, WaitReduce)]
+    reduces = [(x.start, x.end) for x in ran if isinstance(x.action, StartReduce | WaitReduce)]
+    reduces += [(x.start, x.end) for x in waits if isinstance(x.action, WaitReduce)]
+    updates = ended
+    for x in (x for x in ran if isinstance(x.action, Update)):
+        updates = x.start + x.cost.communication_s
+        reduces.append((x.start, updates))
     merged: list[tuple[float, float]] = []
-    for x in sorted((x for x in reduces if x.end > x.start), key=lambda x: x.start):
-        if merged and merged[-1][1] == x.start:
-            merged[-1] = merged[-1][0], x.end
+    for begin, end in sorted((a, b) for a, b in reduces if b > a):
+        if merged and merged[-1][1] == begin:
+            merged[-1] = merged[-1][0], end
         else:
-            merged.append((x.start, x.end))
+            merged.append((begin, end))
     return Epilogue(start, updates, ended, gathered, tuple(merged))

@@ -19,6 +19,7 @@ from ssdsl.ir.function import (
     Slice,
     Split,
     Sum,
+    Write,
 )
 from ssdsl.ir.text.comm import cut_text, steps_text
 from ssdsl.ir.text.types import Axes, digits_text, names_text, time_text, var_text
@@ -79,6 +80,9 @@ def body_lines(body: Iterable[Instr], graph: Graph, axes: Axes, layer: str = "")
             case Slice():
                 part = f"part<{instr.index.name}>({cut_text(instr.cut)})"
                 yield f"%{instr.result.name} = {part} %{instr.source} : {var_text(instr.result, graph, axes)}"
+            case Write():
+                parts = "".join(f" at part<{index.name}>({cut_text(cut)})" for index, cut in instr.slices)
+                yield f"write {instr.buffer}{parts} = %{instr.source}"
             case _:
                 assert_never(instr)
 
