@@ -34,7 +34,7 @@ def make_plan(
 
 
 def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], link: Link = LOOPBACK) -> Compiled:
-    """The plan and its program; raises PlanError."""
+    """The plan of a file and its program; raises PlanError."""
     return compile_source(read_source(path), graph, overrides, path.parent, link)
 
 

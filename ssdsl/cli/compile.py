@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ssdsl.lower.lowering import Lowering
 
 Folder = Annotated[
-    str | None, typer.Option("--out", "-o", metavar="DIR", help="The folder to write; one of that name is replaced.")
+    str | None, typer.Option("--out", "-o", metavar="DIR", help="Output folder; an earlier program there is replaced.")
 ]
 PrintAfter = Annotated[
     list[str] | None,
@@ -44,8 +44,10 @@ def compile_(
         return
     with working("writing"):
         write(loaded, program, Path(out))
+    from ssdsl.runtime.start import command
+
     devices = program.plan.devices
-    results.print(f"torchrun --nproc-per-node={devices} {Path(out) / 'main.py'}", markup=False, soft_wrap=True)
+    results.print(command(devices, str(Path(out) / "main.py")), markup=False, soft_wrap=True)
 
 
 def _printer(wanted: list[str]) -> "After":
