@@ -72,11 +72,12 @@ def compile_program(model: "Model", graph: "Graph", settings: dict[str, int]) ->
     from ssdsl.codegen.write import write_program
     from ssdsl.compile import make_plan
     from ssdsl.lang.read import read_source
+    from ssdsl.lang.read import read_source
     from ssdsl.lower.lower import lower
     from ssdsl.simulate.simulate import simulate
 
     yield "import"
-    plan, _ = make_plan(PLAN, graph, settings)
+    plan, _ = make_plan(read_source(PLAN), graph, settings, PLAN.parent)
     yield "plan"
     program = lower(plan, LOOPBACK)
     yield "lower"

@@ -18,9 +18,9 @@ from ssdsl.ir.action import (
 from ssdsl.ir.comm import Message, Signal, Transfer
 from ssdsl.ir.function import Backward, Function
 from ssdsl.ir.param import FlatParam, SumTiedGrads, Zero
+from ssdsl.ir.parts import parts_read
 from ssdsl.ir.program import Role
 from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.tasks.graph import parts_read
 from ssdsl.lower.tasks.hoist_receives import AwaitedTransfers
 from ssdsl.lower.tasks.task import Carry, Task
 from ssdsl.plan.plan import Phase
