@@ -28,17 +28,23 @@ class Compiled:
 
 def make_plan(path: Path, graph: Graph, overrides: Mapping[str, int]) -> tuple[Plan, tuple[Diagnostic, ...]]:
     """What the file says about this model, with warnings; raises PlanError."""
-    return interpret_all(parse(read_source(path)), graph, overrides, path.parent)
+    return _interpreted(read_source(path), graph, overrides, path.parent)
 
 
 def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], link: Link = LOOPBACK) -> Compiled:
-    """The plan and its program; raises PlanError."""
+    """The plan of a file and its program; raises PlanError."""
     return compile_source(read_source(path), graph, overrides, path.parent, link)
 
 
 def compile_source(
-    source: Source, graph: Graph, overrides: Mapping[str, int], folder: Path | None, link: Link = LOOPBACK
+    source: Source, graph: Graph, overrides: Mapping[str, int], folder: Path, link: Link = LOOPBACK
 ) -> Compiled:
-    """As `compile_plan`, of a text whose `use` statements look in `folder`."""
-    plan, warnings = interpret_all(parse(source), graph, overrides, folder)
+    """The plan of a text and its program; `folder` is where `use "file.ssp"` looks. Raises PlanError."""
+    plan, warnings = _interpreted(source, graph, overrides, folder)
     return Compiled(source, plan, lower(plan, link), warnings)
+
+
+def _interpreted(
+    source: Source, graph: Graph, overrides: Mapping[str, int], folder: Path
+) -> tuple[Plan, tuple[Diagnostic, ...]]:
+    return interpret_all(parse(source), graph, overrides, folder)

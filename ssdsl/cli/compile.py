@@ -12,7 +12,7 @@ from ssdsl.cli.terminal import results
 from ssdsl.cli.training import write
 
 Folder = Annotated[
-    str, typer.Option("--out", "-o", metavar="DIR", help="The folder to write; one of that name is replaced.")
+    str, typer.Option("--out", "-o", metavar="DIR", help="Output folder; an earlier program there is replaced.")
 ]
 
 
@@ -22,5 +22,7 @@ def compile_(plan: options.Plan, model: options.Model, out: Folder, set_: option
     program = compiled(loaded, settings(set_))
     with working("writing"):
         write(loaded, program, Path(out))
+    from ssdsl.runtime.start import command
+
     devices = program.plan.devices
-    results.print(f"torchrun --nproc-per-node={devices} {Path(out) / 'main.py'}", markup=False, soft_wrap=True)
+    results.print(command(devices, str(Path(out) / "main.py")), markup=False, soft_wrap=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model and its graph."""
+    """A plan's path, and the model with its captured graph."""
 
     path: Path
     model: "Model"

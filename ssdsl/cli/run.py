@@ -10,7 +10,7 @@ from ssdsl.cli.options import Device, Optimizer, settings
 from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, load
 from ssdsl.cli.terminal import print_json, results, talk
-from ssdsl.cli.training import train, workplace
+from ssdsl.cli.training import train, warn_of_losses, workplace
 
 if TYPE_CHECKING:
     from ssdsl.compile import Compiled
@@ -36,6 +36,7 @@ def run(
     optimizer: options.WithOptimizer = Optimizer.ADAMW,
     lr: options.LearningRate = 1e-3,
     processes: options.Processes = None,
+    timeout: options.Timeout = 600.0,
     out: options.Out = None,
     profile: Profile = None,
     trace: Trace = None,
@@ -53,9 +54,10 @@ def run(
     from ssdsl.show.view import table
 
     recorded = profile is not None or trace is not None
-    training = Training(steps, seed, device.value, optimizer.value, lr, recorded)
+    training = Training(steps, seed, device.value, optimizer.value, lr, recorded, timeout)
     with workplace(out) as folder:
         result = train(loaded, program, training, folder, processes, dump=False)
+    warn_of_losses(result, lr)
     if recorded:
         _save(program, result, profile, trace)
     if json:
