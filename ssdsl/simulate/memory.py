@@ -12,7 +12,7 @@ from ssdsl.ir.action import At, Compute, Free, Start, Wait
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.execute import Part
 from ssdsl.ir.function import Backward
-from ssdsl.ir.param import FlatParam, Zero
+from ssdsl.ir.param import Zero
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import Phase
@@ -73,23 +73,29 @@ def _curve(row: int, changes: list[Change], capacity: int | None) -> Memory:
 
 
 def _state(program: Program, role: Role, ran: dict[Compute, Interval]) -> Iterator[Change]:
+    learned = _first_gradients(program, ran)
     for flat in program.flats_of(role):
         size = flat_bytes(flat)
         own = size // shards(flat)
         yield Change(0.0, "weights", own if flat.zero is Zero.WEIGHTS else size)
         yield Change(0.0, "optimizer", MOMENTS * own)
-        first = _first_gradient(program, flat, ran)
-        if first is not None:
-            yield Change(first, "gradients", size if flat.zero in (Zero.NONE, Zero.OPTIMIZER) else own)
+        if times := [learned[w] for w in flat.weights if w in learned]:
+            yield Change(min(times), "gradients", size if flat.zero in (Zero.NONE, Zero.OPTIMIZER) else own)
     others = (p.elements * ITEMSIZE.get(p.dtype, 4) for p in program.params_of(role) if not p.trained)
     yield Change(0.0, "weights", sum(others))
 
 
-def _first_gradient(program: Program, flat: FlatParam, ran: dict[Compute, Interval]) -> float | None:
-    users = {f.number for f in program.functions if any(p.var.name.value in flat.weights for p in f.parameters)}
-    backwards = (Phase.BACKWARD, Phase.WGRAD)
-    starts = (x.start for task, x in ran.items() if task.phase in backwards and task.function in users)
-    return min(starts, default=None)
+def _first_gradients(program: Program, ran: dict[Compute, Interval]) -> dict[str, float]:
+    """When the first task that computes a weight's gradient starts."""
+    starts: dict[int, float] = {}  # by function
+    for task, x in ran.items():
+        if task.phase in (Phase.BACKWARD, Phase.WGRAD):
+            starts[task.function] = min(x.start, starts.get(task.function, x.start))
+    found: dict[str, float] = {}
+    for number, start in starts.items():
+        for weight in (p.var.name.value for p in program.functions[number].parameters):
+            found[weight] = min(start, found.get(weight, start))
+    return found
 
 
 # -- activations and messages ------------------------------------------------------------------------------------------

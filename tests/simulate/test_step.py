@@ -10,16 +10,18 @@ from hypothesis import strategies as st
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.link import Link
-from ssdsl.ir.action import Compute, Start
+from ssdsl.ir.action import Action, Compute, Start, StartReduce, WaitReduce
 from ssdsl.ir.comm import Message, Transfer
 from ssdsl.ir.execute import Part
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
+from ssdsl.simulate.collectives import Facts
 from ssdsl.simulate.costs import Costs
 from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
-from ssdsl.simulate.run import Trace, run
+from ssdsl.simulate.roofline import Roofline
+from ssdsl.simulate.run import Trace, epilogues, run
 from ssdsl.simulate.timeline import Kind, Stream
 from tests.simulate.steps import UNIT, cluster_of, compiled, step
 
@@ -244,3 +246,22 @@ def test_what_is_simulated_does_not_grow_with_the_mesh() -> None:
         for report in (few, many)
     )
     assert len(many_events) == len(few_events) > 8 * 8 * 2
+
+
+# -- gradients -------------------------------------------------------------------------------------------------------
+
+BUCKETS = "gpt:tiny,layers=2,hidden=2048,heads=2,seq=8,vocab=64,batch=8"  # of 25 MB, several in each layer
+
+
+def test_gradients_travel_under_the_backward_where_devices_have_hands_free() -> None:
+    """On the cores of one machine they take as long as they take, wherever they begin."""
+    built = compiled("two_halves", BUCKETS, meta=True)
+    (role,) = built.program.roles
+    costs = Roofline(Facts(built.program), cluster_of("laptop"))
+    (hidden,), (shown,) = (epilogues(built.program, run(built.program, costs, overlaps=o)) for o in (True, False))
+    assert shown.reduce_s == pytest.approx(sum(costs.of(a, role).time_s for a in role.actions if is_reduction(a)))
+    assert 0.1 * shown.reduce_s < hidden.reduce_s < 0.9 * shown.reduce_s
+
+
+def is_reduction(action: Action) -> bool:
+    return isinstance(action, StartReduce | WaitReduce)
