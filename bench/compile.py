@@ -72,7 +72,6 @@ def compile_program(model: "Model", graph: "Graph", settings: dict[str, int]) ->
     from ssdsl.codegen.write import write_program
     from ssdsl.compile import make_plan
     from ssdsl.lang.read import read_source
-    from ssdsl.lang.read import read_source
     from ssdsl.lower.lower import lower
     from ssdsl.simulate.simulate import simulate
 

@@ -88,9 +88,7 @@ def of_task(facts: Facts, function: Function, phase: Phase) -> Iterator[Collecti
             yield from of_gathers(facts, function, section, facts.program.flats[number], phase)
 
 
-def of_instr(
-    facts: Facts, function: Function, section: Section, instr: Instr, phase: Phase
-) -> Iterator[Collective]:
+def of_instr(facts: Facts, function: Function, section: Section, instr: Instr, phase: Phase) -> Iterator[Collective]:
     """The collectives of one instruction in a phase; a recomputed section does those of forward again in backward."""
     forward = phase is Phase.FORWARD or (section.recompute and phase in (Phase.BACKWARD, Phase.DGRAD))
     match instr:

@@ -21,6 +21,7 @@ from ssdsl.ir.function import (
     reads_of,
     results_of,
 )
+from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import Zero
 from ssdsl.ir.value import Name
 from ssdsl.lower.lowering import Lowering
@@ -28,6 +29,7 @@ from ssdsl.model.graph import Operator
 from ssdsl.model.layers import layer_of, layer_paths
 from ssdsl.model.ops.registry import row
 from ssdsl.model.weight_values import weight_values
+
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
@@ -37,7 +39,7 @@ class _Facts:
     layers: tuple[str, ...]
     units: dict[str, int]
     alone: frozenset[str]
-    gathered: dict[str, tuple[int, frozenset[str]]]  # weight -> its flat parameter, if ZeRO-3 gathers it
+    gathered: dict[tuple[str, Submesh], int]  # weights that ZeRO-3 gathers -> the flat parameter
 
 
 def form_sections(lowering: Lowering) -> Lowering:
@@ -48,7 +50,7 @@ def form_sections(lowering: Lowering) -> Lowering:
         layer_paths(graph),
         _units(lowering),
         weight_values(graph),
-        {w: (f.number, frozenset(f.weights)) for f in lowering.flats if f.zero is Zero.WEIGHTS for w in f.weights},
+        {(w, f.submesh): f.number for f in lowering.flats if f.zero is Zero.WEIGHTS for w in f.weights},
     )
     return replace(lowering, functions=tuple(_formed(f, facts) for f in lowering.functions))
 
@@ -78,9 +80,7 @@ def _formed(function: Function, facts: _Facts) -> Function:
     return replace(function, sections=finished, outputs=outputs)
 
 
-def _finished(
-    instr: Instr, sides: dict[str, tuple[Side, ...]], overwrites: dict[Name, tuple[bool, bool]]
-) -> Instr:
+def _finished(instr: Instr, sides: dict[str, tuple[Side, ...]], overwrites: dict[Name, tuple[bool, bool]]) -> Instr:
     match instr:
         case Op():
             return replace(instr, sides=sides.get(instr.operator))
@@ -150,10 +150,12 @@ def _shared(function: Function, place: "object") -> frozenset[Name]:
             while read in conversions:
                 readers.setdefault(read, set()).add(place(op))
                 read = conversions[read].source
+
     def origin(name: Name) -> Name:
         while name in conversions:
             name = conversions[name].source
         return name
+
     found = {n for n, places in readers.items() if len(places) > 1 and origin(n) not in made}
     for name in list(found):  # and what leads to them
         while (instr := conversions.get(name)) is not None:
@@ -169,7 +171,10 @@ def _gathers(sections: tuple[Section, ...], function: Function, facts: _Facts) -
     for section in sections:
         apart = bool(section.layer) or section.recompute
         numbers = dict.fromkeys(
-            facts.gathered[r.value][0] for i in section.body for r in reads_of(i) if r.value in facts.gathered
+            facts.gathered[r.value, function.submesh]
+            for i in section.body
+            for r in reads_of(i)
+            if (r.value, function.submesh) in facts.gathered
         )
         found.append(tuple(n for n in numbers if apart or n not in held))
         if not apart:
@@ -221,9 +226,7 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
 # -- backward in halves ------------------------------------------------------------------------------------------------
 
 
-def _sides(
-    function: Function, facts: _Facts
-) -> tuple[dict[str, tuple[Side, ...]], frozenset[str], frozenset[Name]]:
+def _sides(function: Function, facts: _Facts) -> tuple[dict[str, tuple[Side, ...]], frozenset[str], frozenset[Name]]:
     """For each operator that mixes weights with what depends on data, the sides of its operands; the operators on
     weights alone, whose backward is in the second half and which are therefore not recomputed; the outputs that follow
     from weights alone."""

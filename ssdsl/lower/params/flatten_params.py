@@ -17,8 +17,8 @@ from ssdsl.ir.param import (
 )
 from ssdsl.lower.errors import ShardConflict
 from ssdsl.lower.lowering import Lowering
-from ssdsl.model.layers import layer_of, layer_paths
 from ssdsl.model.graph import ITEMSIZE
+from ssdsl.model.layers import layer_of, layer_paths
 from ssdsl.plan.plan import Plan, State
 from ssdsl.plan.plan import Shard as StateShard
 from ssdsl.text.diagnostic import PlanError

@@ -70,9 +70,7 @@ class TaskGraph:
             if span is not None:
                 self.spans.setdefault((a, b), span)
 
-    def tasks(
-        self, function: Function, phase: Phase, fixed: Mapping[int, int] = MappingProxyType({})
-    ) -> list[Compute]:
+    def tasks(self, function: Function, phase: Phase, fixed: Mapping[int, int] = MappingProxyType({})) -> list[Compute]:
         """A function's tasks in a phase, with these values of its indices; the whole backward of one in halves is both
         of them."""
         back = BACK_PHASES[function.backward]
@@ -82,7 +80,10 @@ class TaskGraph:
             for k, t in enumerate(function.time)
         ]
         return [
-            Compute(function.number, at, p) for p in phases if p in (FORWARD, *back) for at in itertools.product(*inside)
+            Compute(function.number, at, p)
+            for p in phases
+            if p in (FORWARD, *back)
+            for at in itertools.product(*inside)
         ]
 
     def describe(self, task: Task) -> str:

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ssdsl.ir.action import At, Compute
+from ssdsl.ir.action import Compute
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.function import Function
 from ssdsl.ir.program import Role

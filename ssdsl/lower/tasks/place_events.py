@@ -126,9 +126,7 @@ def _last_backwards(
     """Behind which task nothing more is added to a gradient. Flat parameters that other roles share are left out: they
     are completed at the end, where all roles come in one order."""
     weights = {f.number: {p.var.name.value for p in f.parameters} for f in lowering.functions}
-    own = [
-        f for f in flats if f.completion and f.submesh == role.submesh and f.zero in (Zero.NONE, Zero.OPTIMIZER)
-    ]
+    own = [f for f in flats if f.completion and f.submesh == role.submesh and f.zero in (Zero.NONE, Zero.OPTIMIZER)]
     found: dict[int, int] = {}
     for k, task in enumerate(tasks):
         if isinstance(task, Compute) and _is_last_phase(lowering.functions[task.function], task.phase):
