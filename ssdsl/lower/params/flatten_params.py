@@ -92,7 +92,8 @@ def completion_of(
     steps: list[Completion] = [AllReduceGrads(rest)] if rest else []
     # shards are numbered row-major over the axes, so that the outermost is cut first
     for summed, run in itertools.groupby(shard_axes, key=lambda axis: axis in partial):
-        steps.append(ReduceScatterGrads(tuple(run)) if summed else ChunkGrads(tuple(run)))
+        axes = tuple(run)
+        steps.append(ReduceScatterGrads(axes) if summed else ChunkGrads(axes))
     if tied:
         steps.append(SumTiedGrads(tied))
     return tuple(steps)
@@ -103,7 +104,7 @@ def _sharded(plan: Plan) -> dict[State, dict[str, StateShard]]:
 
 
 def _zero(param: Param, sharded: dict[State, dict[str, StateShard]]) -> tuple[Zero, tuple[str, ...]]:
-    """The strongest stage that the plan asks for, and over which axes. Raises PlanError: an axis that cuts the weight."""
+    """The strongest stage that the plan asks for, and over which axes. Raises PlanError: an axis cuts the weight."""
     whole = [a for a, p in zip(_axes(param), param.layout.places, strict=True) if p not in param.layout.shards()]
     found: dict[State, tuple[str, ...]] = {}
     for state, shards in sharded.items():
