@@ -1,0 +1,56 @@
+"""A program's proof, from end to end."""
+
+import time
+from dataclasses import dataclass
+
+from ssdsl.ir.program import Program
+from ssdsl.prove.backward import backward
+from ssdsl.prove.facts import facts_of
+from ssdsl.prove.failures import ProofFailed, Rule
+from ssdsl.prove.flow import Flow
+from ssdsl.prove.forward import forward
+from ssdsl.prove.prologues import prologue_types
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was checked; the program is proved if nothing failed."""
+
+    functions: int
+    instructions: int
+    values: int
+    gradients: int
+    tasks: int
+    messages: int
+    seconds: float
+    failures: tuple[ProofFailed, ...]
+
+
+def prove(program: Program) -> Proof:
+    """Checks that a program computes what a single device computes."""
+    start = time.perf_counter()
+    facts = facts_of(program)
+    prologues = {}
+    for prologue in program.prologues:
+        if prologue.submesh in prologues:
+            facts.failures.add(Rule.TWICE, "the prologues", "", "one for each submesh", prologue.submesh)
+        prologues[prologue.submesh] = prologue_types(facts, prologue)
+    flow = Flow(facts)
+    flow.note_transfers()
+    for number, function in enumerate(program.functions):
+        if function.number != number:
+            facts.failures.add(Rule.TWICE, "the functions", function.name, number, function.number)
+        flow.typed[number] = forward(facts, function, prologues.get(function.submesh, {}), flow)
+    gradients = {}
+    for number in reversed(range(len(program.functions))):
+        gradients[number] = backward(facts, flow.typed[number], flow)
+    return Proof(
+        len(program.functions),
+        sum(1 for f in program.functions for _ in f.body()),
+        sum(len(t.types) for t in flow.typed.values()),
+        sum(len(g) for g in gradients.values()),
+        0,
+        0,
+        time.perf_counter() - start,
+        tuple(facts.failures.found),
+    )
