@@ -4,12 +4,21 @@ import time
 from dataclasses import dataclass
 
 from ssdsl.ir.program import Program
+from ssdsl.ir.action import Compute, Start
 from ssdsl.prove.backward import backward
+from ssdsl.prove.deadlock import check_deadlock
 from ssdsl.prove.facts import facts_of
 from ssdsl.prove.failures import ProofFailed, Rule
 from ssdsl.prove.flow import Flow
 from ssdsl.prove.forward import forward
+from ssdsl.prove.halves import check_halves
+from ssdsl.prove.overwrites import check_overwrites
+from ssdsl.prove.params import check_gathers, check_gradients, check_params
+from ssdsl.prove.parts import parts_of
 from ssdsl.prove.prologues import prologue_types
+from ssdsl.prove.roles import check_places, check_role
+from ssdsl.prove.updates import check_updates
+from ssdsl.prove.whole import check_buffers, check_loss, check_operators
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +53,28 @@ def prove(program: Program) -> Proof:
     gradients = {}
     for number in reversed(range(len(program.functions))):
         gradients[number] = backward(facts, flow.typed[number], flow)
+        function = program.functions[number]
+        check_gradients(facts, function, gradients[number])
+        check_overwrites(facts, function)
+        check_halves(facts, function)
+        check_gathers(facts, function)
+    check_operators(facts)
+    check_loss(facts, flow.typed)
+    check_buffers(facts, flow.typed)
+    check_params(facts)
+    parts = parts_of(facts, flow)
+    check_places(facts)
+    for role in program.roles:
+        check_role(facts, role, parts)
+        check_updates(facts, role)
+    check_deadlock(facts)
     return Proof(
         len(program.functions),
         sum(1 for f in program.functions for _ in f.body()),
         sum(len(t.types) for t in flow.typed.values()),
         sum(len(g) for g in gradients.values()),
-        0,
-        0,
+        sum(1 for r in program.roles for a in r.actions if isinstance(a, Compute)),
+        sum(1 for r in program.roles for a in r.actions if isinstance(a, Start)),
         time.perf_counter() - start,
         tuple(facts.failures.found),
     )
