@@ -1,8 +1,9 @@
-"""`python -m bench [steps | compile | accuracy] [options]`: all benchmarks, or one of them."""
+"""`python -m bench [steps | compile | accuracy] [options]`: all benchmarks, or one of them; `python -m bench fuzz`."""
 
 import sys
 
 from bench import accuracy, compile, steps
+from bench.fuzz import run as fuzz
 
 BENCHMARKS = {"steps": steps.main, "compile": compile.main, "accuracy": accuracy.main}
 
@@ -11,6 +12,8 @@ def main(arguments: list[str]) -> int:
     if not arguments:
         return max([benchmark([]) for benchmark in BENCHMARKS.values()])
     name, *options = arguments
+    if name == "fuzz":
+        return fuzz.main(options)
     if name not in BENCHMARKS:
         print(__doc__, file=sys.stderr)
         return 2

@@ -1,14 +1,14 @@
-"""The compiler from end to end: a plan's file and a model's graph become a plan and its schedule."""
+"""The compiler from end to end: a plan's file and a model's graph become a plan and its program."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ssdsl.cluster.link import LOOPBACK, Link
+from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.lower.lower import lower
-from ssdsl.lower.schedule import Schedule
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
@@ -22,7 +22,7 @@ class Compiled:
 
     source: Source
     plan: Plan
-    schedule: Schedule
+    program: Program
     warnings: tuple[Diagnostic, ...]
 
 
@@ -32,7 +32,13 @@ def make_plan(path: Path, graph: Graph, overrides: Mapping[str, int]) -> tuple[P
 
 
 def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], link: Link = LOOPBACK) -> Compiled:
-    """The plan and its schedule; raises PlanError."""
-    source = read_source(path)
-    plan, warnings = interpret_all(parse(source), graph, overrides, path.parent)
+    """The plan and its program; raises PlanError."""
+    return compile_source(read_source(path), graph, overrides, path.parent, link)
+
+
+def compile_source(
+    source: Source, graph: Graph, overrides: Mapping[str, int], folder: Path | None, link: Link = LOOPBACK
+) -> Compiled:
+    """As `compile_plan`, of a text whose `use` statements look in `folder`."""
+    plan, warnings = interpret_all(parse(source), graph, overrides, folder)
     return Compiled(source, plan, lower(plan, link), warnings)

@@ -21,10 +21,12 @@ def train(
     loaded: Loaded, compiled: "Compiled", training: "Training", folder: Path, processes: int | None, dump: bool
 ) -> "RunResult":
     """Write the program into `folder`, start it and wait for its results, which are there as well."""
+    from ssdsl.model.check_capture import check_capture
     from ssdsl.run.launch import launch
 
     devices = compiled.plan.devices
     _check(loaded, compiled, processes)
+    check_capture(loaded.model, loaded.graph)
     write(loaded, compiled, folder / "program")
     out = folder / "results"
     return launch(folder / "program", training, processes=devices, out=out, dump=dump, console=talk)

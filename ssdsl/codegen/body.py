@@ -1,4 +1,4 @@
-"""The text of functions: operators and conversions as lines, with names that depend on the structure alone.
+"""The text of functions: instructions as lines, with names that depend on the structure alone.
 
 Layers that compute the same get the same text, and so one function.
 """
@@ -7,83 +7,92 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ssdsl.codegen.expressions import assignment, expression
+from ssdsl.codegen.communication import cut_text, reshard_text, slice_text
+from ssdsl.codegen.expressions import GroupName, assignment, expression
 from ssdsl.codegen.identifiers import Identifiers
-from ssdsl.codegen.steps import conversion_text
-from ssdsl.codegen.weight_side import Side
-from ssdsl.lower.cuts import OperatorCut
-from ssdsl.lower.schedule import Conversion, TimeIndex
+from ssdsl.ir.function import Instr, Op, Output, Reshard, Side, Slice, Write, reads_of
+from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator
 
-RESERVED = ("w", "weights", "prefix", "device", "torch", "aten", "F")
+RESERVED = ("w", "weights", "prefix", "device", "torch", "aten", "F", "run", "step", "prepare", "constants")
 
 
 @dataclass(slots=True)
 class Body:
     """Lines of Python over local names, and what they read from outside and make."""
 
-    group: Callable[[tuple[str, ...]], str]
-    cuts: Callable[[Operator], tuple[OperatorCut, ...]]
-    time: tuple[TimeIndex, ...]
-    weights: Callable[[str], str | None]
+    operators: dict[str, Operator]
+    group: GroupName
+    weights: Callable[[Name], str | None]
     names: Identifiers
-    updates: dict[str, str]  # value -> the buffer that takes it
-    in_place: dict[str, tuple[bool, bool]]  # conversion -> may it change the value, the gradient
-    sides: dict[str, tuple[Side, ...]]  # the operators whose backward comes in halves
-    only_weights: frozenset[str]  # the outputs that follow from weights alone, there
     lines: list[str] = field(default_factory=list)
-    outside: dict[str, str] = field(default_factory=dict)
-    made: dict[str, str] = field(default_factory=dict)
+    outside: dict[Name, str] = field(default_factory=dict)
+    made: dict[Name, str] = field(default_factory=dict)
 
-    def read(self, value: str) -> str:
-        """The local name of a value; one that was not made here comes from outside."""
-        if value in self.made:
-            return self.made[value]
-        if (weight := self.weights(value)) is not None:
+    def read(self, name: Name) -> str:
+        """The Python name of a value; one that was not made here comes from outside."""
+        if name in self.made:
+            return self.made[name]
+        if (weight := self.weights(name)) is not None:
             return weight
-        if value not in self.outside:
-            self.outside[value] = self.names.name(f"in {value}", f"x{len(self.outside) or ''}")
-        return self.outside[value]
+        if name not in self.outside:
+            self.outside[name] = self.names.name(f"in {name}", f"x{len(self.outside) or ''}")
+        return self.outside[name]
 
-    def output(self, value: str) -> str:
-        """A value that leaves the block; in halves, a gradient that leads to weights alone waits for the second."""
-        name = self.read(value)
-        return f"halves(lambda x: x, (), ({name},))" if value in self.only_weights else name
+    def output(self, output: Output) -> str:
+        """A value that leaves the function; a gradient that leads to weights alone waits for the second half."""
+        name = self.read(output.name)
+        return f"halves(lambda x: x, (), ({name},))" if output.wgrad_only else name
 
-    def make(self, value: str, word: str) -> str:
-        self.made[value] = self.names.unused(word)
-        return self.made[value]
+    def make(self, name: Name, word: str) -> str:
+        self.made[name] = self.names.unused(word)
+        return self.made[name]
 
-    def add(self, item: Operator | Conversion, reads: Sequence[str] = (), used: frozenset[str] = frozenset()) -> None:
-        """Appends the line of an operator (`reads` are its values) or of a conversion."""
-        if isinstance(item, Conversion):
-            may = self.in_place[item.result]
-            text = conversion_text(item, self.read(item.value), self.time, self.group, may)
-            self.lines.append(f"{self.make(item.result, self._word(item))} = {text}")
-            return
-        text = self._call(item, [self.read(r) for r in reads])
-        kept = used | self.updates.keys()
-        outputs = [self.make(o.value, item.kind.strip("_")) if o.value in kept else "_" for o in item.outputs]
-        self.lines.append(f"{assignment(item, outputs)} = {text}")
-        for value in (o.value for o in item.outputs if o.value in self.updates):
-            self.lines.append(f"{self.read(self.updates[value])}.copy_({self.made[value]})")
+    def add(self, instr: Instr, used: frozenset[Name]) -> None:
+        """Appends an instruction; of what it makes, only what is `used` gets a name."""
+        reads = [self.read(r) for r in reads_of(instr)]
+        match instr:
+            case Reshard():
+                right = reshard_text(instr, reads[0], self.group)
+                self.lines.append(f"{self.make(instr.result.name, self._word(instr.source))} = {right}")
+            case Slice():
+                right = slice_text(instr, reads[0])
+                self.lines.append(f"{self.make(instr.result.name, self._word(instr.source))} = {right}")
+            case Op():
+                self._operator(instr, reads, used)
+            case Write():
+                self.lines.append(f"{self._part(instr)}.copy_({reads[0]}.detach())")
 
-    def _call(self, operator: Operator, reads: list[str]) -> str:
+    def _operator(self, op: Op, reads: list[str], used: frozenset[Name]) -> None:
+        operator = self.operators[op.operator]
+        text = self._call(operator, op, reads)
+        word = operator.kind.strip("_")
+        kept = [v.name in used for v in op.results]
+        outputs = [self.make(v.name, word) if k else "_" for v, k in zip(op.results, kept, strict=True)]
+        self.lines.append(f"{assignment(operator, outputs)} = {text}")
+
+    def _call(self, operator: Operator, op: Op, reads: list[str]) -> str:
         """The operator's expression; in halves, as a function of the operands that have gradients."""
-        cuts = self.cuts(operator)
-        sides = self.sides.get(operator.name)
-        if sides is None:
-            return expression(operator, reads, cuts, group=self.group)
-        own = re.findall(r"\w+", expression(operator, ["_"] * len(reads), cuts, group=self.group))
-        formals, words = _parameters(reads, sides, own)
+        if op.sides is None:
+            return expression(operator, op, reads, self.group)
+        own = re.findall(r"\w+", expression(operator, op, ["_"] * len(reads), self.group))
+        formals, words = _parameters(reads, op.sides, own)
         given = [
-            _tuple(r for r, s in zip(reads, sides, strict=True) if s is side) for side in (Side.ACTIVATION, Side.WEIGHT)
+            _tuple(r for r, s in zip(reads, op.sides, strict=True) if s is side)
+            for side in (Side.ACTIVATION, Side.WEIGHT)
         ]
-        text = expression(operator, words, cuts, group=self.group)
+        text = expression(operator, op, words, self.group)
         return f"halves(lambda {', '.join(formals)}: {text}, {', '.join(given)})"
 
-    def _word(self, item: Conversion) -> str:
-        return self.made.get(item.value, "").rstrip("_0123456789") or "x"
+    def _part(self, write: Write) -> str:
+        """The part of a buffer that is written: a view of it."""
+        text = self.read(Name(write.buffer))
+        for index, cut in write.slices:
+            text = cut_text(index, cut, text)
+        return text
+
+    def _word(self, source: Name) -> str:
+        return self.made.get(source, "").rstrip("_0123456789") or "x"
 
 
 def _parameters(reads: list[str], sides: tuple[Side, ...], taken: Sequence[str]) -> tuple[list[str], list[str]]:

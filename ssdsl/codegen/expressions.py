@@ -1,101 +1,90 @@
 """One operator as a line of Python, working on its part: shapes are local, kernels those that parts need."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from ssdsl.lower.cuts import LINEAR, OperatorCut
-from ssdsl.model.graph import Operand, Operator, Ref
+from ssdsl.ir.function import Kernel, Offset, Op
+from ssdsl.ir.value import Axis, Size, Time
+from ssdsl.model.call import schema_arguments
+from ssdsl.model.graph import Operator, Ref
+from ssdsl.model.ops.registry import row
 from ssdsl.text.diagnostic import InternalError
 
 Arguments = list[str]
+GroupName = Callable[[tuple[str, ...]], str]  # axes of the mesh -> the name of the group along them
 
 
-def _infix(sign: str) -> Callable[[Arguments], str]:
-    return lambda a: f"{a[0]} {sign} {a[1]}"
-
-
-def _method(name: str) -> Callable[[Arguments], str]:
-    return lambda a: f"{a[0]}.{name}({', '.join(a[1:])})"
-
-
-def _function(name: str) -> Callable[[Arguments], str]:
-    return lambda a: f"{name}({', '.join(a)})"
-
-
-# How a call is written when it has no keyword arguments; all others as `aten.kind.overload(...)`.
-PRETTY: dict[str, Callable[[Arguments], str]] = {
-    **{kind: _infix(sign) for kind, sign in {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**"}.items()},
-    **{
-        kind: _infix(sign)
-        for kind, sign in {"ne": "!=", "eq": "==", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}.items()
-    },
-    **{kind: _infix(sign) for kind, sign in {"__and__": "&", "__or__": "|"}.items()},
-    **{
-        kind: _method(kind)
-        for kind in ("transpose", "permute", "softmax", "masked_fill", "select", "unbind", "sum", "roll")
-    },
-    **{
-        kind: _function(f"torch.{kind}")
-        for kind in ("tanh", "relu", "exp", "sigmoid", "matmul", "einsum", "addmm", "bmm")
-    },
-    "linear": _function("F.linear"),
-    "gelu": _function("F.gelu"),
-    "silu": _function("F.silu"),
-    "layer_norm": lambda a: f"F.layer_norm({', '.join(a[:5])})",
-    "embedding": lambda a: f"F.embedding({a[1]}, {a[0]})",
-    "conv2d": _function("F.conv2d"),
-}
-
-
-def expression(
-    operator: Operator,
-    reads: Sequence[str],
-    cuts: tuple[OperatorCut, ...],
-    *,
-    group: Callable[[tuple[str, ...]], str],
-) -> str:
-    """The call on a part. `reads` are the Python names of its operands; `group` names the group along some mesh
-    axes."""
-    names = iter(_operands(operator, reads, cuts, group))
+def expression(operator: Operator, op: Op, reads: Sequence[str], group: GroupName) -> str:
+    """The call on a part. `reads` are the Python names of its operands; `group` names the group along some axes."""
+    names = iter(_operands(operator, op, reads, group))
     args = [text(a, names) for a in operator.args[1:]]
     kwargs = [
         f"{k}={text(v, names)}" for k, v in operator.kwargs if v is not None and k != "layout" and k != "pin_memory"
     ]
-    extents = [_extent(operator, axis, cuts) for axis in operator.outputs[0].axes]
-    match operator.kind:
-        case "reshape":
+    if op.kernel.function:
+        return _kernel(operator, op.kernel, args, group)
+    extents = [extent_text(size) for size in op.results[0].shape] if op.results else []
+    match operator.target:
+        case "aten::reshape":
             return f"{args[0]}.reshape({', '.join(extents) if extents else '()'})"
-        case "expand":
+        case "aten::expand":
             return f"{args[0]}.expand({', '.join(extents)})"
-        case "split" | "split_with_sizes":
+        case "aten::split.Tensor" | "aten::split_with_sizes":
             dim = int(operator.args[3]) if len(operator.args) > 3 else 0
-            sizes = [_extent(operator, o.axes[dim], cuts) for o in operator.outputs]
+            sizes = [extent_text(var.shape[dim]) for var in op.results]
             given = sizes[0] if operator.kind == "split" else f"[{', '.join(sizes)}]"
             return f"{args[0]}.split({given}, {dim})"
-        case "_to_copy":
-            return f"{args[0]}.to({', '.join(kwargs)})"
-        case "cross_entropy_loss":
-            return _cross_entropy(operator, args, cuts, group)
-    if (part := _part(operator, args, cuts, group)) is not None:
-        return part
-    if operator.kind in PRETTY and not kwargs:
-        return PRETTY[operator.kind](args)
-    return f"{operator.args[0]}({', '.join(args + kwargs)})"
+    return _plain(operator, args, kwargs)
 
 
-def _operands(
-    operator: Operator, reads: Sequence[str], cuts: tuple[OperatorCut, ...], group: Callable[[tuple[str, ...]], str]
-) -> Iterator[str]:
+def constant_expression(operator: Operator, reads: Sequence[str]) -> str:
+    """The call of an operator that depends on nothing."""
+    names = iter(reads)
+    args = [text(a, names) for a in operator.args[1:]]
+    kwargs = [
+        f"{k}={text(v, names)}" for k, v in operator.kwargs if v is not None and k != "layout" and k != "pin_memory"
+    ]
+    return _plain(operator, args, kwargs)
+
+
+def _plain(operator: Operator, args: Arguments, kwargs: Arguments) -> str:
+    """A call as its row writes it, or by its full name."""
+    if operator.target == "aten::_to_copy":
+        return f"{args[0]}.to({', '.join(kwargs)})"
+    form = row(operator).text
+    if form is not None and not kwargs:
+        return form(_named(operator, args)) if callable(form) else _written(form, operator, args)
+    overload = str(operator.args[0])  # the file has `aten = torch.ops.aten`
+    name = overload if operator.target.startswith("aten::") else f"torch.ops.{overload}"
+    return f"{name}({', '.join(args + kwargs)})"
+
+
+def _written(form: str, operator: Operator, args: Arguments) -> str:
+    """A call in the form that its row gives: `F.linear`, `.sum`, `+`, or a text with arguments in braces."""
+    if "{" in form:
+        return form.format_map(_named(operator, args))
+    if form.startswith("."):
+        return f"{args[0]}{form}({', '.join(args[1:])})"
+    if form[0].isidentifier():
+        return f"{form}({', '.join(args)})"
+    return f"{args[0]} {form} {args[1]}"
+
+
+def _named(operator: Operator, args: Arguments) -> dict[str, str]:
+    """The arguments by the names of their parameters; those that are not given have their defaults."""
+    parameters = schema_arguments(operator.args[0])
+    defaults = {p.name: repr(p.default_value) for p in parameters}
+    return defaults | dict(zip((p.name for p in parameters), args, strict=False))
+
+
+def _operands(operator: Operator, op: Op, reads: Sequence[str], group: GroupName) -> Iterator[str]:
     """The operands' names; an addend of a sum that is split is added by the first part only."""
-    summed = [c for c in cuts if c.dim != LINEAR and operator.summed(c.dim)]
-    space = tuple(c.index for c in summed if c.in_space)
-    time = [c.index for c in summed if not c.in_space]
-    if operator.stage == "constant":
-        yield from reads
-        return
+    space = tuple(c.name for c in op.first if isinstance(c, Axis))
+    time = [c.name for c in op.first if isinstance(c, Time)]
     for operand, name in zip(operator.inputs, reads, strict=True):
         if operand.once and time:
             name = f"first_time({name}, {', '.join(time)})"
@@ -104,59 +93,30 @@ def _operands(
         yield name
 
 
-def _part(
-    operator: Operator, args: Arguments, cuts: tuple[OperatorCut, ...], group: Callable[[tuple[str, ...]], str]
-) -> str | None:
-    """Kernels for a part that a plain call on sliced inputs would compute wrongly."""
-    if operator.kind == "embedding":
-        rows = [c for c in cuts if c.dim in operator.inputs[0].axes[0]]
-        if rows:
-            return f"embedding_part({args[1]}, {args[0]}, start={_start(operator, operator.inputs[0], rows, group)})"
-    if operator.kind == "batch_norm":
-        over = tuple(c.index for c in cuts if c.dim != LINEAR and operator.dims[c.dim].combined)
-        if over:
-            return f"batch_norm_parts({', '.join(args[:5])}, {args[6]}, {args[7]}, {group(over)})"
-    return None
+def _kernel(operator: Operator, kernel: Kernel, args: Arguments, group: GroupName) -> str:
+    """A call of what computes a part where a plain call on sliced inputs would be wrong."""
+    given = row(operator).kernel
+    if given is None or given.function != kernel.function:
+        raise InternalError(f"the row of `{operator.target}` has no kernel `{kernel.function}`")
+    named = _named(operator, args)
+    named["start"] = " + ".join(_offset(offset, group) for offset in kernel.offsets)
+    named["group"] = group(kernel.axes) if kernel.axes else ""
+    return given.call.format_map(named)
 
 
-def _cross_entropy(
-    operator: Operator, args: Arguments, cuts: tuple[OperatorCut, ...], group: Callable[[tuple[str, ...]], str]
-) -> str:
-    reduction = {"0": "none", "1": "mean", "2": "sum"}[args[3]]
-    over = [c for c in cuts if c.dim != LINEAR and operator.dims[c.dim].combined]
-    if over:
-        start = _start(operator, operator.inputs[0], over, group)
-        names = group(tuple(c.index for c in over))
-        return f"cross_entropy_parts({args[0]}, {args[1]}, {start}, {names}, ignore_index={args[4]})"
-    extra = f", weight={args[2]}" if args[2] != "None" else ""
-    extra += f", label_smoothing={args[5]}" if len(args) > 5 and float(args[5]) else ""
-    return f'F.cross_entropy({args[0]}, {args[1]}, reduction="{reduction}", ignore_index={args[4]}{extra})'
+def _offset(offset: Offset, group: GroupName) -> str:
+    """Where a part begins: `tp.index * 64`, or `(0, 3)[m]` behind unequal parts."""
+    place = f"{group((offset.coordinate.name,))}.index" if isinstance(offset.coordinate, Axis) else offset.coordinate.name
+    if offset.sizes is None:
+        return f"{place} * {offset.stride}"
+    starts = itertools.accumulate((n * offset.stride for n in offset.sizes[:-1]), initial=0)
+    return f"({', '.join(map(str, starts))})[{place}]"
 
 
-def _start(
-    operator: Operator, operand: Operand, cuts: list[OperatorCut], group: Callable[[tuple[str, ...]], str]
-) -> str:
-    """Where this part begins along a split axis of an operand, which may be made of several factors."""
-    axis = next(a for a in operand.axes if cuts[0].dim in a)
-    if any(c.dim != axis[0] for c in cuts):
-        raise InternalError(f"parts of `{operand.value}` along an inner factor are not consecutive")
-    inner = math.prod(operator.dims[d].size for d in axis[1:])
-    where = [f"{group((c.index,))}.index" if c.in_space else c.index for c in cuts]
-    return " + ".join(f"{place} * {c.stride * inner}" for place, c in zip(where, cuts, strict=True))
-
-
-def _extent(operator: Operator, axis: tuple[int, ...], cuts: tuple[OperatorCut, ...]) -> str:
+def extent_text(size: Size) -> str:
     """The local size of an axis, as Python: a number, times `n_m` where the parts of index `m` are uneven."""
-    known = math.prod(operator.dims[d].size for d in axis)
-    uneven = []
-    for c in cuts:
-        if c.dim in axis:
-            if c.sizes is None:
-                known //= c.count
-            else:
-                known //= sum(c.sizes)
-                uneven.append(f"n_{c.index}")
-    return " * ".join([*uneven, *([str(known)] if known != 1 or not uneven else [])])
+    words = [f"n_{t.name}" for t in size.uneven]
+    return " * ".join([*words, *([str(size.known)] if size.known != 1 or not words else [])])
 
 
 def assignment(operator: Operator, targets: Sequence[str]) -> str:

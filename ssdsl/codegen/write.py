@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
-from ssdsl.codegen.program import program_table
+from ssdsl.codegen.table import Groups, program_table
 from ssdsl.codegen.role import role_text
 from ssdsl.codegen.scope import Scope
-from ssdsl.lower.schedule import Schedule
+from ssdsl.ir.program import Program
 from ssdsl.model.deterministic import check_deterministic
 from ssdsl.model.source import Model
 from ssdsl.text.source import Source
@@ -28,19 +28,19 @@ if __name__ == "__main__":
 '''
 
 
-def write_program(schedule: Schedule, model: Model, folder: Path, source: Source) -> None:
+def write_program(program: Program, model: Model, folder: Path, source: Source) -> None:
     """The folder of a program: the roles' files, their table, the runtime, the plan, the weights and the batches.
 
     A model on the meta device has no weights: its program can be read, not run. An existing folder is replaced if it
     holds a program, or is empty; raises FileExistsError otherwise, and PlanError for a model that draws random numbers.
     """
-    check_deterministic(schedule.graph)
+    check_deterministic(program.graph)
     if folder.exists() and any(folder.iterdir()) and not (folder / "program.json").exists():
         raise FileExistsError(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        _fill(beside, schedule, model, folder, source)
+        _fill(beside, program, model, folder, source)
         beside.chmod(0o755)
         if folder.exists():
             shutil.rmtree(folder)
@@ -49,11 +49,11 @@ def write_program(schedule: Schedule, model: Model, folder: Path, source: Source
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _fill(beside: Path, schedule: Schedule, model: Model, folder: Path, source: Source) -> None:
-    for name, text in program_files(schedule).items():
+def _fill(beside: Path, program: Program, model: Model, folder: Path, source: Source) -> None:
+    for name, text in program_files(program).items():
         (beside / name).write_text(text)
-    devices = schedule.plan.devices
-    main = MAIN.format(model=schedule.graph.name, plan=Path(source.name).name, devices=devices, folder=folder.name)
+    devices = program.plan.devices
+    main = MAIN.format(model=program.graph.name, plan=Path(source.name).name, devices=devices, folder=folder.name)
     (beside / "main.py").write_text(main)
     (beside / "plan.ssp").write_text(source.text)
     runtime = beside / "runtime"
@@ -62,24 +62,24 @@ def _fill(beside: Path, schedule: Schedule, model: Model, folder: Path, source: 
         if item.name.endswith(".py"):
             (runtime / item.name).write_text(item.read_text())
     if not model.is_meta:
-        torch.save(program_state(schedule, model), beside / "weights.pt")
+        torch.save(program_state(program, model), beside / "weights.pt")
         torch.save(list(model.batches), beside / "inputs.pt")
 
 
-def program_state(schedule: Schedule, model: Model) -> dict[str, torch.Tensor]:
+def program_state(program: Program, model: Model) -> dict[str, torch.Tensor]:
     """The weights, buffers and constants by name, whole."""
-    state = schedule.graph.constants | model.module.state_dict()
+    state = program.graph.constants | model.module.state_dict()
     return {name: tensor.detach().clone() for name, tensor in state.items()}
 
 
-def program_files(schedule: Schedule) -> dict[str, str]:
+def program_files(program: Program) -> dict[str, str]:
     """The generated files by name: one per role and the table."""
     texts: dict[str, str] = {}
-    groups: dict[tuple[str, tuple[str, ...]], None] = {}
-    for role in schedule.roles:
-        if role.tasks:
-            scope = Scope(schedule, role)
+    groups: Groups = {}
+    operators = {o.name: o for o in program.graph.operators}
+    for role in program.roles:
+        if role.actions:
+            scope = Scope(program, role, operators)
             texts[f"role_{role.name}.py"] = role_text(scope)
-            groups.update(dict.fromkeys((role.mesh, axes) for axes in scope.groups))
-    table = program_table(schedule, list(groups))
-    return {**texts, "program.json": json.dumps(table, indent=1) + "\n"}
+            groups.update(dict.fromkeys((role.submesh.mesh.name, axes) for axes in scope.groups))
+    return {**texts, "program.json": json.dumps(program_table(program, groups), indent=1) + "\n"}

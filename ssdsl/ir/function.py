@@ -119,7 +119,19 @@ class Slice:
     cut: Cut
 
 
-Instr = Op | Reshard | Slice
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A buffer takes a value, in the buffer's layout; of indices in time, the running part of each is written.
+
+    What reads the buffer's old value stands before it. Recomputation does not write again.
+    """
+
+    buffer: str
+    source: Name
+    slices: tuple[tuple[TimeIndex, Cut], ...] = ()
+
+
+Instr = Op | Reshard | Slice | Write
 
 
 def reads_of(instr: Instr) -> tuple[Name, ...]:
@@ -129,7 +141,13 @@ def reads_of(instr: Instr) -> tuple[Name, ...]:
 
 def results_of(instr: Instr) -> tuple[Var, ...]:
     """The local values that an instruction makes."""
-    return instr.results if isinstance(instr, Op) else (instr.result,)
+    match instr:
+        case Op():
+            return instr.results
+        case Reshard() | Slice():
+            return (instr.result,)
+        case Write():
+            return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +215,14 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A value that leaves the function; its gradient comes back to the same slot. `wgrad_only`: the backward in halves
-    leaves its gradient to the second half, as it leads to weights alone."""
+    """A value that leaves the function; its gradient comes back to the same slot. Nobody but the report reads a loss
+    that is not `read`. `wgrad_only`: the backward in halves leaves its gradient to the second half, as it leads to
+    weights alone."""
 
     name: Name
     slot: str
     gradient: bool
+    read: bool = True
     wgrad_only: bool = False
 
 

@@ -27,6 +27,37 @@ class UnevenWithOthers(Diagnostic):
 
 
 @dataclass(frozen=True)
+class UnevenOutside(Diagnostic):
+    """Unequal parts lie outside another split in one axis of a tensor.
+
+    A reshape has merged two dimensions into one axis, for instance batch and sequence. Where the outer one has parts of
+    unequal sizes, the place of the inner one's parts varies from part to part.
+    """
+
+    code: ClassVar[str] = "E0406"
+    title: ClassVar[str] = "unequal parts along `{index}` lie outside another split in one axis"
+    label: ClassVar[str] = "unequal sizes"
+    note: ClassVar[str] = "a reshape makes one axis of the dimensions {axis}"
+    help: ClassVar[str] = "give `{index}` a number of equal parts, or do not split the inner dimension there"
+    index: str
+    axis: str
+
+
+@dataclass(frozen=True)
+class UpdateInParts(Diagnostic):
+    """A buffer is updated with a sum of which each part in time computes only an addend."""
+
+    code: ClassVar[str] = "E0407"
+    title: ClassVar[str] = "buffer `{buffer}` is updated with a sum over `{index}`, whose parts run one after another"
+    note: ClassVar[str] = "computed in module `{path}` ({source})"
+    help: ClassVar[str] = "leave this module out of the split into `{index}`, or split over a mesh axis instead"
+    buffer: str
+    index: str
+    path: str
+    source: str
+
+
+@dataclass(frozen=True)
 class CombinedInTime(Diagnostic):
     """An operator combines its parts itself (batch statistics, a vocabulary-parallel loss), but they run one after
     another.

@@ -8,10 +8,16 @@ from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture
 from ssdsl.model.factors import Factors
 from ssdsl.model.graph import Origin
-from ssdsl.model.rules import is_random, rule_text
-from ssdsl.model.signature import Letter, Pattern, Signature, parse_signature
-from ssdsl.model.trace_errors import MissingRule, RandomOperator
+from ssdsl.model.ops.errors import MissingRule, RowDoesNotFit
+from ssdsl.model.ops.op import Op, regroup
+from ssdsl.model.ops.registry import find, is_own, is_random
+from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.ops.whole import all_whole
+from ssdsl.model.signature import Letter, Misfit, Pattern, Signature, parse_signature
+from ssdsl.model.trace_errors import RandomOperator
 from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+TORCH = ("aten", "prims")  # the namespaces of torch's own operators
 
 
 @dataclass(slots=True)
@@ -42,25 +48,73 @@ class Analysis:
 def analyse(capture: Capture, constant: set[str]) -> Analysis:
     """Binds every axis of every value to factors. `constant` names the calls that need no rule.
 
-    Raises PlanError for operators without a rule, random or not, all of them together.
+    Raises PlanError for operators without a rule, random or not, and for rows of users that do not fit a call, all of
+    them together.
     """
     found = Analysis(Factors(), {}, [])
     for name in capture.origins:
         found.axes[name] = [[found.factors.new(n)] for n in capture.tensors[name].shape]
     missing: dict[str, list[Call]] = {}
+    wrong: dict[str, Diagnostic] = {}
     for call in capture.calls:
-        if call.name in constant and not is_random(call):
+        op = find(call.target.name())
+        needs_no_row = op is not None or call.target.namespace in TORCH  # a constant is computed whole
+        if call.name in constant and not is_random(call) and needs_no_row:
             _fresh(call, capture, found)
-        elif call.kind == "reshape":
+        elif op is not None and op.dims is regroup:
             found.readings.append(_regroup(call, capture, found))
-        elif (text := rule_text(call, capture.tensors)) is None:
-            missing.setdefault(call.kind, []).append(call)
-            _fresh(call, capture, found)
         else:
-            found.readings.append(_read(call, parse_signature(text), capture, found))
-    if missing:
-        raise PlanError(*(_missing(calls, capture) for calls in missing.values()))
+            read = _signature(op, call, capture) if op is not None else None
+            if isinstance(read, Signature):
+                found.readings.append(_read(call, read, capture, found))
+                continue
+            if read is None:
+                missing.setdefault(call.target.name(), []).append(call)
+            else:
+                wrong.setdefault(call.target.name(), read)
+            _fresh(call, capture, found)
+    if missing or wrong:
+        raise PlanError(*(_missing(calls, capture) for calls in missing.values()), *wrong.values())
     return found
+
+
+def _signature(op: Op, call: Call, capture: Capture) -> Signature | Diagnostic | None:
+    """The signature of a call, or what is wrong with it; None where the row knows none.
+
+    Where a rule of ssdsl's own does not fit, the operator is computed whole, which is always right. Where a user's does
+    not, the user is told.
+    """
+    typed = TypedCall(call, capture.tensors)
+    try:
+        found = parse_signature(op.dims) if isinstance(op.dims, str) else op.dims(typed)
+        if found is not None:
+            _check_fit(found, typed, op)
+        return found
+    except Misfit as error:
+        reason = str(error)
+    except Exception as error:  # of a function that does not know this form of the call
+        reason = f"its function `dims` raised {type(error).__name__}: {error}"
+    if is_own(op):
+        return all_whole(typed)
+    return RowDoesNotFit(None, call.kind, reason, call.path or "the model", call.source, _shapes(typed))
+
+
+def _check_fit(found: Signature, call: TypedCall, op: Op) -> None:
+    """Raises Misfit unless every tensor of a call has a pattern with as many axes."""
+    required = sum(not p.optional for p in found.inputs)
+    given, made = len(call.inputs), len(call.outputs)
+    if not required <= given <= len(found.inputs) or len(found.outputs) != made:
+        raise Misfit(f"it has {len(found.inputs)} inputs and {len(found.outputs)} outputs, the call {given} and {made}")
+    patterns = found.inputs[:given]  # those that are absent come last
+    for pattern, tensor in zip((*patterns, *found.outputs), (*call.inputs, *call.outputs), strict=True):
+        pattern.fit(len(tensor.shape))
+    if op.kernel is None and any(x.combined for x in found.letters().values()):
+        raise Misfit("a dimension marked `*` needs a `kernel` that combines its parts")
+
+
+def _shapes(call: TypedCall) -> str:
+    given, made = (", ".join(str(list(t.shape)) for t in tensors) for tensors in (call.inputs, call.outputs))
+    return f"{given} -> {made}"
 
 
 def _fresh(call: Call, capture: Capture, found: Analysis) -> None:
@@ -78,7 +132,6 @@ def _read(call: Call, signature: Signature, capture: Capture, found: Analysis) -
             continue
         value = given.pop(0)
         _input(reading, pattern, value, found)
-    assert not given, f"{call.kind}: the signature has no place for {given}"
     outputs = [o for o in call.outputs if o in capture.tensors]
     for pattern, output in zip(signature.outputs, outputs, strict=True):
         axes = _output(reading, pattern, capture.tensors[output], found)
@@ -181,7 +234,8 @@ def _row(call: Call, capture: Capture) -> str:
 
     left = ", ".join(axes(r) for r in call.refs() if r in capture.tensors)
     right = ", ".join(axes(o) for o in call.outputs if o in capture.tensors)
-    return f'"{call.kind}": "{left} -> {right}",'
+    module = "" if call.target.namespace in TORCH else f', module="{call.target.namespace}"'
+    return f'OPS = [ssdsl.Op("{call.target.name()}", "{left} -> {right}"{module})]'
 
 
 def stages(capture: Capture) -> tuple[set[str], set[str]]:

@@ -45,10 +45,6 @@ class Call:
                 return self.kwargs.get(name, tuple(default) if isinstance(default, list) else default)
         return self.kwargs.get(name)
 
-    def slots(self) -> tuple[Any, ...]:
-        """One entry per tensor parameter of the schema: a Ref, None, or a tuple of them for a list."""
-        return tuple(self.argument(p.name) for p in schema_arguments(self.target) if "Tensor" in str(p.type))
-
 
 def schema_arguments(target: Any) -> list[Any]:
     """The parameters of an ATen overload."""

@@ -1,28 +1,23 @@
 """From a module to captured calls: torch.export, decomposed to operators with rules, every tensor given its name."""
 
-import contextlib
 import functools
-import io
-import logging
 import operator
-import re
-import traceback
-import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx
 
 from ssdsl.model.call import Call, Tensor
+from ssdsl.model.export import export, failure, quiet
 from ssdsl.model.graph import Origin, Ref
-from ssdsl.model.regions import inline_regions
-from ssdsl.model.rules import RANDOM, REGROUPINGS, RULES
+from ssdsl.model.node_place import path_of, source_of
+from ssdsl.model.ops.registry import is_known
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import CaptureFailed, NotALoss
 from ssdsl.text.diagnostic import PlanError
+
+CHECK = "replace it by an operator that checks nothing, such as `torch.linalg.inv_ex` for `torch.linalg.inv`"
 
 
 @dataclass(slots=True)
@@ -37,25 +32,12 @@ class Capture:
     updates: dict[str, str] = field(default_factory=dict)
 
 
-class LossOf(torch.nn.Module):
-    """Calls a module with the tensors of a batch by name and returns its loss."""
-
-    def __init__(self, module: torch.nn.Module, names: tuple[str, ...]) -> None:
-        super().__init__()
-        self.module = module
-        self.names = names
-
-    def forward(self, *batch: torch.Tensor) -> Any:
-        result = self.module(**dict(zip(self.names, batch, strict=True)))
-        return getattr(result, "loss", result)
-
-
 def capture_calls(model: Model) -> Capture:
     """The calls of the model's forward in execution order, functional (no call changes a tensor in place).
 
     Raises PlanError when torch.export cannot capture the module or its result is no scalar loss.
     """
-    program = _export(model)
+    program = _functional(model)
     capture = Capture()
     names = _placeholders(program, model, capture)
     _Reader(capture, model.name, names).read(program.graph)
@@ -63,46 +45,27 @@ def capture_calls(model: Model) -> Capture:
     return capture
 
 
-def _export(model: Model) -> torch.export.ExportedProgram:
-    batch = model.batches[0]
-    wrapped = LossOf(model.module, tuple(batch))
+def _functional(model: Model) -> torch.export.ExportedProgram:
+    """The exported program in operators that have rules, none of which changes a tensor in place."""
+    exported = export(model)
     try:
-        with _quiet():
-            program = torch.export.export(wrapped, tuple(batch.values()), strict=False)
-            inline_regions(program.graph_module)
-            decomposed: torch.export.ExportedProgram = program.run_decompositions(dict(_composites()))
-            return decomposed
-    except Exception as error:  # torch.export raises its own and the module's errors of any type
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
-        frames = [(f.filename, str(f.lineno)) for f in traceback.extract_tb(error.__traceback__)]
-        reason = f"torch.export says: {reason}, at {_innermost(frames)}"
-        raise PlanError(CaptureFailed(None, model.name, reason)) from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Holds back what torch.export prints, which is the whole graph where it fails."""
-    level, held = logging.root.manager.disable, io.StringIO()
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(held), contextlib.redirect_stderr(held):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
+        with quiet():
+            program: torch.export.ExportedProgram = exported.run_decompositions(dict(_composites()))
+            return program
+    except Exception as error:  # torch raises its own, of any type
+        raise PlanError(failure(model, error)) from error
 
 
 @functools.cache
 def _composites() -> dict[Any, Any]:
     """The operators that torch defines by others, and autograd differentiates through these: those without a rule."""
-    known = {*RULES, *RANDOM, *REGROUPINGS}
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
     return {
         operator: decomposition
         for operator, decomposition in dict(torch.export.default_decompositions()).items()
         if isinstance(operator, torch._ops.OpOverload)
         and operator.has_kernel_for_dispatch_key(composite)
-        and kind_of(operator) not in known
+        and not is_known(operator)
     }
 
 
@@ -121,7 +84,9 @@ def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: 
         target = (spec.target or "").removeprefix("module.")
         value = node.meta.get("val")
         if spec.kind is InputKind.TOKEN:
-            raise PlanError(CaptureFailed(None, model.name, "an operator of it checks values or has side effects"))
+            raise PlanError(
+                CaptureFailed(None, model.name, "an operator of it checks values or has side effects", CHECK)
+            )
         if spec.kind is InputKind.USER_INPUT:
             name, origin = next(inputs), Origin.INPUT
         elif spec.kind is InputKind.PARAMETER:
@@ -135,8 +100,8 @@ def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: 
             capture.constants[name] = _constant(program, spec.target or "")
         names[node.name] = name
         if name in capture.origins and (origin is Origin.INPUT or capture.origins[name] is Origin.INPUT):
-            fact = f"`{name}` is the name of an input and of a weight or buffer: give one of them another"
-            raise PlanError(CaptureFailed(None, model.name, fact))
+            fact = f"`{name}` is the name of an input and of a weight or buffer"
+            raise PlanError(CaptureFailed(None, model.name, fact, "give one of them another name"))
         if isinstance(value, torch.Tensor):
             learns = origin is Origin.WEIGHT and weights[name].requires_grad
             capture.tensors[name] = Tensor(tuple(value.shape), _dtype(value), learns)
@@ -186,8 +151,9 @@ class _Reader:
             results, at = node.args
             self.names[node.name] = self.names[str(results)][at]
         elif isinstance(node.target, torch._ops.HigherOrderOperator):
-            fact = f"`{node.target}` takes functions as arguments, at {_source(node)}"
-            raise PlanError(CaptureFailed(None, self.model, fact))
+            fact = f"`{node.target}` takes functions as arguments, at {source_of(node)}"
+            change = "write it without functions as arguments; `torch.where` chooses between tensors"
+            raise PlanError(CaptureFailed(None, self.model, fact, change))
         elif not str(node.target).startswith("aten._assert"):
             self._call(node)
 
@@ -198,7 +164,7 @@ class _Reader:
             return
         if any(map(_depends_on_data, results)):
             fact = f"`{kind_of(node.target)}` gives a number, or a shape, that depends on a tensor's values"
-            raise PlanError(CaptureFailed(None, self.model, f"{fact}, at {_source(node)}"))
+            raise PlanError(CaptureFailed(None, self.model, f"{fact}, at {source_of(node)}"))
         name = self._free(node.name)
         outputs = [name] if not isinstance(value, (list, tuple)) else [f"{name}_out{i}" for i in range(len(results))]
         for output, result in zip(outputs, results, strict=True):
@@ -212,8 +178,8 @@ class _Reader:
                 node.target,
                 tuple(self._argument(a) for a in node.args),
                 {k: self._argument(v) for k, v in node.kwargs.items()},
-                _path(node),
-                _source(node),
+                path_of(node),
+                source_of(node),
                 tuple(outputs),
             )
         )
@@ -246,44 +212,3 @@ def kind_of(target: Any) -> str:
 
 def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _path(node: fx.Node) -> str:
-    """The path of the innermost module that made the call; `trunk#1` for the second call of a module."""
-    stack = node.meta.get("nn_module_stack") or {}
-    path = ""
-    for key, (name, _) in stack.items():
-        last = name.removeprefix("module").removeprefix(".")
-        call = re.search(r"@(\d+)$", str(key))
-        if call:
-            path = _number(path, last, int(call[1]))
-        else:
-            path = _extend(path, last)
-    return path
-
-
-def _extend(path: str, full: str) -> str:
-    """`full` below `path`, whose segments may carry call numbers."""
-    plain = re.sub(r"#\d+", "", path)
-    plain_full = re.sub(r"@\d+", "", full)
-    if plain and plain_full.startswith(plain + "."):
-        return path + plain_full[len(plain) :]
-    return path if plain_full == plain else plain_full
-
-
-def _number(path: str, full: str, count: int) -> str:
-    """Marks a later call of a module, unless the module that called it was itself called that often."""
-    repeats = f"#{count}" in re.findall(r"#\d+", path)
-    return _extend(path, full) if repeats else f"{_extend(path, full)}#{count}"
-
-
-def _source(node: fx.Node) -> str:
-    """File and line of the innermost frame that is not torch's own, as `name.py:12`."""
-    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    return _innermost(frames)
-
-
-def _innermost(frames: list[tuple[str, str]]) -> str:
-    """Of files and lines, outermost first, the last that is not torch's own."""
-    own = [f for f in frames if "/torch/" not in f[0] and not f[0].startswith("<")] or frames
-    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else "unknown"

@@ -61,14 +61,16 @@ class Ref:
 class Operator:
     """One call of the captured graph.
 
-    `name` is unique in the graph; `kind` is what selections and the rule table call it ("linear"); `path` is the module
-    path ("transformer.h.0.attn.c_attn", a later call of the same module "trunk#2.fc", empty for the root) and `source`
-    the place in the model's code ("modeling_gpt2.py:123"). `flops` counts the multiply-adds of the forward twice. A
+    `name` is unique in the graph; `kind` is what selections call it ("linear"), `target` torch's full name of it
+    ("aten::linear", "aten::max.dim"), by which its row in the table of operators is found; `path` is the module path
+    ("transformer.h.0.attn.c_attn", a later call of the same module "trunk#2.fc", empty for the root) and `source` the
+    place in the model's code ("modeling_gpt2.py:123"). `flops` counts the multiply-adds of the forward twice. A
     `random` one draws numbers, so that its parts do not compute what it computes: it can be planned, not run.
     """
 
     name: str
     kind: str
+    target: str
     path: str
     source: str
     stage: Stage

@@ -6,11 +6,13 @@ from ssdsl.model.analyse import Analysis, Reading
 from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture
 from ssdsl.model.graph import Origin
-from ssdsl.model.rules import ELEMENTWISE
+from ssdsl.model.ops.attention import softmax
+from ssdsl.model.ops.elementwise import elementwise
+from ssdsl.model.ops.op import regroup
+from ssdsl.model.ops.registry import row
 from ssdsl.model.source import Model
 
 ROLES = ("vocab", "hidden", "head_dim", "heads")  # letters of the rule table, the strongest first
-PROJECTIONS = ("linear", "addmm", "matmul", "mm", "einsum")
 
 
 def name_dims(model: Model, capture: Capture, found: Analysis) -> dict[int, str]:
@@ -30,11 +32,12 @@ def _candidates(model: Model, capture: Capture, found: Analysis) -> Iterator[tup
     computed = {o for reading in found.readings for o in reading.call.outputs} | set(model.axes)
     for role in ROLES:
         for reading in found.readings:
-            if (slot := reading.slots.get(role)) and not (role == "heads" and "softmax" in reading.call.kind):
-                table = role == "vocab" and reading.call.kind == "embedding" and reading.call.refs()[1] not in computed
+            if (slot := reading.slots.get(role)) and not (role == "heads" and _is_softmax(reading.call)):
+                looked_up = role == "vocab" and reading.call.target.name() == "aten::embedding"
+                table = looked_up and reading.call.refs()[1] not in computed
                 yield found.factors.leaves(slot.factors), "positions" if table else role
     for reading in found.readings:
-        if "softmax" in reading.call.kind and "heads" in reading.slots:
+        if _is_softmax(reading.call) and "heads" in reading.slots:
             yield found.factors.leaves(reading.slots["heads"].factors), "heads"
     for reading in found.readings:
         if slot := reading.slots.get("value_dim"):
@@ -54,6 +57,10 @@ def _candidates(model: Model, capture: Capture, found: Analysis) -> Iterator[tup
             yield found.factors.leaves(factors), f"{name}.{at}"
 
 
+def _is_softmax(call: Call) -> bool:
+    return row(call).dims is softmax
+
+
 def introducer(call: Call) -> str:
     return call.path or call.name
 
@@ -67,11 +74,12 @@ def _between_projections(capture: Capture, found: Analysis) -> Iterator[int]:
     for reading in found.readings:
         carried = _leaves(reading, reading.outputs, found)
         given = _leaves(reading, reading.inputs, found)
-        if reading.call.kind in PROJECTIONS and _projects(reading.call, capture):
+        op = row(reading.call)
+        if op.projects and _projects(reading.call, capture):
             contracted |= given - carried
             out |= carried & _leaves(reading, reading.inputs[1:], found)
             order.update(dict.fromkeys(sorted(given - carried)))
-        elif reading.call.kind not in ELEMENTWISE and reading.call.kind != "reshape":
+        elif op.dims is not elementwise and op.dims is not regroup:
             elsewhere |= given | carried
     return (leaf for leaf in order if leaf in out and leaf in contracted and leaf not in elsewhere)
 

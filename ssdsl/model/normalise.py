@@ -13,7 +13,8 @@ import torch
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture, kind_of
 from ssdsl.model.graph import Ref
-from ssdsl.model.rules import LOSSES, REGROUPINGS
+from ssdsl.model.ops.loss import LOSSES
+from ssdsl.model.ops.move import REGROUPINGS
 
 aten = torch.ops.aten
 SUM = 2  # the number of `reduction="sum"` in ATen
@@ -26,16 +27,24 @@ def normalise(capture: Capture) -> Capture:
     renamed: dict[str, str] = {}
     learns = {name for name, tensor in capture.tensors.items() if tensor.differentiable}
     for call in capture.calls:
-        call = rename(call, renamed)
+        call = _on_its_device(rename(call, renamed))
         depends = not learns.isdisjoint(call.refs())
         if (same := _identity(call, normal, depends)) is not None:
             renamed[call.outputs[0]] = renamed.get(same, same)
         else:
             learns.update(call.outputs if depends else ())
-            normal.calls.extend(REWRITES[call.kind](call, normal) if call.kind in REWRITES else [call])
+            rewrite = REWRITES.get(call.kind) if call.target.namespace == "aten" else None
+            normal.calls.extend(rewrite(call, normal) if rewrite else [call])
     normal.loss = renamed.get(capture.loss, capture.loss)
     normal.updates = {b: renamed.get(v, v) for b, v in normal.updates.items()}
     return normal
+
+
+def _on_its_device(call: Call) -> Call:
+    """Without the device, which is that of the tensors that it reads: a part runs wherever the plan puts it."""
+    if call.refs() and "device" in call.kwargs:
+        return replace(call, kwargs={k: v for k, v in call.kwargs.items() if k != "device"})
+    return call
 
 
 def rename(call: Call, names: dict[str, str]) -> Call:
@@ -56,7 +65,7 @@ def rename(call: Call, names: dict[str, str]) -> Call:
 
 def _identity(call: Call, capture: Capture, learns: bool) -> str | None:
     """The value that the call returns unchanged, if it is such a call; `learns` if a gradient could flow through it."""
-    if not call.args or not isinstance(call.args[0], Ref):
+    if not call.args or not isinstance(call.args[0], Ref) or call.target.namespace != "aten":
         return None
     given = call.args[0].value
     before, after = capture.tensors.get(given), capture.tensors.get(call.outputs[0])

@@ -1,52 +1,104 @@
-"""Regions under `no_grad`, which torch.export captures as functions of their own: inlined, and detached where they end.
+"""Regions of `no_grad` and `autocast`, written into the graph as operators.
 
-Decomposing would inline them as well, but forgets their modules and that nothing in them learns.
+torch.export makes a function of each region, whose operators forget their modules; and of a `no_grad` inside an
+`autocast` it forgets that nothing learns. Here it leaves the begin and the end of a region in the graph instead. What
+is computed without gradients is detached where the region ends. What autocast casts becomes a function of one operator,
+with the module of its call: decomposing these writes the casts into the graph.
 """
 
+import contextlib
 import operator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import fx
+from torch._export.passes import replace_autocast_with_hop_pass, replace_set_grad_with_hop_pass
+from torch.amp import autocast_mode
 
-REGION = torch.ops.higher_order.wrap_with_set_grad_enabled
+AUTOCAST = torch.ops.higher_order.wrap_with_autocast
+ENTER: Any = autocast_mode._enter_autocast
+EXIT: Any = autocast_mode._exit_autocast
+SET_GRAD: Any = torch._C._set_grad_enabled
+KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
+Setting = tuple[Any, ...]  # device, dtype, enabled, cached: the arguments of autocast
 
 
-def inline_regions(module: fx.GraphModule) -> None:
-    """Puts the nodes of every region in the place of its call."""
-    for call in module.graph.find_nodes(op="call_function", target=REGION):
-        learns, function, *given = call.args
-        inner = getattr(module, function.target)
-        inline_regions(inner)
-        results = _copy(module, call, inner, given)
-        if learns is False:
-            results = [_detached(module.graph, call, result) for result in results]
-        for user in list(call.users):
-            assert user.target is operator.getitem
-            user.replace_all_uses_with(results[user.args[1]])
-            module.graph.erase_node(user)
-        module.graph.erase_node(call)
-        module.graph.erase_node(function)
+@contextlib.contextmanager
+def regions_left_open() -> Iterator[None]:
+    """Exporting makes no functions of regions."""
+    with contextlib.ExitStack() as stack:
+        for module in (replace_autocast_with_hop_pass, replace_set_grad_with_hop_pass):
+            name = module.__name__.rpartition(".")[2]
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, lambda graph, signature: (graph, signature))
+        yield
+
+
+def without_gradient(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes that are computed where gradients are disabled."""
+    found: set[fx.Node] = set()
+    learns = True
+    for node in graph.nodes:
+        if node.target is SET_GRAD:
+            learns = bool(node.args[0])
+        elif node.op == "call_function" and (node.args[0] in found if node.target is operator.getitem else not learns):
+            found.add(node)
+    return found
+
+
+def write_regions(module: fx.GraphModule) -> None:
+    """Detaches what leaves the regions without gradients; puts what autocast casts into functions of one operator."""
+    _detach(module.graph)
+    around: list[Setting] = []
+    for node in list(module.graph.nodes):
+        if node.target is ENTER:
+            around.append(node.args)
+        elif node.target is EXIT:
+            around.pop()
+            (begin,) = node.args
+            module.graph.erase_node(node)
+            module.graph.erase_node(begin)
+        elif around and around[-1][2] and _casts(node.target, around[-1][0]):
+            _alone(module, node, around[-1])
     module.recompile()
 
 
-def _copy(module: fx.GraphModule, call: fx.Node, inner: fx.GraphModule, given: list[fx.Node]) -> list[fx.Node]:
-    """The region's nodes in front of its call; the nodes of its results."""
-    nodes: dict[fx.Node, fx.Node] = dict(zip(inner.graph.find_nodes(op="placeholder"), given, strict=True))
-    for node in inner.graph.nodes:
-        if node.op == "output":
-            return [nodes[result] for result in node.args[0]]
-        if node.op == "placeholder":
-            continue
-        with module.graph.inserting_before(call):
-            nodes[node] = module.graph.node_copy(node, nodes.__getitem__)
-        if node.op == "get_attr":
-            nodes[node].target = f"{call.name}_{node.target}"
-            setattr(module, f"{call.name}_{node.target}", getattr(inner, str(node.target)))
-    raise AssertionError("a graph has an output")
+def _detach(graph: fx.Graph) -> None:
+    still = without_gradient(graph)
+    for node in graph.find_nodes(op="call_function", target=SET_GRAD):
+        graph.erase_node(node)
+    for node in (n for n in list(graph.nodes) if n in still and isinstance(n.meta.get("val"), torch.Tensor)):
+        outside = [user for user in node.users if user not in still]
+        if outside:
+            with graph.inserting_after(node):
+                detached = graph.call_function(torch.ops.aten.detach.default, (node,))
+            detached.meta = dict(node.meta)
+            for user in outside:
+                user.replace_input_with(node, detached)
 
 
-def _detached(graph: fx.Graph, call: fx.Node, result: fx.Node) -> fx.Node:
-    with graph.inserting_before(call):
-        node = graph.call_function(torch.ops.aten.detach.default, (result,))
-    node.meta = dict(result.meta)
-    return node
+def _casts(target: Callable[..., Any] | str, device: str) -> bool:
+    """Whether autocast may cast the arguments of an operator, or of those that it is composed of."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    if device not in KEYS or target.has_kernel_for_dispatch_key(composite):
+        return True
+    name = target.name()  # type: ignore[no-untyped-call]
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, KEYS[device]))
+
+
+def _alone(module: fx.GraphModule, node: fx.Node, setting: Setting) -> None:
+    """Puts one call into a region of its own."""
+    inner = fx.Graph()
+    given = {n: inner.placeholder(n.name) for n in node.all_input_nodes}
+    inner.output(inner.node_copy(node, given.__getitem__))
+    name = f"cast_{node.name}"
+    setattr(module, name, fx.GraphModule(module, inner))
+    with module.graph.inserting_before(node):
+        function = module.graph.get_attr(name)
+        call = module.graph.call_function(AUTOCAST, (*setting, function, *given))
+    call.meta = dict(node.meta)
+    node.replace_all_uses_with(call)
+    module.graph.erase_node(node)

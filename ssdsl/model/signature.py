@@ -6,11 +6,18 @@ Operands are separated by commas, axes by spaces. `...` stands for any number of
 `!` it cannot be split; `*` split, another kernel combines the parts itself. Behind an operand's last axis: `?` the
 operand may be absent; `+` it is added once to a sum (a bias). `(k:3 n)` is an axis made of two letters, the first of
 size 3; `1` is an axis of size one; `_` a scalar. A letter missing on the right is summed.
+
+Rules that depend on a call's arguments build the same objects: `signature([[*axes("b"), whole("n")]], [axes("b")])`.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+
+
+class Misfit(Exception):
+    """A signature does not fit the tensors of a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,22 +28,31 @@ class Letter:
     size: int | None = None
 
 
+Axis = tuple[Letter, ...]  # the letters whose product the axis is, outermost first; none for an axis of size one
+ONE: Axis = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """An operand of a signature: letters per axis, None where `...` stands."""
 
-    axes: tuple[tuple[Letter, ...] | None, ...]
+    axes: tuple[Axis | None, ...]
     optional: bool = False
     once: bool = False
 
-    def fit(self, rank: int) -> tuple[tuple[Letter, ...], ...]:
-        """The letters of each of `rank` axes; those of `...` are numbered from the right, so that they broadcast."""
+    def fit(self, rank: int) -> tuple[Axis, ...]:
+        """The letters of each of `rank` axes; those of `...` are numbered from the right, so that they broadcast.
+
+        Raises Misfit for a tensor with another number of axes.
+        """
         if None not in self.axes:
-            assert len(self.axes) == rank, f"{self} for a tensor of {rank} axes"
+            if len(self.axes) != rank:
+                raise Misfit(f"it has {len(self.axes)} axes for a tensor of {rank}")
             return tuple(a for a in self.axes if a is not None)
         at = self.axes.index(None)
         count = rank - len(self.axes) + 1
-        assert count >= 0, f"{self} for a tensor of {rank} axes"
+        if count < 0:
+            raise Misfit(f"it has {len(self.axes) - 1} axes or more for a tensor of {rank}")
         middle = tuple((Letter(f".{i}"),) for i in reversed(range(count)))
         return tuple(a for a in (*self.axes[:at], *middle, *self.axes[at + 1 :]) if a is not None)
 
@@ -46,11 +62,55 @@ class Signature:
     inputs: tuple[Pattern, ...]
     outputs: tuple[Pattern, ...]
 
+    def letters(self) -> dict[str, Letter]:
+        """Every letter by its name."""
+        return {x.name: x for p in (*self.outputs, *self.inputs) for axis in p.axes for x in axis or ()}
+
+
+def signature(
+    inputs: Iterable[Sequence[Axis | None]], outputs: Iterable[Sequence[Axis | None]], addends: Collection[int] = ()
+) -> Signature:
+    """A signature of operands given axis by axis; `addends` are the inputs that are added once to a sum."""
+    given = (Pattern(tuple(o), once=i in addends) for i, o in enumerate(inputs))
+    return Signature(tuple(given), tuple(Pattern(tuple(o)) for o in outputs))
+
+
+def free(name: str) -> Axis:
+    """An axis that may be split."""
+    return (Letter(name),)
+
+
+def whole(name: str, size: int | None = None) -> Axis:
+    """An axis, or a factor of one of this size, that cannot be split."""
+    return (Letter(name, fixed=True, size=size),)
+
+
+def kept_whole(axis: Axis) -> Axis:
+    """The axis, of which no letter can be split."""
+    return tuple(replace(x, fixed=True) for x in axis)
+
+
+def axes(count: int, word: str = "d") -> list[Axis]:
+    """As many free axes: `d0 d1 d2`."""
+    return [free(f"{word}{i}") for i in range(count)]
+
+
+def whole_axes(count: int, word: str) -> list[Axis]:
+    return [whole(f"{word}{i}") for i in range(count)]
+
 
 @lru_cache(maxsize=4096)
 def parse_signature(text: str) -> Signature:
-    """The signature that a row of the rule table denotes."""
-    left, right = text.split("->")
+    """The signature that a text denotes.
+
+    Raises ValueError where it is no signature.
+
+    >>> [len(p.axes) for p in parse_signature("... in, out in, out+? -> ... out").inputs]
+    [2, 2, 1]
+    """
+    left, arrow, right = text.partition("->")
+    if not arrow or "->" in right or not right.strip():
+        raise ValueError(f'a signature is written "inputs -> outputs", not "{text}"')
     return Signature(_patterns(left), _patterns(right))
 
 
@@ -61,17 +121,20 @@ def _patterns(text: str) -> tuple[Pattern, ...]:
 def _pattern(text: str) -> Pattern:
     optional, once = "?" in text, "+" in text
     tokens = re.findall(r"\([^)]*\)|\S+", text.replace("?", "").replace("+", ""))
-    axes = tuple(None if t == "..." else _axis(t) for t in tokens if t != "_")
-    return Pattern(axes, optional, once)
+    if tokens.count("...") > 1:
+        raise ValueError(f"`...` stands once in an operand, not twice as in `{text}`")
+    parsed = tuple(None if t == "..." else _axis(t) for t in tokens if t != "_")
+    return Pattern(parsed, optional, once)
 
 
-def _axis(token: str) -> tuple[Letter, ...]:
+def _axis(token: str) -> Axis:
     if token == "1":
-        return ()
+        return ONE
     return tuple(_letter(t) for t in token.strip("()").split())
 
 
 def _letter(token: str) -> Letter:
-    name, _, size = token.partition(":")
-    plain = name.rstrip("!*")
-    return Letter(plain, "!" in name, "*" in name, int(size.rstrip("!*")) if size else None)
+    if not (found := re.fullmatch(r"([A-Za-z]\w*)([!*]*)(?::(\d+))?([!*]*)", token)):
+        raise ValueError(f"`{token}` is no letter of a signature: a name, then perhaps `!`, `*` or `:size`")
+    name, marks, size, more = found.groups()
+    return Letter(name, "!" in marks + more, "*" in marks + more, int(size) if size else None)

@@ -39,12 +39,12 @@ def aliases(operator: Operator, places: Mapping[str, Storage]) -> dict[str, str]
     return {output: inputs[root] for output, root in roots.items() if root in inputs}
 
 
-def empty(value: Value, strides: tuple[int, ...] | None = None) -> torch.Tensor:
-    """A tensor without numbers in the shape of a value."""
+def empty(value: Value, strides: tuple[int, ...] | None = None, shape: tuple[int, ...] | None = None) -> torch.Tensor:
+    """A meta tensor shaped like a value, or like a part of it that has this shape."""
     dtype = getattr(torch, value.dtype)
     if strides is None:
         return torch.empty(value.shape, dtype=dtype, device="meta")
-    return torch.empty_strided(value.shape, strides, dtype=dtype, device="meta")
+    return torch.empty_strided(value.shape if shape is None else shape, strides, dtype=dtype, device="meta")
 
 
 def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:

@@ -1,6 +1,5 @@
 """From a model to its Graph: capture, normalise, analyse, name; the whole front end in reading order."""
 
-import math
 from dataclasses import replace
 
 from ssdsl.model.analyse import Analysis, Reading, analyse, stages
@@ -9,15 +8,13 @@ from ssdsl.model.capture import Capture, capture_calls
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Stage, Value
 from ssdsl.model.name_dims import name_dims
 from ssdsl.model.normalise import normalise
-from ssdsl.model.rules import CONTRACTIONS, is_random
+from ssdsl.model.ops.flops import flops
+from ssdsl.model.ops.registry import is_random, row
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import NotALoss
 from ssdsl.text.diagnostic import PlanError
 
 FLOATS = ("float", "bfloat", "complex")
-STOPS_GRADIENT = frozenset(
-    "detach argmax argmin empty_like full_like ones_like zeros_like one_hot rand_like randn_like".split()
-)
 
 
 def capture(model: Model) -> Graph:
@@ -124,7 +121,7 @@ class _Builder:
         return Dim(self.names[leaf], self.found.factors.size(leaf), leaf, fixed, combined)
 
     def _propagate(self, call: Call) -> None:
-        flows = call.kind not in STOPS_GRADIENT and any(self.differentiable[r] for r in call.refs())
+        flows = not row(call).stops_gradient and any(self.differentiable[r] for r in call.refs())
         for output in (o for o in call.outputs if o in self.calls.tensors):
             self.differentiable[output] = flows and self.calls.tensors[output].dtype.startswith(FLOATS)
 
@@ -134,6 +131,7 @@ class _Builder:
         return Operator(
             call.name,
             call.kind,
+            call.target.name(),
             call.path,
             call.source,
             stage,
@@ -142,23 +140,9 @@ class _Builder:
             inputs,
             outputs,
             tuple(_distinct(dims)),
-            self._flops(call, dims, outputs),
+            flops(call, self.calls.tensors, dims),
             is_random(call),
         )
-
-    def _flops(self, call: Call, dims: list[Dim], outputs: tuple[Operand, ...]) -> int:
-        if call.kind == "scaled_dot_product_attention":  # scores, then their product with the values; masks count fully
-            q, k, v = (self.calls.tensors[name].shape for name in call.refs()[:3])
-            return 2 * math.prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
-        if call.kind.startswith(
-            "conv"
-        ):  # each output, or each input of a transposed one, meets a kernel of every channel
-            x, weight = (self.calls.tensors[name].shape for name in call.refs()[:2])
-            whole = x if "transpose" in call.kind else self.calls.tensors[outputs[0].value].shape
-            return 2 * math.prod(whole) * math.prod(weight[1:])
-        if call.kind in CONTRACTIONS:
-            return 2 * math.prod(d.size for d in dims)
-        return sum(math.prod(self.calls.tensors[o.value].shape) for o in outputs)
 
 
 def _distinct(dims: list[Dim]) -> list[Dim]:

@@ -19,31 +19,10 @@ class CaptureFailed(Diagnostic):
     code: ClassVar[str] = "E0330"
     title: ClassVar[str] = "model `{model}` cannot be captured"
     note: ClassVar[str] = "{reason}"
-    help: ClassVar[str] = (
-        "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
-    )
+    help: ClassVar[str] = "{change}"
     model: str
     reason: str
-
-
-@dataclass(frozen=True)
-class MissingRule(Diagnostic):
-    """The model calls an operator that the rule table does not know.
-
-    A rule says which axes of an operator's inputs and outputs are the same dimension, as an einsum over named letters
-    (`ssdsl/model/rules.py`). Without it ssdsl cannot know how the operator may be split, and does not guess: a wrong
-    guess would train on wrong numbers. The help shows the row to add; `!` marks a dimension that cannot be split.
-    """
-
-    code: ClassVar[str] = "E0331"
-    title: ClassVar[str] = "no rule for operator `{kind}`"
-    note: ClassVar[str] = "called {times} in module `{path}` at {source}"
-    help: ClassVar[str] = "add a row to RULES in ssdsl/model/rules.py, for example\n{row}"
-    kind: str
-    path: str
-    source: str
-    times: str
-    row: str
+    change: str = "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
 
 
 @dataclass(frozen=True)

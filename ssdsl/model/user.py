@@ -15,6 +15,7 @@ import torch
 
 from ssdsl.lang.suggest import nearest, suggest
 from ssdsl.model.errors import BadModel, FunctionMissing, ModelFileMissing, UserCodeFailed
+from ssdsl.model.ops.registry import use_rows
 from ssdsl.model.source import Model
 from ssdsl.model.user_model import check_model
 from ssdsl.text.diagnostic import PlanError
@@ -43,6 +44,7 @@ def load_user(spec: Source, seed: int, meta: bool) -> Model:
     file = _open(spec)
     with _diagnosed(file, "while it was imported"):
         module = _import(file)
+    use_rows(f"`OPS` of `{file.source.name}`", getattr(module, "OPS", ()))
     function = _function(file, module)
     with (
         _diagnosed(file, f"in `{file.function}`"),

@@ -12,9 +12,9 @@ Allowed:
 - a weight: what its gradients' allowance can move it, lr times their sum, and 1e-6 of the tensor's largest;
 - a buffer: 1e-5 of its largest element (statistics of activations).
 
-A model in half precision (bfloat16, float16) rounds a thousand times as coarsely, and by how much that moves a gradient
-depends on the model. There the measure is the single device's own error: the same model in float32 is trained as well,
-and the plan may be four times as far from the single device as that is from it.
+A model in half precision (bfloat16, float16, or autocast to them) rounds a thousand times as coarsely, and by how much
+that moves a gradient depends on the model. There the measure is the single device's own error: the same model in
+float32 is trained as well, and the plan may be four times as far from the single device as that is from it.
 
 AdamW needs one thing more. Its first step is lr times the sign of the gradient, so that it turns the rounding of a
 gradient near zero into a whole step, and two correct runs part ways. The single device is therefore kept on the plan's

@@ -8,14 +8,15 @@ to run.
 import json
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from ssdsl.codegen.write import program_files, program_state
-from ssdsl.lower.schedule import Schedule
+from ssdsl.ir.program import Program as CompiledProgram
 from ssdsl.model.source import Model
 from ssdsl.run.launch import Training
 from ssdsl.run.mailbox import Exchange, Threaded
@@ -156,17 +157,29 @@ def run_in_process(program: Program, training: Training) -> Finished:
             dumps[rank] = {**trainer.state(), "grads": grads}
             counts[rank] = world.counts
 
-    turns.run([lambda rank=rank: train(rank) for rank in range(count)])  # type: ignore[misc]
+    with _one_thread():
+        turns.run([lambda rank=rank: train(rank) for rank in range(count)])  # type: ignore[misc]
     exchange.check_empty()
     return Finished(tuple(next((x for x in losses.values() if x), ())), dumps, counts)
 
 
-def program_of(schedule: Schedule, model: Model) -> Program:
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Each rank would have a pool of helpers of its own, which take the processors from the one that runs."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def program_of(compiled: CompiledProgram, model: Model) -> Program:
     """The program that `write_program` would write to a folder."""
-    texts = program_files(schedule)
+    texts = program_files(compiled)
     table = json.loads(texts["program.json"])
     roles = {r["name"]: texts[f"role_{r['name']}.py"] for r in table["roles"]}
-    return Program(table, roles, program_state(schedule, model), list(model.batches))
+    return Program(table, roles, program_state(compiled, model), list(model.batches))
 
 
 def _own(program: Program) -> Program:

@@ -13,6 +13,7 @@ from ssdsl.run.assemble import assemble
 from ssdsl.run.compare import Comparison, compare
 from ssdsl.run.errors import PiecesIncomplete, ResultMissing, RunDiffers
 from ssdsl.run.launch import Training
+from ssdsl.run.precision import autocast_off, autocast_seen
 from ssdsl.run.reference import Tensors, Trained, reference
 from ssdsl.run.result import RunResult
 from ssdsl.text.diagnostic import PlanError
@@ -32,10 +33,13 @@ def verify_dumps(
 ) -> tuple[Comparison, ...]:
     """Compare what the ranks dumped with the single device; raises as `verify` does."""
     plan = _trained(model, training.steps, losses, dumps)
-    single = reference(model, training, plan.grads if training.optimizer == "adamw" else None)
+    follow = plan.grads if training.optimizer == "adamw" else None
+    with autocast_seen() as seen:
+        single = reference(model, training, follow)
     exact = None
-    if any(p.dtype in (torch.bfloat16, torch.float16) for p in model.module.parameters()):
-        exact = reference(_in_float32(model), training, plan.grads if training.optimizer == "adamw" else None)
+    if seen or any(p.dtype in (torch.bfloat16, torch.float16) for p in model.module.parameters()):
+        with autocast_off():
+            exact = reference(_in_float32(model), training, follow)
     single = _without_idle(single, plan, model)
     _check_names(plan, single)
     return compare(plan, single, training.lr, exact)

@@ -1,7 +1,7 @@
 """What a generated program imports: torch and the standard library only, nothing of the compiler."""
 
 from .collectives import all_gather, all_reduce, all_reduce_, all_to_all, keep_first, narrow, reduce_scatter, reshard
-from .engine import Block, Input, Join, Output
+from .engine import Input, Join, Output, block
 from .halves import checkpoint_halves, halves
 from .kernels import batch_norm_parts, cross_entropy_parts, embedding_part, first, first_time
 from .moves import take, take_sizes
@@ -9,7 +9,6 @@ from .recompute import checkpoint
 from .world import group
 
 __all__ = [
-    "Block",
     "Input",
     "Join",
     "Output",
@@ -18,6 +17,7 @@ __all__ = [
     "all_reduce_",
     "all_to_all",
     "batch_norm_parts",
+    "block",
     "checkpoint",
     "checkpoint_halves",
     "cross_entropy_parts",

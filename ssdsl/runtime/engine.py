@@ -1,17 +1,18 @@
-"""Runs a rank's tasks: forward and backward of blocks, sends and receives between them, and the step around it all."""
+"""One rank's share of a training step. A role's `step(run)` calls it: forward, send, wait, backward, reduce, in order."""
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from .flat import Weights
 from .halves import Half, collecting, finish, first_half
 from .moves import join_sizes, take, take_sizes
 from .record import Recorder
-from .transfers import Mover, Transfer
-from .weights import Weights
+from .transfers import Message, Mover, Signal
 from .world import World
 
 At = tuple[int, ...]
@@ -36,253 +37,247 @@ class Input:
     slot: str
     time: tuple[str, ...] = ()
     joins: tuple[Join, ...] = ()
-    learns: bool = True
+    gradient: bool = True
 
 
 @dataclass(frozen=True)
 class Output:
-    """A value for other blocks; its gradient comes back under the same slot."""
+    """A value for other blocks, where they `read` it; its gradient comes back under the same slot."""
 
     slot: str
-    learns: bool = True
+    gradient: bool = True
+    read: bool = True
 
 
 @dataclass(frozen=True)
 class Block:
-    """A function of inputs, prepared values, weights and the indices in time, and what surrounds it."""
+    """A function of inputs, prepared values, weights and the indices in time, and what surrounds it.
+
+    `loss` is the number of the output that is the loss. `backward` is none, whole, halves, or dgrad (no weights).
+    """
 
     run: Callable[..., tuple[torch.Tensor, ...]]
+    number: int
     time: dict[str, int]
     inputs: tuple[Input, ...]
     prepared: tuple[str, ...]
     outputs: tuple[Output, ...]
-    loss: int | None = None  # which output is the loss
-    backward: bool = True
-    halves: bool = False  # the gradients of its weights are a task of their own
-    sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    loss: int | None
+    backward: str
 
 
-PHASES = {
-    "F": "forward of block",
-    "B": "backward of block",
-    "D": "input gradients of block",
-    "W": "weight gradients of block",
-    "f": "transfer",
-    "b": "gradient of transfer",
-}
-
-
-@dataclass(frozen=True)
-class Task:
-    """`F` and `B` run a block at indices `at`, `D` and `W` the halves of its backward (of inputs, of weights); `f` and
-    `b` carry a transfer's value or gradient."""
-
-    phase: str
-    number: int
-    at: At
-
-    def __str__(self) -> str:
-        return f"{PHASES[self.phase]} {self.number} at {list(self.at)}"
+def block(
+    number: int,
+    time: dict[str, int],
+    inputs: tuple[Input, ...],
+    prepared: tuple[str, ...],
+    outputs: tuple[Output, ...],
+    loss: int | None = None,
+    backward: str = "whole",
+) -> Callable[[Callable[..., tuple[torch.Tensor, ...]]], Block]:
+    """Makes a function a block."""
+    return lambda run: Block(run, number, time, inputs, prepared, outputs, loss, backward)
 
 
 class Engine:
-    """One rank's share of a training step."""
+    """One rank's share of a training step. `updated` steps the optimizer."""
 
     def __init__(
         self,
-        blocks: dict[int, Block],
-        transfers: dict[int, Transfer],
-        tasks: list[Task],
+        messages: dict[int, Message],
         weights: Weights,
         device: torch.device,
         world: World,
+        updated: Callable[[], None] = lambda: None,
     ) -> None:
-        self.blocks, self.transfers, self.tasks, self.weights = blocks, transfers, tasks, weights
-        self.world = world
+        self.messages, self.weights, self.device, self.world, self.updated = messages, weights, device, world, updated
         self.mover = Mover(device, world)
         self.prepared: dict[str, torch.Tensor] = {}
         self.values: dict[Key, torch.Tensor] = {}
-        self.reads: dict[Key, int] = {}
         self.gradients: dict[Key, torch.Tensor] = {}
-        self.kept: dict[tuple[int, At], tuple[list[torch.Tensor], tuple[torch.Tensor, ...]]] = {}
+        self.saved: dict[tuple[int, At], tuple[list[torch.Tensor], tuple[torch.Tensor, ...]]] = {}
         self.halves: dict[tuple[int, At], list[Half]] = {}
         self.losses: list[torch.Tensor] = []
-        self.doing: Task | None = None
+        self.doing: str | None = None
         self.recorder: Recorder | None = None
-        self._uses = self._count_uses()
-        self._reducible = self._last_backwards()
 
-    def step(self, prepared: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-        """Runs all tasks of one training step up to complete gradients; returns the losses of its parts."""
-        self.prepared = prepared
-        self.losses = []
-        self.reads = dict(self._uses)
-        for unit in self.weights.units:
-            unit.start_step()
-        for position, task in enumerate(self.tasks):
-            self.doing = task
-            if self.recorder is None:
-                self._run(task)
-            else:
-                self._recorded(task, self.recorder)
-            for unit in self._reducible.get(position, ()):
-                unit.start_reduction()
+    def step(self, run: Callable[["Engine"], None], prepared: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+        """Runs a role's step; returns the losses of its parts."""
+        self.prepared, self.losses = prepared, []
+        for flat in self.weights.flats:
+            flat.start_step()
+        run(self)
         self.doing = None
         self.mover.finish()
-        start = self.recorder.now() if self.recorder is not None else 0.0
-        for unit in self.weights.units:
-            unit.start_reduction()
-        for unit in self.weights.units:
-            unit.finish_reduction()
-            unit.drop()  # the optimizer changes the weights
-        if self.recorder is not None:
-            self.recorder.add("reduce", start)
         self.values.clear()
         self.gradients.clear()
         return self.losses
 
-    def _recorded(self, task: Task, recorder: Recorder) -> None:
-        start, waited = recorder.now(), self.mover.waited_s
-        self._run(task)
-        name = f"{task.phase}{task.number}{list(task.at)}"
-        recorder.add(name, start, self.mover.waited_s - waited)
+    @contextmanager
+    def _task(self, kind: str, letter: str, number: int, at: At) -> Iterator[None]:
+        """Says what the rank is doing, and notes how long it takes if that is asked for."""
+        self.doing = f"{kind} {number} at {list(at)}"
+        if self.recorder is None:
+            yield
+            return
+        start, waited = self.recorder.now(), self.mover.take_waited()
+        yield
+        self.recorder.add(f"{letter}{number}{list(at)}", start - waited, waited)
 
-    def _run(self, task: Task) -> None:
-        match task.phase:
-            case "F":
-                self._forward(task, self.blocks[task.number])
-            case "B":
-                self._backward(task, self.blocks[task.number])
-            case "D":
-                with collecting(self.world) as waiting, self.weights.saving():
-                    self._backward(task, self.blocks[task.number])
-                self.halves[task.number, task.at] = waiting
-            case "W":
-                finish(self.halves.pop((task.number, task.at)))
-                self._after_backward()
-            case "f":
-                self._carry(task, self.transfers[task.number])
-            case _:
-                self._carry_back(task, self.transfers[task.number])
+    # -- functions ---------------------------------------------------------------------------------------------------
 
-    # -- forward -----------------------------------------------------------------------------------------------------
+    def forward(self, block: Block, **at: int) -> None:
+        """Runs a block; its outputs are kept for their readers, and what backward needs until then."""
+        part = tuple(at.values())
+        with self._task("forward of block", "F", block.number, part):
+            learns = block.backward != "none"
+            inputs = [self._read(i, at, learns) for i in block.inputs]
+            prepared = [self.prepared[name] for name in block.prepared]
+            with torch.set_grad_enabled(learns), self.weights.saving():
+                outputs = block.run(*inputs, *prepared, self.weights, *part)
+            for output, value in zip(block.outputs, outputs, strict=True):
+                if output.read:
+                    self.values[output.slot, part] = value.detach()
+            if block.loss is not None:
+                self.losses.append(outputs[block.loss].detach())
+            if learns:
+                self.saved[block.number, part] = inputs, outputs
 
-    def _forward(self, task: Task, block: Block) -> None:
-        at = dict(zip(block.time, task.at, strict=True))
-        inputs = [self._read(i, at, block.backward) for i in block.inputs]
-        prepared = [self.prepared[name] for name in block.prepared]
-        with torch.set_grad_enabled(block.backward), self.weights.saving():
-            outputs = block.run(*inputs, *prepared, self.weights, *task.at)
-        for output, value in zip(block.outputs, outputs, strict=True):
-            if self._uses.get((output.slot, task.at)):
-                self.values[output.slot, task.at] = value.detach()
-        if block.loss is not None:
-            self.losses.append(outputs[block.loss].detach())
-        if block.backward:
-            self.kept[task.number, task.at] = inputs, outputs
+    def backward(self, block: Block, **at: int) -> None:
+        """The gradients of a block's inputs and weights."""
+        with self._task("backward of block", "B", block.number, tuple(at.values())):
+            self._backward(block, at)
 
-    def _read(self, given: Input, at: dict[str, int], backward: bool) -> torch.Tensor:
+    def backward_inputs(self, block: Block, **at: int) -> None:
+        """The first half of a backward: the gradients of the inputs."""
+        part = tuple(at.values())
+        with self._task("input gradients of block", "D", block.number, part):
+            with collecting(self.world) as waiting, self.weights.saving():
+                self._backward(block, at)
+            if block.backward == "halves":
+                self.halves[block.number, part] = waiting
+
+    def backward_weights(self, block: Block, **at: int) -> None:
+        """The second half of a backward: the gradients of the weights."""
+        part = tuple(at.values())
+        with self._task("weight gradients of block", "W", block.number, part):
+            finish(self.halves.pop((block.number, part)))
+
+    def _read(self, given: Input, at: dict[str, int], learns: bool) -> torch.Tensor:
         """A block's input: the parts of a value, made one, as a leaf of the block's own graph."""
-        parts = {part: self._value((given.slot, part)) for part in _parts(given, at)}
-        value = _join(parts, given)
-        return value.detach().requires_grad_(given.learns and backward)
+        parts = {part: self.values[given.slot, part] for part in _parts(given, at)}
+        return _join(parts, given).detach().requires_grad_(given.gradient and learns)
 
-    def _value(self, key: Key) -> torch.Tensor:
-        self.mover.arrive(key, self.values)
-        value = self.values[key]
-        self.reads[key] -= 1
-        if not self.reads[key]:
-            del self.values[key]
-        return value
-
-    # -- backward ----------------------------------------------------------------------------------------------------
-
-    def _backward(self, task: Task, block: Block) -> None:
-        inputs, outputs = self.kept.pop((task.number, task.at))
+    def _backward(self, block: Block, at: dict[str, int]) -> None:
+        part = tuple(at.values())
+        inputs, outputs = self.saved.pop((block.number, part))
         roots, gradients = [], []
         for position, (output, value) in enumerate(zip(block.outputs, outputs, strict=True)):
-            self.mover.arrive((output.slot, task.at), self.gradients, gradient=True)
-            gradient = self.gradients.pop((output.slot, task.at), None)
+            gradient = self.gradients.pop((output.slot, part), None)
             if position == block.loss:
-                gradient = torch.ones_like(value)
+                one = torch.ones_like(value)
+                gradient = one if gradient is None else gradient + one
             if gradient is not None and value.requires_grad:
                 roots.append(value)
                 gradients.append(gradient)
-        if block.halves:
-            first_half(roots, gradients, [i for i in inputs if i.requires_grad])
-        else:
+        if block.backward == "whole":
             torch.autograd.backward(roots, gradients)
-        at = dict(zip(block.time, task.at, strict=True))
+        else:
+            first_half(roots, gradients, [i for i in inputs if i.requires_grad])
         for given, leaf in zip(block.inputs, inputs, strict=True):
             if leaf.grad is not None:
-                self._give_back(given, at, leaf.grad)
-        if not block.halves:
-            self._after_backward()
+                for where, piece in _unjoin(leaf.grad, given, at):
+                    self._add_gradient((given.slot, where), piece)
 
-    def _after_backward(self) -> None:
-        for unit in self.weights.units:
-            unit.after_backward()
+    def _add_gradient(self, key: Key, gradient: torch.Tensor) -> None:
+        self.gradients[key] = self.gradients[key] + gradient if key in self.gradients else gradient
 
-    def _give_back(self, given: Input, at: dict[str, int], gradient: torch.Tensor) -> None:
-        for part, piece in _unjoin(gradient, given, at):
-            key = (given.slot, part)
-            self.gradients[key] = self.gradients[key] + piece if key in self.gradients else piece
+    # -- messages ----------------------------------------------------------------------------------------------------
 
-    # -- transfers ---------------------------------------------------------------------------------------------------
-
-    def _carry(self, task: Task, transfer: Transfer) -> None:
-        if not transfer.source_slot:
-            self._signal(task, transfer)
+    def send(self, message: int, **at: int) -> None:
+        """Posts this rank's end of a message and goes on."""
+        part = tuple(at.values())
+        self.doing = f"message {message} at {list(part)}"
+        found = self.messages[message]
+        if isinstance(found, Signal):
+            word = torch.zeros(1, dtype=torch.uint8, device=self.device) if found.forward.sends else None
+            self.mover.start(found, found.forward, word, message, part)
             return
-        value = self._value((transfer.source_slot, task.at)) if transfer.forward.sends else None
-        self.mover.move(transfer.forward, value, (transfer.target_slot, task.at), task.number * 2, task.at, transfer)
+        value = self.values[found.source_slot, part] if found.forward.sends else None
+        self.mover.start(found, found.forward, value, message, part)
 
-    def _signal(self, task: Task, transfer: Transfer) -> None:
-        """Tells other devices, or waits to be told, that an earlier task of the plan is done."""
-        word = torch.zeros(1, dtype=torch.uint8, device=self.mover.device) if transfer.forward.sends else None
-        key = (f"signal {task.number}", task.at)
-        self.mover.move(transfer.forward, word, key, task.number * 2, task.at, transfer)
-        self.mover.arrive(key, {})
+    receive = exchange = send  # which boxes a rank sends and receives stands in the message
 
-    def _carry_back(self, task: Task, transfer: Transfer) -> None:
-        assert transfer.backward is not None
-        gradient = self.gradients.pop((transfer.target_slot, task.at), None)
-        if gradient is None and transfer.backward.sends:  # its readers let no gradient through
-            gradient = self.mover.zeros(transfer.backward, task.at, transfer)
-        key = (transfer.source_slot, task.at)
-        self.mover.move(transfer.backward, gradient, key, task.number * 2 + 1, task.at, transfer)
+    def send_gradient(self, message: int, **at: int) -> None:
+        """Posts this rank's end of a message that carries the gradient back."""
+        part = tuple(at.values())
+        self.doing = f"gradient of message {message} at {list(part)}"
+        found = self.messages[message]
+        assert not isinstance(found, Signal) and found.backward is not None
+        gradient = self.gradients.pop((found.target_slot, part), None)
+        if gradient is None and found.backward.sends:  # its readers let no gradient through
+            gradient = self.mover.zeros(found, found.backward, part)
+        self.mover.start(found, found.backward, gradient, message, part, gradient=True)
 
-    # -- bookkeeping -------------------------------------------------------------------------------------------------
+    receive_gradient = exchange_gradient = send_gradient
 
-    def _count_uses(self) -> dict[Key, int]:
-        """How often each part of each value is read in a step, so that it can be dropped behind its last reader."""
-        uses: dict[Key, int] = {}
-        for task in self.tasks:
-            if task.phase == "F":
-                block = self.blocks[task.number]
-                at = dict(zip(block.time, task.at, strict=True))
-                keys = [(i.slot, part) for i in block.inputs for part in _parts(i, at)]
-            elif (
-                task.phase == "f"
-                and self.transfers[task.number].source_slot
-                and self.transfers[task.number].forward.sends
-            ):
-                keys = [(self.transfers[task.number].source_slot, task.at)]
-            else:
-                continue
-            for key in keys:
-                uses[key] = uses.get(key, 0) + 1
-        return uses
+    def wait(self, message: int, **at: int) -> None:
+        """Waits for what was posted, and puts it where the block looks for it."""
+        part = tuple(at.values())
+        self.doing = f"message {message} at {list(part)}"
+        found = self.messages[message]
+        value = self.mover.wait(message, part)
+        if value is not None and not isinstance(found, Signal):
+            self.values[found.target_slot, part] = value
 
-    def _last_backwards(self) -> dict[int, list[Any]]:
-        """After which task the gradients of all of a unit's weights are there; before that nothing may be reduced."""
-        last: dict[int, int] = {}
-        for position, task in enumerate(self.tasks):
-            if task.phase in "BW":
-                last[task.number] = position
-        if not last:
-            return {}
-        return {max(last.values()): list(self.weights.units)}
+    def wait_gradient(self, message: int, **at: int) -> None:
+        """Waits for a gradient, and adds it to those of the value's other readers."""
+        part = tuple(at.values())
+        self.doing = f"gradient of message {message} at {list(part)}"
+        found = self.messages[message]
+        assert not isinstance(found, Signal)
+        gradient = self.mover.wait(message, part, gradient=True)
+        if gradient is not None:
+            self._add_gradient((found.source_slot, part), gradient)
+
+    def free(self, slot: str, *at: int) -> None:
+        """Drops a part of a value behind its last reader."""
+        self.values.pop((slot, at), None)
+
+    # -- weights -----------------------------------------------------------------------------------------------------
+
+    def start_reduce(self, flat: int) -> None:
+        """Starts to complete the gradient of a flat parameter."""
+        self.doing = f"gradients {flat}"
+        with self._span("reduce"):
+            self.weights.flat(flat).start_reduce()
+
+    def wait_reduce(self, flat: int) -> None:
+        """Puts the completed gradient where the optimizer looks for it."""
+        self.doing = f"gradients {flat}"
+        with self._span("reduce"):
+            self.weights.flat(flat).wait_reduce()
+
+    def update(self) -> None:
+        """The optimizer's step."""
+        self.doing = "update"
+        for flat in self.weights.flats:
+            flat.drop()  # the optimizer changes the weights
+        self.updated()
+
+    def gather(self, flat: int) -> None:
+        """Brings the weights that other ranks updated."""
+        self.doing = f"weights {flat}"
+        with self._span("optimizer"), torch.no_grad():
+            self.weights.flat(flat).gather()
+
+    @contextmanager
+    def _span(self, name: str) -> Iterator[None]:
+        if self.recorder is None:
+            yield
+        else:
+            with self.recorder.span(name):
+                yield
 
 
 def _parts(given: Input, at: dict[str, int]) -> Iterator[At]:

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from .program import Program
-from .record import time_transfers
+from .record import time_messages
 from .table import Table, join_world, role_of, tie_groups
 from .trainer import Trainer
 from .transport import Distributed
@@ -106,8 +106,8 @@ def _train(trainer: Trainer, options: argparse.Namespace, base_bytes: int) -> No
     transfers_s: dict[str, float] = {}
     recorder = trainer.record() if options.record else None
     if recorder is not None:
-        count, mover = len(trainer.table["transfers"]), trainer.engine.mover
-        transfers_s = time_transfers(trainer.engine.transfers, count, mover, trainer.device)
+        count, mover = len(trainer.table["messages"]), trainer.engine.mover
+        transfers_s = time_messages(trainer.engine.messages, count, mover, trainer.device)
     times: list[float] = []
     losses: list[float] = []
     dumped: list[dict[str, Any]] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .transfers import Leg, Mover, Transfer, shape_of
+from .transfers import Leg, Message, Mover, Signal, Transfer, shape_of
 from .world import World
 
 PROBES = 5
@@ -78,36 +78,36 @@ def _most_added(profile: Any) -> int:
     return most
 
 
-def time_transfers(transfers: dict[int, Transfer], count: int, mover: Mover, device: torch.device) -> dict[str, float]:
+def time_messages(messages: dict[int, Message], count: int, mover: Mover, device: torch.device) -> dict[str, float]:
     """Seconds of every transfer, alone, from its start on all ranks to its arrival here; called by all ranks alike.
 
-    `count` is how many transfers the program has.
+    `count` is how many messages the program has.
     """
     found: dict[str, list[float]] = {}
     for number in range(count):
-        transfer = transfers.get(number)
-        for way, name in enumerate(("fwd", "bwd")):
-            leg = None if transfer is None else (transfer.forward, transfer.backward)[way]
+        message = messages[number]
+        for gradient in (False, True):
+            leg = message.backward if gradient and isinstance(message, Transfer) else message.forward
             for _ in range(PROBES):
-                time_s = _probe(transfer, leg, number * 2 + way, mover, device)
-                if time_s is not None:
-                    found.setdefault(f"{number}.{name}", []).append(time_s)
+                mover.world.transport.barrier()
+                if isinstance(message, Signal) or leg is None:
+                    continue
+                time_s = _probe(message, leg, number, gradient, mover, device)
+                if leg.gets:
+                    found.setdefault(f"{number}.{'bwd' if gradient else 'fwd'}", []).append(time_s)
     return {name: min(times) for name, times in found.items()}
 
 
-def _probe(transfer: Transfer | None, leg: Leg | None, tag: int, mover: Mover, device: torch.device) -> float | None:
-    mover.world.transport.barrier()
-    if transfer is None or leg is None or not transfer.source_slot:
-        return None
+def _probe(
+    transfer: Transfer, leg: Leg, number: int, gradient: bool, mover: Mover, device: torch.device
+) -> float:
     at = (0,) * len(transfer.time)
-    key = ("probe", at)
-    store: dict[Any, torch.Tensor] = {}
     value = None
     if leg.sends:
         factors = [n for axis in shape_of(leg.sends_shape, at, transfer) for n in axis]
         value = torch.zeros(factors, dtype=transfer.dtype, device=device)
     start = time.perf_counter()
-    mover.move(leg, value, key, tag, at, transfer)
-    mover.arrive(key, store, gradient=bool(tag % 2))
+    mover.start(transfer, leg, value, number, at, gradient=gradient)
+    mover.wait(number, at, gradient=gradient)
     mover.finish()
-    return time.perf_counter() - start if leg.gets else None
+    return time.perf_counter() - start

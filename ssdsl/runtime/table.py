@@ -1,16 +1,15 @@
 """Reads `program.json` as one rank sees it: its role, tasks, weights and its share of every transfer."""
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from .engine import Task
 from .mesh import Mesh
+from .flat import Completion, FlatParam, Tie, Weights
 from .moves import take
-from .transfers import Leg, Transfer
-from .weights import Tie, Unit, Weights
+from .transfers import Leg, Message, Signal, Transfer
+
 from .world import Group, World
 
 Table = dict[str, Any]
@@ -20,7 +19,7 @@ def join_world(table: Table, world: World) -> None:
     """Makes the meshes and groups of the table known to this rank."""
     meshes = [Mesh(m["name"], m["axes"], m["first"]) for m in table["meshes"]]
     world.join(meshes, [(g["mesh"], tuple(g["axes"])) for g in table["groups"]])
-    if table["transfers"]:
+    if table["messages"]:
         world.transfers = (world.transport.new_group(), world.transport.new_group())
 
 
@@ -35,27 +34,22 @@ def role_of(table: Table, world: World) -> Table | None:
     return next((r for r in table["roles"] if is_at(r, world) is not None), None)
 
 
-def tasks_of(role: Table) -> list[Task]:
-    tasks = []
-    for text in role["tasks"]:
-        letter, number, at = re.fullmatch(r"(\w)(\d+)\[(.*)\]", text).groups()  # type: ignore[union-attr]
-        tasks.append(Task(letter, int(number), tuple(int(c) for c in at.split(",") if c.strip())))
-    return tasks
+# -- messages --------------------------------------------------------------------------------------------------------
 
 
-# -- transfers -------------------------------------------------------------------------------------------------------
-
-
-def transfers_of(table: Table, world: World) -> dict[int, Transfer]:
-    """The transfers in which this rank takes part, with its legs."""
-    found = {}
-    for t in table["transfers"]:
-        forward = _leg(t["forward"], t["source"], t["target"], world)
-        backward = _leg(t["backward"], t["target"], t["source"], world) if t["backward"] else None
-        uneven = {int(k): (v[0], tuple(v[1])) for k, v in t["uneven"].items()}
-        dtype = getattr(torch, t["dtype"])
-        slots = t["source_slot"], t["target_slot"]
-        found[t["number"]] = Transfer(*slots, forward, backward, dtype, tuple(t["time"]), uneven)
+def messages_of(table: Table, world: World) -> dict[int, Message]:
+    """All messages, with this rank's legs."""
+    found: dict[int, Message] = {}
+    for m in table["messages"]:
+        forward = _leg(m["forward"], m["source"], m["target"], world)
+        if "signal" in m:
+            found[m["number"]] = Signal(forward)
+            continue
+        backward = _leg(m["backward"], m["target"], m["source"], world) if m["backward"] else None
+        uneven = {int(k): (v[0], tuple(v[1])) for k, v in m["uneven"].items()}
+        slots = m["source_slot"], m["target_slot"]
+        dtype = getattr(torch, m["dtype"])
+        found[m["number"]] = Transfer(*slots, forward, backward, dtype, tuple(m["time"]), uneven)
     return found
 
 
@@ -122,29 +116,17 @@ def weights_of(
 ) -> Weights:
     """This rank's weights, cut out of the whole ones; the groups of weights tied across submeshes are made here."""
     ties = tie_groups(table, world)
-    units = []
-    for unit in role["units"]:
-        pieces = pieces_of(unit["weights"], role, world)
+    flats = []
+    for flat in role["flats"]:
+        pieces = pieces_of(flat["weights"], role, world)
         values = {p.name: p.of(state[p.name]).to(device) for p in pieces}
-        partial, over = tuple(unit["partial"]), tuple(unit["over"])
-        rest = tuple(a for a in partial if a not in over)
-        units.append(
-            Unit(
-                values,
-                _group(role, partial, world),
-                _group(role, rest, world) if over else None,
-                _group(role, over, world),
-                unit["cut"],
-                ties.get(unit["weights"][0]["name"]) if unit["tied"] else None,
-                all(a in partial for a in over),
-            )
-        )
-    others = {p.name: p.of(state[p.name]).to(device) for p in pieces_of(role["others"], role, world)}
-    return Weights(units, others)
-
-
-def _group(role: Table, axes: tuple[str, ...], world: World) -> Group | None:
-    return world.groups[role["mesh"], axes] if axes else None
+        shard_group = world.groups[role["mesh"], tuple(flat["shard_axes"])] if flat["shard_axes"] else None
+        steps = [Completion(kind, world.groups[role["mesh"], tuple(axes)]) for kind, axes in flat["completion"] if axes]
+        tied = any(kind == "sum_tied" for kind, _ in flat["completion"])
+        tie = ties[flat["weights"][0]["name"]] if tied else None
+        flats.append(FlatParam(flat["number"], values, flat["zero"], shard_group, steps, tie, flat["elements"]))
+    others = {p.name: p.of(state[p.name]).clone().to(device) for p in pieces_of(role["others"], role, world)}
+    return Weights(flats, others)
 
 
 def tie_groups(table: Table, world: World) -> dict[str, Tie]:

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 
 from .engine import Engine
+from .flat import FlatParam
 from .program import Program
 from .record import Recorder
-from .table import Piece, Table, is_at, pieces_of, tasks_of, transfers_of, weights_of
+from .table import Piece, Table, is_at, messages_of, pieces_of, weights_of
 from .world import World
 
 
@@ -26,29 +27,31 @@ class Trainer:
             self.weights = weights_of(table, role, world, state, device)
             given = {name: state[name].to(device) for name in table["constants"] if name in state}
             self.constants = self.code.constants(given, device)
-        transfers = transfers_of(table, world)
-        self.engine = Engine(self.code.BLOCKS, transfers, tasks_of(role), self.weights, device, world)
-        self.optimizer = _optimizer(self.weights.units, optimizer, lr)
+        self.engine = Engine(messages_of(table, world), self.weights, device, world, self._update)
+        self.optimizer = _optimizer(self.weights.flats, optimizer, lr)
+        self.grads: list[dict[str, Any]] | None = None
         self.pieces: dict[str, Piece] = {
-            p.name: p for u in role["units"] for p in pieces_of(u["weights"], role, world)
+            p.name: p for f in role["flats"] for p in pieces_of(f["weights"], role, world)
         } | {p.name: p for p in pieces_of(role["others"], role, world)}
 
     def step(self, number: int, grads: list[dict[str, Any]] | None = None) -> float | None:
         """One training step; its loss, on the ranks that compute it. `grads` receives the gradients."""
         batch = {k: v.to(self.device) for k, v in self.batches[number % len(self.batches)].items()}
         with torch.no_grad():
-            prepared = self.code.prepare(self.constants | batch)
-        losses = self.engine.step(prepared)
+            prepared = self.code.prepare(self.constants | batch, self.device)
+        self.grads = grads
+        losses = self.engine.step(self.code.step, prepared)
         with torch.no_grad():
-            if grads is not None:
-                grads.append(self.gradients())
-            recorder = self.engine.recorder
-            with recorder.span("optimizer") if recorder is not None else nullcontext():
-                if self.optimizer is not None:
-                    self.optimizer.step()
-                for unit in self.weights.units:
-                    unit.after_step()
             return self._loss(losses)
+
+    def _update(self) -> None:
+        """The optimizer's step, once all gradients are complete."""
+        if self.grads is not None:
+            self.grads.append(self.gradients())
+        recorder = self.engine.recorder
+        with recorder.span("optimizer") if recorder is not None else nullcontext():
+            if self.optimizer is not None:
+                self.optimizer.step()
 
     def record(self) -> Recorder:
         """Note from now on when each task runs."""
@@ -70,12 +73,12 @@ class Trainer:
     def gradients(self) -> dict[str, Any]:
         """This rank's pieces of the gradients, before the next step."""
         found = {}
-        for unit in self.weights.units:
-            if unit.shard is not None:
-                row = _whole_row(unit, unit.shard.grad)
-                values: dict[str, torch.Tensor | None] = dict(unit._views(row))
+        for flat in self.weights.flats:
+            if flat.shard is not None:
+                whole = _gathered(flat, flat.shard.grad)
+                values: dict[str, torch.Tensor | None] = dict(flat.views(whole))
             else:
-                values = {n: p.grad for n, p in unit.parameters.items()}
+                values = {n: p.grad for n, p in flat.parameters.items()}
             for name, value in values.items():
                 piece = self.pieces[name]
                 found[name] = piece.saved(value if value is not None else torch.zeros_like(self.weights.tensors[name]))
@@ -84,14 +87,14 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """This rank's pieces of the weights and buffers."""
         weights = {}
-        for unit in self.weights.units:
-            values = unit._views(_whole_row(unit, unit.shard)) if unit.shard is not None else unit.parameters
+        for flat in self.weights.flats:
+            values = flat.views(_gathered(flat, flat.shard)) if flat.shard is not None else flat.parameters
             weights.update({n: self.pieces[n].saved(v) for n, v in values.items()})
         return {"weights": weights, "buffers": {n: self.pieces[n].saved(v) for n, v in self.weights.buffers.items()}}
 
 
-def _optimizer(units: list[Any], name: str, lr: float) -> torch.optim.Optimizer | None:
-    trained = [p for unit in units for p in unit.trained()]
+def _optimizer(flats: list[FlatParam], name: str, lr: float) -> torch.optim.Optimizer | None:
+    trained = [p for flat in flats for p in flat.trained()]
     if not trained:
         return None
     if name == "sgd":
@@ -99,9 +102,10 @@ def _optimizer(units: list[Any], name: str, lr: float) -> torch.optim.Optimizer 
     return torch.optim.AdamW(trained, lr=lr, fused=True)
 
 
-def _whole_row(unit: Any, mine: torch.Tensor | None) -> torch.Tensor:
-    """All parts of a row that is cut over a group, for a dump; not counted as communication of the step."""
-    mine = torch.zeros_like(unit.shard) if mine is None else mine.detach()
-    row = mine.new_empty(mine.numel() * unit.over.size)
-    unit.over.world.transport.all_gather(row, mine.contiguous(), unit.over.process_group)
-    return row
+def _gathered(flat: FlatParam, mine: torch.Tensor | None) -> torch.Tensor:
+    """All shards end to end, for a dump; not counted as communication of the step."""
+    assert flat.shard is not None and flat.shard_group is not None
+    mine = torch.zeros_like(flat.shard) if mine is None else mine.detach()
+    whole = mine.new_empty(mine.numel() * flat.shard_group.size)
+    flat.shard_group.world.transport.all_gather(whole, mine.contiguous(), flat.shard_group.process_group)
+    return whole

@@ -1,5 +1,6 @@
 """Values between devices: pieces are sent and received without waiting, and awaited where they are read."""
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from .transport import Work
 from .world import World
 
 At = tuple[int, ...]
-Key = tuple[str, At]
+Key = tuple[int, At, bool]  # a message, the part, and whether its gradient travels
 Box = tuple[tuple[int, int], ...]  # (start, length) per factor
 
 
@@ -30,7 +31,8 @@ class Leg:
 
 @dataclass(frozen=True)
 class Transfer:
-    """A value from where one block keeps it to where another looks for it; without slots, a signal."""
+    """A value from where one block keeps it to where another looks for it. `uneven`: factors whose size varies with an
+    index in time."""
 
     source_slot: str
     target_slot: str
@@ -41,8 +43,23 @@ class Transfer:
     uneven: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Signal:
+    """Tells other ranks that an earlier task is done."""
+
+    forward: Leg
+    dtype: torch.dtype = torch.uint8
+    time: tuple[str, ...] = ()
+    uneven: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+
+
+Message = Transfer | Signal
+
+
 @dataclass
 class Waiting:
+    """What was posted: boxes on their way, and those that this rank keeps for itself."""
+
     works: list[Work]
     buffers: list[tuple[Box, torch.Tensor]]
     shape: tuple[tuple[int, ...], ...]
@@ -51,7 +68,7 @@ class Waiting:
 
 
 class Mover:
-    """Posts sends and receives in the order of the tasks, those of values and those of gradients in a group of their
+    """Posts sends and receives in the order of the step, those of values and those of gradients in a group of their
     own; in each, every rank follows one global order, so none waits in a circle."""
 
     def __init__(self, device: torch.device, world: World) -> None:
@@ -59,50 +76,58 @@ class Mover:
         self.world = world
         self.waited_s = 0.0
         self.sending: list[tuple[Work, torch.Tensor]] = []
-        self.waiting: tuple[dict[Key, list[Waiting]], ...] = ({}, {})  # values; gradients, maybe from several readers
+        self.waiting: dict[Key, Waiting] = {}
 
-    def move(self, leg: Leg, value: torch.Tensor | None, key: Key, tag: int, at: At, transfer: Transfer) -> None:
-        group = self.world.transfers[tag % 2]
+    def start(
+        self, message: Message, leg: Leg, value: torch.Tensor | None, number: int, at: At, *, gradient: bool = False
+    ) -> None:
+        """Sends this rank's boxes of a value, and asks for those that it gets."""
+        group, tag = self.world.transfers[gradient], number * 2 + gradient
         own: list[torch.Tensor] = []
         self.sending = [(w, t) for w, t in self.sending if not w.is_completed()]
         for peer, box in leg.sends:
             assert value is not None
-            piece = _boxed(value, shape_of(leg.sends_shape, at, transfer), _box(box, at, transfer)).contiguous()
+            piece = _boxed(value, shape_of(leg.sends_shape, at, message), _box(box, at, message)).contiguous()
             if peer == self.world.rank:
                 own.append(piece)
             else:
                 self.world.count("send", piece)
                 self.sending.append((self.world.transport.isend(piece, peer, group, tag), piece))
         if leg.gets:
-            self._receive(leg, own, key, tag, at, transfer)
+            self.waiting[number, at, gradient] = self._asked(message, leg, own, group, tag, at)
 
-    def _receive(self, leg: Leg, own: list[torch.Tensor], key: Key, tag: int, at: At, transfer: Transfer) -> None:
+    def _asked(self, message: Message, leg: Leg, own: list[torch.Tensor], group: Any, tag: int, at: At) -> Waiting:
         works, buffers, kept = [], [], []
         for peer, box in leg.gets:
-            box = _box(box, at, transfer)
+            box = _box(box, at, message)
             if peer == self.world.rank:
                 kept.append((box, own.pop(0)))
                 continue
-            buffer = torch.empty([length for _, length in box], dtype=transfer.dtype, device=self.device)
-            works.append(self.world.transport.irecv(buffer, peer, self.world.transfers[tag % 2], tag))
+            buffer = torch.empty([length for _, length in box], dtype=message.dtype, device=self.device)
+            works.append(self.world.transport.irecv(buffer, peer, group, tag))
             buffers.append((box, buffer))
-        shape = shape_of(leg.gets_shape, at, transfer)
-        self.waiting[tag % 2].setdefault(key, []).append(Waiting(works, buffers, shape, transfer.dtype, kept))
+        return Waiting(works, buffers, shape_of(leg.gets_shape, at, message), message.dtype, kept)
 
-    def zeros(self, leg: Leg, at: At, transfer: Transfer) -> torch.Tensor:
+    def zeros(self, message: Message, leg: Leg, at: At) -> torch.Tensor:
         """What a leg sends where there is no gradient."""
-        sizes = [_product(axis) for axis in shape_of(leg.sends_shape, at, transfer)]
-        return torch.zeros(sizes, dtype=transfer.dtype, device=self.device)
+        sizes = [math.prod(axis) for axis in shape_of(leg.sends_shape, at, message)]
+        return torch.zeros(sizes, dtype=message.dtype, device=self.device)
 
-    def arrive(self, key: Key, store: dict[Key, torch.Tensor], *, gradient: bool = False) -> None:
-        """Waits for a value that was posted, if it was, and puts it where it is looked for; gradients are added up."""
-        for waiting in self.waiting[gradient].pop(key, ()):
-            start = time.perf_counter()
-            for work in waiting.works:
-                work.wait()
-            self.waited_s += time.perf_counter() - start
-            value = _assembled(waiting, self.device)
-            store[key] = store[key] + value if gradient and key in store else value
+    def wait(self, number: int, at: At, *, gradient: bool = False) -> torch.Tensor | None:
+        """Waits for what was posted; None where this rank gets nothing of it."""
+        waiting = self.waiting.pop((number, at, gradient), None)
+        if waiting is None:
+            return None
+        start = time.perf_counter()
+        for work in waiting.works:
+            work.wait()
+        self.waited_s += time.perf_counter() - start
+        return _assembled(waiting, self.device)
+
+    def take_waited(self) -> float:
+        """Seconds waited since this was last asked."""
+        waited, self.waited_s = self.waited_s, 0.0
+        return waited
 
     def finish(self) -> None:
         """Waits until everything that was sent has left."""
@@ -113,7 +138,7 @@ class Mover:
 
 def _assembled(waiting: Waiting, device: torch.device) -> torch.Tensor:
     pieces = waiting.buffers + waiting.own
-    sizes = [_product(axis) for axis in waiting.shape]
+    sizes = [math.prod(axis) for axis in waiting.shape]
     if len(pieces) == 1:
         return pieces[0][1].view(sizes)
     factors = [n for axis in waiting.shape for n in axis]
@@ -128,16 +153,9 @@ def _boxed(value: torch.Tensor, shape: tuple[tuple[int, ...], ...], box: Box) ->
     return value.reshape(factors)[tuple(slice(s, s + n) for s, n in box)]
 
 
-def _product(axis: tuple[int, ...]) -> int:
-    result = 1
-    for n in axis:
-        result *= n
-    return result
-
-
-def shape_of(shape: tuple[tuple[Any, ...], ...], at: At, transfer: Transfer) -> tuple[tuple[int, ...], ...]:
+def shape_of(shape: tuple[tuple[Any, ...], ...], at: At, message: Message) -> tuple[tuple[int, ...], ...]:
     """The factors of the local tensor at some indices in time, whose parts may be uneven."""
-    if not transfer.uneven:
+    if not message.uneven:
         return shape
     position = -1
     axes = []
@@ -145,20 +163,20 @@ def shape_of(shape: tuple[tuple[Any, ...], ...], at: At, transfer: Transfer) -> 
         sizes = []
         for n in axis:
             position += 1
-            sizes.append(_uneven(position, n, at, transfer))
+            sizes.append(_uneven(position, n, at, message))
         axes.append(tuple(sizes))
     return tuple(axes)
 
 
-def _box(box: Box, at: At, transfer: Transfer) -> Box:
+def _box(box: Box, at: At, message: Message) -> Box:
     return tuple(
-        (start, _uneven(position, length, at, transfer)) if position in transfer.uneven else (start, length)
+        (start, _uneven(position, length, at, message)) if position in message.uneven else (start, length)
         for position, (start, length) in enumerate(box)
     )
 
 
-def _uneven(position: int, size: int, at: At, transfer: Transfer) -> int:
-    if position not in transfer.uneven:
+def _uneven(position: int, size: int, at: At, message: Message) -> int:
+    if position not in message.uneven:
         return size
-    index, sizes = transfer.uneven[position]
-    return sizes[at[transfer.time.index(index)]]
+    index, sizes = message.uneven[position]
+    return sizes[at[message.time.index(index)]]

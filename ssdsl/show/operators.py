@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from ssdsl.model.graph import Operator, Stage
+from ssdsl.model.ops.registry import row
 from ssdsl.plan.plan import Plan
 from ssdsl.show.pattern import merged, starred
 from ssdsl.show.view import Column, Kind, View
@@ -14,12 +15,6 @@ COLUMNS = (
     Column("indices", fold=True, style="green"),
     Column("placed on"),
 )
-REGROUPING = frozenset(
-    (
-        *("reshape", "view", "transpose", "permute", "t", "split", "chunk", "unbind", "select", "contiguous", "clone"),
-        *("flatten", "unflatten", "squeeze", "unsqueeze"),
-    )
-)
 OTHERS = ((Stage.DATA, "depend on the inputs only"), (Stage.CONSTANT, "depend on nothing"))
 
 
@@ -27,7 +22,7 @@ def operators_view(plan: Plan, every: bool = False) -> View:
     """A row per operator; without `every`, one for what is alike in all layers, none for what regroups axes."""
     groups: dict[tuple[str, ...], list[Operator]] = {}
     computing = [o for o in plan.graph.operators if o.stage is Stage.COMPUTE]
-    for operator in (o for o in computing if every or o.kind not in REGROUPING):
+    for operator in (o for o in computing if every or not row(o).regroups):
         path = operator.path if every else starred(operator.path)
         key = (operator.name if every else operator.kind, path, *_columns(plan, operator))
         groups.setdefault(key, []).append(operator)
@@ -39,7 +34,7 @@ def _notes(plan: Plan, every: bool) -> Iterator[str]:
     for stage, what in OTHERS:
         if count := sum(o.stage is stage for o in plan.graph.operators):
             yield f"{count} more {what} and run wherever they are needed"
-    regrouping = sum(o.kind in REGROUPING and o.stage is Stage.COMPUTE for o in plan.graph.operators)
+    regrouping = sum(row(o).regroups and o.stage is Stage.COMPUTE for o in plan.graph.operators)
     if regrouping and not every:
         yield f"{regrouping} more only regroup or reorder axes; --all shows them, and every layer"
 

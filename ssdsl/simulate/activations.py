@@ -6,7 +6,6 @@ once. Recomputed operators keep what enters their unit; the rest exists while th
 
 from dataclasses import dataclass
 
-from ssdsl.lower.cuts import LINEAR
 from ssdsl.lower.schedule import Block, Input, Schedule, base
 from ssdsl.model.graph import Operand, Operator, Origin
 from ssdsl.model.layers import layer_of, layer_paths
@@ -104,9 +103,8 @@ class Activations:
 
     def _saved_by(self, block: Block, operator: Operator) -> Sizes:
         cuts = self.schedule.cuts[operator.name]
-        split = frozenset(c.dim for c in cuts if c.in_space and c.dim != LINEAR)
-        kept = saved(operator, self.schedule.graph, self.places, split)
         sizes = local_sizes(operator, cuts)
+        kept = saved(operator, self.schedule.graph, self.places, sizes)
         found: Sizes = {}
         for k, operand in enumerate(operator.inputs):
             if operand.value in kept.inputs:
@@ -115,7 +113,7 @@ class Activations:
             if output.value in kept.outputs:
                 found[self._root(output.value)] = self._bytes(operator, output)
         for n, extra in enumerate(kept.extras):
-            found[f"{operator.name} {extra.what} {n}"] = extra.size_bytes(sizes)
+            found[f"{operator.name} {extra.what} {n}"] = extra.size_bytes
         return found
 
     def _hold(self, found: Sizes, block: Block, read: str, operator: Operator, k: int) -> None:

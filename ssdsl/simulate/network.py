@@ -11,15 +11,13 @@ from ssdsl.lower.reshard import Step
 from ssdsl.lower.schedule import Block, Conversion, Role, Schedule, Transfer, base
 from ssdsl.lower.units import WeightUnit, units_of
 from ssdsl.model.graph import ITEMSIZE, Graph, Operator, Origin
+from ssdsl.model.ops.registry import row
 from ssdsl.model.saved import saved
 from ssdsl.model.storage import Storage
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.costs import Cost, Message
 from ssdsl.simulate.groups import groups_along, pairs
 from ssdsl.simulate.local import local_sizes, numel, payloads
-
-# all_reduces of a split combined dimension, forward and backward: of each the numbers for a token, or for a channel
-KERNEL_REDUCTIONS = {"cross_entropy_loss": ((1, 2), ()), "batch_norm": ((1, 1), (2,))}
 
 
 @dataclass
@@ -88,19 +86,19 @@ class Network:
     def _of_kernels(self, block: Block, phase: Phase) -> Iterator[Cost]:
         for name in block.operators:
             operator = self.operators[name]
-            if operator.kind not in KERNEL_REDUCTIONS:
+            if (kernel := row(operator).kernel) is None:
                 continue
             cuts = self.schedule.cuts[name]
             over = [c for c in cuts if c.dim != LINEAR and c.in_space and operator.dims[c.dim].combined]
-            forward, backward = KERNEL_REDUCTIONS[operator.kind]
-            numbers = forward if phase is Phase.FORWARD else () if phase is Phase.WGRAD else backward
+            backward = () if phase is Phase.WGRAD else kernel.backward
+            collectives = kernel.forward if phase is Phase.FORWARD else backward
             if over:
                 sizes, given = local_sizes(operator, cuts), operator.inputs[0]
                 dims = [d for axis in given.axes for d in axis]
                 kept = [d for d in dims if not operator.dims[d].combined and not operator.dims[d].fixed]
                 size = math.prod(sizes[d] for d in kept) * self.schedule.graph.values[given.value].itemsize
-                for n in numbers:
-                    yield self.collective("all_reduce", block.submesh, tuple(c.index for c in over), n * size)
+                for c in collectives:
+                    yield self.collective(c.kind, block.submesh, tuple(x.index for x in over), c.numbers * size)
 
     def collective(self, kind: str, submesh: Submesh, axes: tuple[str, ...], size_bytes: int) -> Cost:
         """A collective in the slowest of the groups along these axes."""

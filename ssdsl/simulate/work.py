@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from ssdsl.cluster.device import Device
 from ssdsl.lower.schedule import Block, Schedule
 from ssdsl.model.graph import Operator
-from ssdsl.model.rules import CONTRACTIONS
+from ssdsl.model.ops.registry import row
 from ssdsl.model.storage import Storage, aliases
 from ssdsl.simulate.local import local_sizes, numel, parts
-
-ATTENTION_BACKWARD = 2.5  # five products for the forward's two: scores are computed again (FlashAttention, Dao 2022)
 
 
 @dataclass(slots=True)
@@ -71,8 +69,7 @@ class Computing:
             return
         if again:
             work.again += seconds(flops, whole)
-        contracts = operator.kind in CONTRACTIONS
-        factor = ATTENTION_BACKWARD / 2 if operator.kind == "scaled_dot_product_attention" else 1.0
+        contracts, factor = row(operator).contraction, row(operator).backward_factor
         learning = [(o, n) for o, n in inputs if values[o.value].differentiable]
         if contracts:  # a bias's sum is small beside the products; attention's third operand is in its factor
             learning = [(o, n) for o, n in learning if not o.once][:2]

@@ -29,7 +29,7 @@ from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 
 compiled = compile_plan(Path(sys.argv[2]), capture(load(sys.argv[1])), {})
-for name, text in program_files(compiled.schedule).items():
+for name, text in program_files(compiled.program).items():
     print(name, text)
 """
 
@@ -53,7 +53,7 @@ def compiled(mlp: tuple[Model, Graph]) -> Compiled:
 
 @pytest.fixture(scope="module")
 def files(compiled: Compiled) -> dict[str, str]:
-    return program_files(compiled.schedule)
+    return program_files(compiled.program)
 
 
 @pytest.mark.parametrize("name", ["role_gpus_pp0.py", "role_gpus_pp1.py", "program.json"])
@@ -86,7 +86,7 @@ def test_code_imports_what_the_runtime_has(files: dict[str, str]) -> None:
 def test_equal_layers_share_one_function(files: dict[str, str]) -> None:
     text = files["role_gpus_pp1.py"]
     functions = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
-    assert functions == ["constants", "prepare", "layers", "block1"]
+    assert functions == ["constants", "prepare", "layers", "block1", "step"]
     assert 'y = layers(add_1, weights, "layers.2", m)' in text and 'layers(y, weights, "layers.3", m)' in text
 
 
@@ -108,7 +108,7 @@ def test_wider_meshes_change_only_the_numbers(mlp: tuple[Model, Graph], tmp_path
     for replicas in (2, 4):
         plan = tmp_path / f"dp{replicas}.ssp"
         plan.write_text(text.replace("tp = 2)", f"dp = {replicas}, tp = 2)"))
-        files = program_files(compile_plan(plan, mlp[1], {}).schedule)
+        files = program_files(compile_plan(plan, mlp[1], {}).program)
         sizes.append([len(text) for name, text in files.items() if name != "program.json"])
     assert all(abs(a - b) < 40 for a, b in zip(*sizes, strict=True))
 
@@ -116,7 +116,7 @@ def test_wider_meshes_change_only_the_numbers(mlp: tuple[Model, Graph], tmp_path
 def test_the_folder(mlp: tuple[Model, Graph], compiled: Compiled, tmp_path: Path) -> None:
     folder = tmp_path / "program"
     for _ in range(2):  # the second replaces the first
-        write_program(compiled.schedule, mlp[0], folder, compiled.source)
+        write_program(compiled.program, mlp[0], folder, compiled.source)
         names = {path.name for path in folder.iterdir()}
         roles = {"role_gpus_pp0.py", "role_gpus_pp1.py"}
         assert names == {"main.py", "plan.ssp", "program.json", "runtime", "weights.pt", "inputs.pt", *roles}
@@ -127,5 +127,5 @@ def test_the_folder(mlp: tuple[Model, Graph], compiled: Compiled, tmp_path: Path
 def test_another_folder_is_left_alone(mlp: tuple[Model, Graph], compiled: Compiled, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("ten years of work")
     with pytest.raises(FileExistsError):
-        write_program(compiled.schedule, mlp[0], tmp_path, compiled.source)
+        write_program(compiled.program, mlp[0], tmp_path, compiled.source)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 import torch
 
-from ssdsl.lower.layout import PARTIAL, REPLICATE, Digit, Layout, Shape
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Shard, Layout, Shape
 from ssdsl.runtime.world import World
 
 T = TypeVar("T")
@@ -140,27 +140,27 @@ class Tensors:
                 for factor, order in zip(factors, orders, strict=True):
                     for a in order:
                         count = axes[a][1]
-                        places[a] = Digit(factor, sizes[factor] // count, count)
+                        places[a] = Shard(factor, sizes[factor] // count, count)
                         sizes[factor] = sizes[factor] // count if sizes[factor] % count == 0 else 0
                 if 0 not in sizes:
                     yield Layout(tuple(places))
 
     @staticmethod
-    def part(whole: torch.Tensor, shape: Shape, digits: list[tuple[Digit, int]]) -> torch.Tensor:
+    def part(whole: torch.Tensor, shape: Shape, digits: list[tuple[Shard, int]]) -> torch.Tensor:
         """The elements at whose positions each digit has the given value."""
         x = whole.reshape(shape.factors)
         for factor, size in enumerate(shape.factors):
             at = torch.arange(size)
             for digit, value in digits:
                 if digit.factor == factor:
-                    at = at[at // digit.stride % digit.count == value]
+                    at = at[at // digit.stride % digit.parts == value]
             x = x.index_select(factor, at)
         return x.reshape(shape.local(tuple(d for d, _ in digits)).sizes)
 
     @staticmethod
-    def digits(layout: Layout, at: tuple[int, ...]) -> list[tuple[Digit, int]]:
+    def digits(layout: Layout, at: tuple[int, ...]) -> list[tuple[Shard, int]]:
         """The digits that a device carries, with its values of them."""
-        return [(p, c) for p, c in zip(layout.places, at, strict=True) if isinstance(p, Digit)]
+        return [(p, c) for p, c in zip(layout.places, at, strict=True) if isinstance(p, Shard)]
 
     @classmethod
     def spread(

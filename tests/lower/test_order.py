@@ -45,7 +45,7 @@ def graph() -> Graph:
 def compiled(graph: Graph, tmp_path: Path) -> Compile:
     def compile_text(text: str, **values: int) -> Schedule:
         (tmp_path / "plan.ssp").write_text(text.format(**values) if values else text)
-        return compile_plan(tmp_path / "plan.ssp", graph, {}).schedule
+        return compile_plan(tmp_path / "plan.ssp", graph, {}).program
 
     return compile_text
 

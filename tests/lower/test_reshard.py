@@ -13,10 +13,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ssdsl.cluster.link import LOOPBACK, Link
-from ssdsl.codegen.steps import conversion_text, step_text
-from ssdsl.lower.layout import PARTIAL, REPLICATE, Digit, Layout, Shape, nests
-from ssdsl.lower.reshard import Step, StepKind, reshard
-from ssdsl.lower.schedule import Conversion
+from ssdsl.codegen.communication import reshard_text, step_text
+from ssdsl.ir.comm import AllGather, AllToAll, Narrow, ReduceScatter, Step, kind_of, travels
+from ssdsl.ir.function import Reshard
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Shard, Layout, Shape, nests
+from ssdsl.lower.functions.reshard import reshard
+from ssdsl.ir.value import Name, Type, Var
 from ssdsl.runtime import collectives
 from ssdsl.runtime.mesh import Mesh
 
@@ -138,7 +140,7 @@ def test_every_transition(lockstep, tensors, sizes: tuple[int, ...], dims: int) 
 
 def nests_in_order(layout: Layout) -> bool:
     """Whether the first of the axes that share a factor cuts it outermost."""
-    pairs = itertools.combinations(layout.digits(), 2)
+    pairs = itertools.combinations(layout.shards(), 2)
     return all(a.factor != b.factor or a.stride > b.stride for a, b in pairs)
 
 
@@ -177,10 +179,10 @@ def transitions(draw) -> tuple[Axes, Shape, Layout, Layout]:
         places = []
         for _, n in axes:
             digits = [
-                Digit(f, stride, n)
+                Shard(f, stride, n)
                 for f, size in enumerate(shape.factors)
                 for stride in range(1, size // n + 1)
-                if nests((*(p for p in places if isinstance(p, Digit) and p.factor == f), Digit(f, stride, n)), size)
+                if nests((*(p for p in places if isinstance(p, Shard) and p.factor == f), Shard(f, stride, n)), size)
             ]
             places.append(draw(st.sampled_from([REPLICATE, PARTIAL, *digits])))
         return Layout(tuple(places))
@@ -201,7 +203,7 @@ def test_a_path_turns_its_first_layout_into_its_last(lockstep, tensors, transiti
 
 def random_gradient(layout: Layout, draw: random.Random) -> Layout:
     """A gradient is sharded as its value is; along other axes it is whole or a partial sum."""
-    return Layout(tuple(p if isinstance(p, Digit) else draw.choice([REPLICATE, PARTIAL]) for p in layout.places))
+    return Layout(tuple(p if isinstance(p, Shard) else draw.choice([REPLICATE, PARTIAL]) for p in layout.places))
 
 
 def train(text: str, names: dict[str, object], value: torch.Tensor, gradient: torch.Tensor) -> list[torch.Tensor]:
@@ -227,7 +229,8 @@ def test_gradients_arrive_in_the_layout_needed(lockstep, tensors, sizes: tuple[i
         forward = reshard(before, after, shape, axes, 4, LOOPBACK)
         backward = reshard(produced, needed, shape, axes, 4, LOOPBACK)
         value, in_place = draw.choice([("leaf", (False, False)), ("leaf", (False, True)), ("fresh", (True, True))])
-        text = conversion_text(Conversion("x", "y", forward, backward), value, (), "_".join, in_place)
+        result = Var(Name("x", 1), Type(after), None, (), "float32")
+        text = reshard_text(Reshard(Name("x"), result, forward, backward, in_place), value, "_".join)
         given = tensors.spread(whole, shape, before, axes, generator)
         returned = tensors.spread(whole_gradient, shape, produced, axes, generator)
 
@@ -251,7 +254,7 @@ NARROW = Link("narrow", bandwidth=1e6, latency=1e-9)
 def edge_cost(before: Layout, after: Layout, axes: Axes, shape: Shape, link: Link) -> float:
     """The cost of the one collective between two layouts; infinite if there is none."""
     changes = [(a, b, n) for a, b, (_, n) in zip(before.places, after.places, axes, strict=True) if a != b]
-    size = 4 * shape.local(before.digits()).numel
+    size = 4 * shape.local(before.shards()).numel
     if changes and all((a, b) == (PARTIAL, REPLICATE) for a, b, _ in changes):
         return link.collective_time("all_reduce", size, math.prod(n for _, _, n in changes))
     if len(changes) != 1:
@@ -263,7 +266,7 @@ def edge_cost(before: Layout, after: Layout, axes: Axes, shape: Shape, link: Lin
         return link.collective_time("reduce_scatter", size, n)
     if b is REPLICATE:
         return link.collective_time("all_gather", size * n, n)
-    same = [d for d in (*before.digits(), b) if b is not PARTIAL and d.factor == b.factor]
+    same = [d for d in (*before.shards(), b) if b is not PARTIAL and d.factor == b.factor]
     if b is PARTIAL or not nests(tuple(same), shape.factors[b.factor]):
         return math.inf
     return link.collective_time("all_to_all", size * n, n)
@@ -271,16 +274,16 @@ def edge_cost(before: Layout, after: Layout, axes: Axes, shape: Shape, link: Lin
 
 def path_cost(steps: tuple[Step, ...], before: Layout, axes: Axes, shape: Shape, link: Link) -> float:
     """The cost of the steps, following the size of the local tensor."""
-    total, size = 0.0, 4.0 * shape.local(before.digits()).numel
+    total, size = 0.0, 4.0 * shape.local(before.shards()).numel
     for step in steps:
         n = math.prod(dict(axes)[a] for a in step.axes)
-        if step.kind in (StepKind.ALL_GATHER, StepKind.ALL_TO_ALL):
-            total += link.collective_time(step.kind, size * n, n)
-        elif step.kind in (StepKind.SLICE, StepKind.KEEP_FIRST):
-            total += 1e-9
+        if isinstance(step, AllGather | AllToAll):
+            total += link.collective_time(kind_of(step), size * n, n)
+        elif travels(step):
+            total += link.collective_time(kind_of(step), size, n)
         else:
-            total += link.collective_time(step.kind, size, n)
-        size *= {StepKind.ALL_GATHER: n, StepKind.REDUCE_SCATTER: 1 / n, StepKind.SLICE: 1 / n}.get(step.kind, 1)
+            total += 1e-9
+        size *= {AllGather: n, ReduceScatter: 1 / n, Narrow: 1 / n}.get(type(step), 1)
     return total
 
 
@@ -299,7 +302,7 @@ def cheapest(before: Layout, after: Layout, axes: Axes, shape: Shape, link: Link
 
 
 def fits(layout: Layout, shape: Shape) -> bool:
-    return all(nests(tuple(d for d in layout.digits() if d.factor == f), size) for f, size in enumerate(shape.factors))
+    return all(nests(tuple(d for d in layout.shards() if d.factor == f), size) for f, size in enumerate(shape.factors))
 
 
 def completed(before: Layout, after: Layout, axes: Axes, shape: Shape, link: Link) -> float:
@@ -324,13 +327,13 @@ def test_no_path_is_cheaper(tensors, sizes: tuple[int, ...], dims: int, link: Li
     for before, after in random.Random(0).sample(pairs, min(50, len(pairs))):
         steps = reshard(before, after, shape, axes, 4, link)
         cost = path_cost(steps, before, axes, shape, link)
-        said = f"{before} -> {after}: {' '.join(s.kind for s in steps)}"
+        said = f"{before} -> {after}: {' '.join(map(kind_of, steps))}"
         assert cost == pytest.approx(cheapest(before, after, axes, shape, link), rel=1e-9), said
-        if not {*before.digits()} & {*after.digits()}:  # else the digit may have to leave one axis for another
+        if not {*before.shards()} & {*after.shards()}:  # else the digit may have to leave one axis for another
             assert cost <= completed(before, after, axes, shape, link) * (1 + 1e-9), said
 
 
-ROW, COLUMN = Digit(0, 128, 2), Digit(2, 128, 2)
+ROW, COLUMN = Shard(0, 128, 2), Shard(2, 128, 2)
 
 
 @pytest.mark.parametrize(

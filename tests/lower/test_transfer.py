@@ -9,10 +9,10 @@ from collections import Counter
 import pytest
 import torch
 
-from ssdsl.codegen.program import _move, _place
-from ssdsl.lower.layout import REPLICATE, Digit, Layout, Shape, Submesh
-from ssdsl.lower.schedule import Move
-from ssdsl.lower.transfer import keep_boxes, plan_move
+from ssdsl.codegen.table import _move, _place
+from ssdsl.ir.layout import REPLICATE, Shard, Layout, Shape, Submesh
+from ssdsl.ir.comm import Move
+from ssdsl.lower.functions.transfer import keep_boxes, plan_move
 from ssdsl.plan.plan import Mesh
 from ssdsl.runtime import mesh, table, transfers
 from ssdsl.runtime.world import World
@@ -91,6 +91,7 @@ def travel(lockstep, tensors, world, source: Submesh, target: Submesh, shape: Sh
     world.meshes = {s.mesh.name: mesh.Mesh(s.mesh.name, dict(s.mesh.axes), s.mesh.first) for s in (source, target)}
     entry = {
         "number": 0,
+        "value": "x",
         "source_slot": "x",
         "target_slot": "y",
         "source": _place(source),
@@ -101,7 +102,7 @@ def travel(lockstep, tensors, world, source: Submesh, target: Submesh, shape: Sh
         "time": [],
         "uneven": {},
     }
-    written = json.loads(json.dumps({"transfers": [entry]}))
+    written = json.loads(json.dumps({"messages": [entry]}))
     here, there = ranks_of(world, source), ranks_of(world, target)
     generator = torch.Generator().manual_seed(0)
     before, after, produced, needed = layouts
@@ -114,17 +115,14 @@ def travel(lockstep, tensors, world, source: Submesh, target: Submesh, shape: Sh
         movers = {}
         for rank in sorted({*senders[0], *receivers[0]}):
             lockstep.rank = rank
-            transfer = table.transfers_of(written, world)[0]
+            transfer = table.messages_of(written, world)[0]
             leg = getattr(transfer, side)
             movers[rank] = transfers.Mover(torch.device("cpu"), world)
             assert bool(leg.gets) == (rank in receivers[0]) and (not leg.sends or rank in senders[0])
             assert rank not in receivers[0] or covered(leg)
             value = held[senders[0][rank]] if rank in senders[0] else None
-            movers[rank].move(leg, value, ("y", ()), 0, (), transfer)
-        stores = {rank: {} for rank in receivers[0]}
-        for rank, store in stores.items():
-            movers[rank].arrive(("y", ()), store)
-        arrived = {at: stores[rank]["y", ()] for rank, at in receivers[0].items()}
+            movers[rank].start(transfer, leg, value, 0, ())
+        arrived = {at: movers[rank].wait(0, ()) for rank, at in receivers[0].items()}
         assert tensors.check(arrived, whole, shape, wanted), (side, str(given), str(wanted))
     assert not any(lockstep.mail.values()), "a piece was sent that nobody takes"
 
@@ -168,7 +166,7 @@ def test_replicas_share_the_sending(tensors, name: str, dims: str) -> None:
         sent = Counter(piece.source for piece in move.pieces)
         groups: dict[tuple[int, ...], list[int]] = {}
         for at in itertools.product(*map(range, sizes)):
-            same = tuple(c for c, p in zip(at, free, strict=True) if p in before.digits())
+            same = tuple(c for c, p in zip(at, free, strict=True) if p in before.shards())
             groups.setdefault(same, []).append(sent[at])
         assert all(max(g) - min(g) <= 1 for g in groups.values()), f"{before} -> {after}: {dict(sent)}"
 
@@ -178,7 +176,7 @@ def test_aligned_devices_exchange_only_with_each_other(tensors) -> None:
     shape, factors = SHAPES["2-D"]
     for layout in tensors.layouts(source.axes, shape, factors, partial=False):
         move = plan_move(layout, source, layout, target, shape)
-        lonely = len({d.factor for d in layout.digits()}) == len(layout.digits())
+        lonely = len({d.factor for d in layout.shards()}) == len(layout.shards())
         assert not lonely or (move.aligned == ("dp", "tp") and len(move.pieces) == 1)
 
 
@@ -187,8 +185,8 @@ def test_aligned_devices_exchange_only_with_each_other(tensors) -> None:
 ROWS = Shape(((16,),))
 
 
-def row(stride: int, count: int) -> Digit:
-    return Digit(0, stride, count)
+def row(stride: int, count: int) -> Shard:
+    return Shard(0, stride, count)
 
 
 @pytest.mark.parametrize(
@@ -205,6 +203,6 @@ def row(stride: int, count: int) -> Digit:
         (row(2, 2), (row(8, 2), row(4, 2)), True),
     ],
 )
-def test_only_boxes_of_parts_travel(digit: Digit, times: tuple[Digit, ...], kept: bool) -> None:
+def test_only_boxes_of_parts_travel(digit: Shard, times: tuple[Shard, ...], kept: bool) -> None:
     layout = Layout((digit,))
     assert keep_boxes(layout, ROWS, times) == (layout if kept else Layout((REPLICATE,)))

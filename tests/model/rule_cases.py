@@ -94,6 +94,7 @@ def binary(p: Probe) -> Results:
         *(getattr(torch, name)(p.weight(2, 4), p.weight(4)) for name in BINARY),
         *(getattr(torch, name)(p.weight(2, 4).detach(), p.data(4)) for name in ("heaviside", "floor_divide")),
         *(getattr(torch, name)(p.weight(3, 1, 4).long(), p.weight(2, 1).long()) for name in BITWISE),
+        *(f(p.weight(2, 4), p.weight(4)) for f in (torch.max, torch.min)),
         masks[0] & masks[1],
         masks[0] | masks[1],
         masks[0] ^ masks[1],

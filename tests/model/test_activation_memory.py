@@ -28,7 +28,7 @@ def terms_of(graph: Graph, path: str) -> Terms:
         roots.update((places[v].root, None) for v in (*kept.inputs, *kept.outputs))
         for extra in kept.extras:
             name = f"{operator.kind}: {extra.what}"
-            found[name] = found.get(name, 0) + extra.size_bytes([d.size for d in operator.dims])
+            found[name] = found.get(name, 0) + extra.size_bytes
     for root in (r for r in roots if graph.values[r].origin is Origin.OPERATOR):
         value, (maker, position) = graph.values[root], makers[root]
         name = maker.kind + (f".{position}" if position else "")

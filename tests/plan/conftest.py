@@ -38,7 +38,9 @@ def make_graph(layers: int = 4) -> Graph:
         made = tuple(_dim(d) for d in dims.split())
         output = Operand(name, tuple((i,) for i in range(len(made))))
         place = f"model.py:{10 + len(operators) % 20}"
-        operators.append(Operator(name, kind, path, place, stage, (), (), tuple(inputs), (output,), made, flops))
+        operators.append(
+            Operator(name, kind, f"aten::{kind}", path, place, stage, (), (), tuple(inputs), (output,), made, flops)
+        )
 
     add("", "mask", "seq.0 seq.1", False, Stage.CONSTANT)
     add("", "shift", "batch seq", False, Stage.DATA)

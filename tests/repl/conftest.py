@@ -24,7 +24,7 @@ from ssdsl.text.render import render
 
 def simulated(program: Compiled) -> Report:
     """On a cluster that is the same wherever the tests run."""
-    return simulate(program.schedule, program.source, load_cluster("h200x8"))
+    return simulate(program.program, program.source, load_cluster("h200x8"))
 
 
 class Entering:

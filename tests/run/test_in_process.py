@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,15 @@ SGD = Training(steps=2, optimizer="sgd", lr=0.1)
 ADAMW = Training(steps=2, optimizer="adamw", lr=1e-3)
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The single device, too, computes on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def gpt() -> tuple[Model, Any]:
     model = load("gpt:tiny")
@@ -31,7 +41,7 @@ def gpt() -> tuple[Model, Any]:
 
 def program(gpt: tuple[Model, Any], plan: str, **params: int) -> Program:
     path = next(p for folder in ("examples", "tests/verify/plans") if (p := ROOT / folder / f"{plan}.ssp").exists())
-    return program_of(compile_plan(path, gpt[1], params).schedule, gpt[0])
+    return program_of(compile_plan(path, gpt[1], params).program, gpt[0])
 
 
 @pytest.mark.parametrize("training", [SGD, ADAMW], ids=lambda t: t.optimizer)
@@ -109,3 +119,15 @@ def test_collectives_of_two_kinds(gpt: Any) -> None:
     by = "(all_reduce(tp) if tp.index else lambda x: reduce_scatter(tp, dim=0)(x).repeat(2, 1, 1))"
     wrong = failure(changed(program(gpt, "tensor_parallel", T=2), r"all_reduce_?\(tp\)", by, ("gpus",)))
     assert wrong.kind == "mismatch" or "reduce_scatter" in str(wrong)
+
+
+def test_state_over_axes_of_which_a_gradient_is_partial_over_some(gpt: Any, tmp_path: Path) -> None:
+    """Along the other axis all ranks have the same gradient: it is summed over the first and then cut over both."""
+    plan = tmp_path / "plan.ssp"
+    splits = "split model by batch into dp\nsplit model.{} by row into cp, dp"
+    text = f"mesh gpus(dp = 2, cp = 2)\n{splits}\nassign model to gpus\n"
+    for state in ("optimizer", "grads", "weights"):
+        plan.write_text(text.format(state))
+        made = program_of(compile_plan(plan, gpt[1], {}).schedule, gpt[0])
+        finished = run_in_process(made, SGD)
+        assert difference(verify_dumps(gpt[0], SGD, finished.losses, finished.dumps)) is None

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssdsl.lower.layout import Digit, Shape, cut, nests
+from ssdsl.ir.layout import Shard, Shape, cut, nests
 from ssdsl.runtime.mesh import Mesh
 from ssdsl.runtime.moves import cut_out, join_sizes, put_back, take, take_sizes
 
@@ -55,17 +55,17 @@ def test_equal_sizes_are_takes(where) -> None:
 
 
 @st.composite
-def nested(draw) -> tuple[Shape, tuple[Digit, ...]]:
+def nested(draw) -> tuple[Shape, tuple[Shard, ...]]:
     """A fused axis and digits of its factors that can be carried at once, in any order."""
     shape = Shape(((draw(st.integers(1, 3)), draw(st.sampled_from([4, 8, 12, 24])), draw(st.integers(1, 3))), (2,)))
-    chosen: tuple[Digit, ...] = ()
+    chosen: tuple[Shard, ...] = ()
     for _ in range(draw(st.integers(1, 3))):
         size = shape.factors[1]
         free = [
             d
             for count in (2, 3, 4)
             for stride in range(1, size // count + 1)
-            if nests((*chosen, d := Digit(1, stride, count)), size)
+            if nests((*chosen, d := Shard(1, stride, count)), size)
         ]
         if free:
             chosen = (*chosen, draw(st.sampled_from(free)))
@@ -76,14 +76,14 @@ def nested(draw) -> tuple[Shape, tuple[Digit, ...]]:
 def test_cuts_in_any_order_lead_to_the_same_part(where, draw) -> None:
     """`cut` says where a digit lies once others are cut out: taking all leaves the positions that have their values."""
     shape, digits = where
-    values = [draw.randrange(d.count) for d in digits]
+    values = [draw.randrange(d.parts) for d in digits]
     x = torch.arange(shape.numel).reshape(shape.sizes)
     for at, (digit, value) in enumerate(zip(digits, values, strict=True)):
         place = cut(shape, digit, digits[:at])
         x = take(x, place.dim, place.outer, place.count, value)
     at = torch.arange(shape.factors[1])
     for digit, value in zip(digits, values, strict=True):
-        at = at[at // digit.stride % digit.count == value]
+        at = at[at // digit.stride % digit.parts == value]
     whole = torch.arange(shape.numel).reshape(shape.factors)
     assert torch.equal(x, whole[:, at].reshape(x.shape))
 
@@ -91,20 +91,20 @@ def test_cuts_in_any_order_lead_to_the_same_part(where, draw) -> None:
 @given(st.lists(st.tuples(st.sampled_from([1, 2, 3, 4, 6]), st.sampled_from([2, 3, 4])), min_size=1, max_size=3))
 def test_digits_nest_if_each_combination_of_values_has_as_many_positions(numbers: list[tuple[int, int]]) -> None:
     size = 24
-    digits = tuple(Digit(0, stride, count) for stride, count in numbers)
+    digits = tuple(Shard(0, stride, count) for stride, count in numbers)
     if not nests(digits, size):
         return
-    found = [tuple(p // d.stride % d.count for d in digits) for p in range(size)]
-    combinations = list(itertools.product(*(range(d.count) for d in digits)))
+    found = [tuple(p // d.stride % d.parts for d in digits) for p in range(size)]
+    combinations = list(itertools.product(*(range(d.parts) for d in digits)))
     assert {found.count(c) for c in combinations} == {size // len(combinations)}
 
 
 def test_digits_that_overlap_do_not_nest() -> None:
-    assert nests((Digit(0, 8, 2), Digit(0, 4, 2), Digit(0, 1, 4)), 16)
-    assert nests((Digit(0, 1, 2), Digit(0, 8, 2)), 16)
+    assert nests((Shard(0, 8, 2), Shard(0, 4, 2), Shard(0, 1, 4)), 16)
+    assert nests((Shard(0, 1, 2), Shard(0, 8, 2)), 16)
     for overlapping in [(8, 2), (4, 4), (2, 8)]:
-        assert not nests((Digit(0, 8, 2), Digit(0, *overlapping)), 16)
-    assert not nests((Digit(0, 8, 3),), 16)
+        assert not nests((Shard(0, 8, 2), Shard(0, *overlapping)), 16)
+    assert not nests((Shard(0, 8, 3),), 16)
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(0, 9))

@@ -103,7 +103,7 @@ def program(starter: "subprocess.Popen[str]", tmp_path: Path) -> Callable[..., P
         model, graph = captured(spec)
         path = plan if isinstance(plan, Path) else plan_path(plan)
         compiled = compile_plan(path, graph, params)
-        write_program(compiled.schedule, model, tmp_path / "program", compiled.source)
+        write_program(compiled.program, model, tmp_path / "program", compiled.source)
         return Program(model, compiled, tmp_path / "program", tmp_path / "results", starter)
 
     return make

@@ -16,6 +16,7 @@ from ssdsl.ir.function import (
     Section,
     Side,
     Slice,
+    Write,
     reads_of,
     results_of,
 )
@@ -24,13 +25,8 @@ from ssdsl.ir.value import Name
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.graph import Operator
 from ssdsl.model.layers import layer_of, layer_paths
-from ssdsl.model.rules import CONTRACTIONS
+from ssdsl.model.ops.registry import row
 from ssdsl.model.weight_values import weight_values
-
-# A contraction keeps its inputs for backward, not its output, and hands back a gradient that it has just computed.
-# scaled_dot_product_attention keeps its output, einsum may return a view of an input.
-FRESH = CONTRACTIONS - {"scaled_dot_product_attention", "einsum", "outer"}
-
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
@@ -89,7 +85,7 @@ def _finished(
             return replace(instr, sides=sides.get(instr.operator))
         case Reshard():
             return replace(instr, in_place=overwrites[instr.result.name])
-        case Slice():
+        case Slice() | Write():
             return instr
 
 
@@ -111,9 +107,13 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
         return layer_of(facts.operators[op.operator].path, facts.layers), unit
 
     front = _shared(function, place)
-    drafts = [_Draft("", None, [i for i in function.body() if not isinstance(i, Op) and i.result.name in front])]
-    waiting = {i.result.name: i for i in function.body() if not isinstance(i, Op) and i.result.name not in front}
-    for op in function.operators():
+    conversions = [i for i in function.body() if isinstance(i, Reshard | Slice)]
+    drafts = [_Draft("", None, [i for i in conversions if i.result.name in front])]
+    waiting = {i.result.name: i for i in conversions if i.result.name not in front}
+    for op in (i for i in function.body() if isinstance(i, Op | Write)):
+        if isinstance(op, Write):  # beside what computed it
+            drafts[-1].body.extend([*_pulled(op.source, waiting), op])
+            continue
         layer, unit = place(op)
         if (drafts[-1].layer, drafts[-1].unit) != (layer, unit):
             drafts.append(_Draft(layer, unit))
@@ -142,7 +142,7 @@ def _shared(function: Function, place: "object") -> frozenset[Name]:
     """Conversions of values from outside the function that several sections read: they come first, once."""
     assert callable(place)
     made = {v.name for op in function.operators() for v in op.results}
-    conversions = {i.result.name: i for i in function.body() if not isinstance(i, Op)}
+    conversions = {i.result.name: i for i in function.body() if isinstance(i, Reshard | Slice)}
     readers: dict[Name, set[object]] = {}
     for op in function.operators():
         for read in op.reads:
@@ -194,7 +194,7 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
         readers.setdefault(output.name, []).append((-1, output))
 
     def is_fresh(instr: Instr | Output) -> bool:
-        return isinstance(instr, Op) and facts.operators[instr.operator].kind in FRESH
+        return isinstance(instr, Op) and row(facts.operators[instr.operator]).fresh
 
     found = {}
     for number, section in enumerate(sections):

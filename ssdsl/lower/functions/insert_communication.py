@@ -27,10 +27,12 @@ from ssdsl.ir.function import (
     Section,
     Slice,
     Sum,
+    Write,
 )
-from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh, cut
+from ssdsl.ir.layout import REPLICATE, Cut, Layout, Shape, Shard, Submesh, cut
 from ssdsl.ir.program import Loss
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
+from ssdsl.lower.errors import UnevenOutside, UpdateInParts
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.functions.prologue import PrologueBuilder
 from ssdsl.lower.functions.reshard import reshard
@@ -40,6 +42,7 @@ from ssdsl.lower.operators.operand_types import dims_of, inside, local_sizes, op
 from ssdsl.lower.operators.sink_grad_reductions import with_sunk
 from ssdsl.lower.params.place_params import params_on
 from ssdsl.model.graph import Operand, Operator, Origin
+from ssdsl.text.diagnostic import PlanError
 
 
 def insert_communication(lowering: Lowering) -> Lowering:
@@ -97,13 +100,15 @@ class _Builder:
         self.params = {submesh: params_on(lowering.params, submesh) for submesh in {s.submesh for s in lowering.segments}}
         self.prologue = PrologueBuilder(lowering)
         self.transfers: list[Transfer] = []
+        self.updates = {value: buffer for buffer, value in self.graph.updates.items()}
 
     def built(self) -> Lowering:
         for draft in self.drafts:
             for operator in draft.segment.operators:
                 self._operator(draft, operator)
         made = self.made[self.graph.loss]
-        loss = self._leave(self.drafts[made.function], made.var)
+        outputs = self.drafts[made.function].outputs
+        outputs.setdefault(made.var.name, Output(made.var.name, str(made.var.name), made.var.gradient is not None, read=False))
         functions = tuple(self._finished(d) for d in self.drafts)
         partial = made.var.type.layout.partial_axes(self.drafts[made.function].segment.submesh.axes)
         messages: tuple[Message, ...] = tuple(self.transfers)
@@ -112,7 +117,7 @@ class _Builder:
             functions=functions,
             prologues=self.prologue.prologues(),
             messages=messages,
-            loss=Loss(made.function, loss.name, partial),
+            loss=Loss(made.function, made.var.name, partial),
         )
 
     def _finished(self, draft: _Draft) -> Function:
@@ -161,6 +166,45 @@ class _Builder:
             results.append(var)
         kernel, first = kernel_of(operator, splits), first_of(operator, splits)
         draft.body.append(Op(operator.name, splits, tuple(reads), tuple(results), kernel, first))
+        for operand, var in zip(operator.outputs, results, strict=True):
+            if (buffer := self.updates.get(operand.value)) is not None:
+                self._write(draft, buffer, var, operand_shape(operator, operand), operator)
+
+    def _write(self, draft: _Draft, buffer: str, var: Var, shape: Shape, operator: Operator) -> None:
+        """A buffer takes the value that an operator has left."""
+        if var.type.owed:
+            raise PlanError(UpdateInParts(None, buffer, var.type.owed[0], operator.path or "the model", operator.source))
+        param = self.params[draft.segment.submesh].get(buffer)
+        layout = param.layout if param is not None else Layout((REPLICATE,) * len(draft.segment.submesh.axes))
+        type_ = replace(var.type, layout=layout)
+        name = self._converted(draft, replace(var, gradient=None), _Need(shape, type_, type_))
+        slices: list[tuple[TimeIndex, Cut]] = []
+        fixed = list(layout.shards())
+        for index, digit in var.type.time:
+            slices.append((next(t for t in draft.segment.time if t.name == index), self._cut(draft, shape, digit, fixed)))
+            fixed.append(digit)
+        draft.body.append(Write(buffer, name, tuple(slices)))
+
+    def _cut(self, draft: _Draft, shape: Shape, shard: Shard, fixed: list[Shard]) -> Cut:
+        """Where a digit lies in a part of a tensor. Raises PlanError behind a factor whose parts are unequal, as the
+        place then varies with the part."""
+        self._check_even(draft.segment.time, shape, shard.factor, tuple(fixed))
+        return cut(shape, shard, tuple(fixed))
+
+    def _check_even(self, time: tuple[TimeIndex, ...], shape: Shape, factor: int, fixed: tuple[Shard, ...]) -> None:
+        """Raises PlanError where a factor lies behind one of unequal parts in an axis that a reshape has merged."""
+        uneven = [t for t in time if t.sizes]
+        for held in fixed:
+            index = next((t for t in uneven if self._is_digit_of(t, held, shape)), None)
+            if index is not None and held.factor < factor and shape.axis_of(held.factor) == shape.axis_of(factor):
+                span = next(
+                    (i.span for found in self.lowering.plan.indices.values() for i in found if i.name == index.name), None
+                )
+                raise PlanError(UnevenOutside(span, index.name, " · ".join(map(str, shape.axes[shape.axis_of(factor)]))))
+
+    @staticmethod
+    def _is_digit_of(index: TimeIndex, held: Shard, shape: Shape) -> bool:
+        return held.parts == index.parts and sum(index.sizes or ()) == shape.factors[held.factor]
 
     def _var(self, draft: _Draft, name: Name, shape: Shape, type_: Type, gradient: Type | None) -> Var:
         learns = name.value in self.lowering.learning
@@ -216,7 +260,7 @@ class _Builder:
                 merges.append(Sum(index))
             else:
                 held.remove(digit)
-                merges.append(Concat(index, cut(need.shape, digit, tuple(held))))
+                merges.append(Concat(index, self._cut(source, need.shape, digit, held)))
         key = (value, tuple(merges))
         if key not in draft.converted:
             type_ = Type(
@@ -325,6 +369,7 @@ class _Builder:
                 gradient = None if var.gradient is None else replace(need.gradient, time=type_.time)
                 result = self._var(draft, draft.fresh(var.name.value), need.shape, type_, gradient)
                 index = next(t for t in draft.segment.time if t.name == name)
+                self._check_even(draft.segment.time, need.shape, digit.factor, tuple(s for _, s in var.type.time))
                 draft.body.append(Slice(var.name, result, index, cut(part, here, tuple(fixed))))
                 draft.converted[key] = result
             fixed.append(here)
@@ -343,6 +388,8 @@ class _Builder:
         key = ("reshard", var.name, want, produced)
         if key not in draft.converted:
             part, submesh = need.shape.local(common), draft.segment.submesh
+            for shard in {*have.shards(), *want.shards()}:
+                self._check_even(draft.segment.time, need.shape, shard.factor, common)
             forward = self._steps(have, want, part, var.name.value, submesh)
             backward = self._steps(produced, returned, part, var.name.value, submesh)
             type_ = replace(var.type, layout=need.type.layout)

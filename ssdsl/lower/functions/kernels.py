@@ -5,27 +5,27 @@ import math
 from ssdsl.ir.function import CALL, Kernel, Offset, OpSplit, Split
 from ssdsl.ir.value import Axis, Coordinate
 from ssdsl.model.graph import Operand, Operator
+from ssdsl.model.ops.reader import kernel_dims, parameters
+from ssdsl.model.ops.registry import row
 from ssdsl.text.diagnostic import InternalError
 
 
 def kernel_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Kernel:
     """The kernel of a part with these splits."""
-    own = tuple(s for s in splits if isinstance(s, Split))
-    match operator.kind:
-        case "embedding":
-            rows = tuple(s for s in own if s.dim in operator.inputs[0].axes[0])
-            if rows:
-                return Kernel("embedding_part", offsets=_offsets(operator, operator.inputs[0], rows))
-        case "batch_norm":
-            over = _combined(operator, own)
-            if over:
-                return Kernel("batch_norm_parts", tuple(s.coordinate.name for s in over))
-        case "cross_entropy_loss":
-            over = _combined(operator, own)
-            if over:
-                offsets = _offsets(operator, operator.inputs[0], over)
-                return Kernel("cross_entropy_parts", tuple(s.coordinate.name for s in over), offsets)
-    return CALL
+    kernel = row(operator).kernel
+    if kernel is None:
+        return CALL
+    dims = kernel_dims(operator, *kernel.axis)
+    over = tuple(s for s in splits if isinstance(s, Split) and s.dim in dims)
+    if not over:
+        return CALL
+    axes = tuple(s.coordinate.name for s in over if isinstance(s.coordinate, Axis)) if "{group}" in kernel.call else ()
+    offsets: tuple[Offset, ...] = ()
+    if "{start}" in kernel.call:
+        tensors = zip(parameters(operator), operator.inputs, strict=True)
+        split = next(o for name, o in tensors if name == kernel.axis[0])
+        offsets = _offsets(operator, split, over)
+    return Kernel(kernel.function, axes, offsets)
 
 
 def first_of(operator: Operator, splits: tuple[OpSplit, ...]) -> tuple[Coordinate, ...]:
@@ -33,10 +33,6 @@ def first_of(operator: Operator, splits: tuple[OpSplit, ...]) -> tuple[Coordinat
     if not any(o.once for o in operator.inputs):
         return ()
     return tuple(s.coordinate for s in splits if isinstance(s, Split) and operator.summed(s.dim))
-
-
-def _combined(operator: Operator, splits: tuple[Split, ...]) -> tuple[Split, ...]:
-    return tuple(s for s in splits if operator.dims[s.dim].combined and isinstance(s.coordinate, Axis))
 
 
 def _offsets(operator: Operator, operand: Operand, splits: tuple[Split, ...]) -> tuple[Offset, ...]:

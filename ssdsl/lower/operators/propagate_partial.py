@@ -14,20 +14,9 @@ from ssdsl.ir.function import Carried
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Coordinate, Time
 from ssdsl.lower.lowering import Lowering
-from ssdsl.model.graph import Graph, Operator, Ref, Stage
+from ssdsl.model.graph import Graph, Operator, Stage
+from ssdsl.model.ops.registry import is_linear, row
 from ssdsl.plan.plan import Index
-
-# operator -> which of its operands it is linear in; None: in all of them together
-LINEAR_IN: dict[str, tuple[int, ...] | None] = {
-    "add": None,
-    "sub": None,
-    "neg": None,
-    "div": (0,),
-    "mul": (0, 1),
-    "reshape": None,
-    "sum": None,
-    "_to_copy": None,
-}
 
 Partial = dict[Coordinate, Index]  # of one value: the coordinates along which it is a sum, and the index that cut it
 
@@ -76,20 +65,12 @@ def _arriving(partial: dict[str, tuple[Submesh, Partial]], value: str, submesh: 
 def _taken(
     operator: Operator, own: tuple[Index, ...], sums: list[Partial], graph: Graph
 ) -> Iterator[tuple[Coordinate, Index]]:
-    if operator.kind not in LINEAR_IN or any(graph.values[o.value].shape for o in operator.outputs):
+    if not row(operator).linear_in or any(graph.values[o.value].shape for o in operator.outputs):
         return
     names = {i.name for i in own}
     for coordinate in dict.fromkeys(c for s in sums for c in s):
         found = {s[coordinate] for s in sums if coordinate in s}
+        carrying = [at for at, s in enumerate(sums) if coordinate in s]
         alike = len({(i.count, i.sizes) for i in found}) == 1
-        if coordinate.name not in names and alike and _is_linear(operator, coordinate, sums):
+        if coordinate.name not in names and alike and is_linear(operator, carrying):
             yield coordinate, next(s[coordinate] for s in sums if coordinate in s)
-
-
-def _is_linear(operator: Operator, coordinate: Coordinate, sums: list[Partial]) -> bool:
-    carrying = [at for at, s in enumerate(sums) if coordinate in s]
-    allowed = LINEAR_IN[operator.kind]
-    if allowed is not None:
-        return len(carrying) == 1 and carrying[0] in allowed
-    scalars = [a for a in operator.args[1:3] if not isinstance(a, Ref)]
-    return len(carrying) == len(sums) and not (operator.kind in ("add", "sub") and scalars)

@@ -122,7 +122,9 @@ def _last_backwards(
     """Behind which task nothing more is added to a gradient. Flat parameters that other roles share are left out: they
     are completed at the end, where all roles come in one order."""
     weights = {f.number: {p.var.name.value for p in f.parameters} for f in lowering.functions}
-    own = [f for f in flats if f.submesh == role.submesh and f.zero in (Zero.NONE, Zero.OPTIMIZER)]
+    own = [
+        f for f in flats if f.completion and f.submesh == role.submesh and f.zero in (Zero.NONE, Zero.OPTIMIZER)
+    ]
     found: dict[int, int] = {}
     for k, task in enumerate(tasks):
         if isinstance(task, Compute) and _is_last_phase(lowering.functions[task.function], task.phase):
@@ -137,12 +139,10 @@ def _last_backwards(
 
 
 def _epilogue(flats: list[FlatParam], started: set[int]) -> Iterator[Action]:
+    once = [f for f in flats if f.completion and f.zero in (Zero.NONE, Zero.OPTIMIZER)]
+    yield from (StartReduce(f.number) for f in once if f.number not in started)
     for flat in flats:
-        if flat.number not in started and flat.zero in (Zero.NONE, Zero.OPTIMIZER):
-            yield StartReduce(flat.number)
-    for flat in flats:
-        tied = any(isinstance(step, SumTiedGrads) for step in flat.completion)
-        if flat.zero in (Zero.NONE, Zero.OPTIMIZER) or tied:
+        if flat in once or any(isinstance(step, SumTiedGrads) for step in flat.completion):
             yield WaitReduce(flat.number)
     yield Update()
     for flat in flats:

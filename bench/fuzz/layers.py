@@ -1,0 +1,263 @@
+"""The layers that random models are made of; a reproduction contains the text of those that it uses.
+
+A layer takes activations [batch, seq, hidden] and gives others of that shape, or these and a term of the loss.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Mlp(nn.Module):
+    def __init__(self, hidden: int, ffn: int, bias: bool, act: str) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(hidden)
+        self.up, self.down = nn.Linear(hidden, ffn, bias=bias), nn.Linear(ffn, hidden, bias=bias)
+        self.act = act
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(getattr(F, self.act)(self.up(self.norm(x))))
+
+
+class Plain(nn.Module):
+    def __init__(self, hidden: int, bias: bool) -> None:
+        super().__init__()
+        self.lin = nn.Linear(hidden, hidden, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lin(x)
+
+
+class BareMlp(nn.Module):
+    def __init__(self, hidden: int, ffn: int) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(hidden, ffn), nn.Linear(ffn, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.up(x).relu())
+
+
+class Norm(nn.Module):
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+
+class Attention(nn.Module):
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, s, h = x.shape
+        q, k, v = (t.view(b, s, self.heads, -1).transpose(1, 2) for t in self.qkv(x).split(h, -1))
+        weights = (q @ k.transpose(-1, -2) / (h // self.heads) ** 0.5).softmax(-1)
+        return x + self.out((weights @ v).transpose(1, 2).reshape(b, s, h))
+
+
+class Grouped(nn.Module):
+    def __init__(self, hidden: int, heads: int, groups: int, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.groups, self.causal = heads, groups, causal
+        size = hidden // heads
+        self.q, self.out = nn.Linear(hidden, hidden, bias=False), nn.Linear(hidden, hidden)
+        self.k, self.v = nn.Linear(hidden, groups * size), nn.Linear(hidden, groups * size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, s, h = x.shape
+        q = self.q(x).view(b, s, self.heads, -1).transpose(1, 2)
+        k, v = (p(x).view(b, s, self.groups, -1).transpose(1, 2) for p in (self.k, self.v))
+        k, v = (t.repeat_interleave(self.heads // self.groups, 1) for t in (k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return x + self.out(y.transpose(1, 2).reshape(b, s, h))
+
+
+class Recurrent(nn.Module):
+    def __init__(self, hidden: int, kind: str) -> None:
+        super().__init__()
+        self.rnn = getattr(nn, kind)(hidden, hidden, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.rnn(x)[0]
+
+
+class Conv(nn.Module):
+    def __init__(self, hidden: int, inner: int) -> None:
+        super().__init__()
+        self.wide, self.back = nn.Conv1d(hidden, inner, 3, padding=1), nn.Conv1d(inner, hidden, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.back(self.wide(x.transpose(1, 2)).relu()).transpose(1, 2)
+
+
+class Batched(nn.Module):
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.transpose(1, 2)).transpose(1, 2)
+
+
+class Position(nn.Module):
+    def __init__(self, seq: int, hidden: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(seq, hidden) * 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.table
+
+
+class Moves(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        match self.kind:
+            case "flip":
+                return x * 0.5 + x.flip(1)
+            case "roll":
+                return x + x.roll(1, 1)
+            case "roll batch":
+                return x + 0.5 * x.roll(1, 0)
+            case "cat":
+                a, b = x.chunk(2, -1)
+                return torch.cat([b, a * 2], -1)
+            case "stack":
+                return torch.stack([x, x * 0.5], 2).mean(2)
+            case "shift":
+                return torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1) + x
+            case "mean":
+                return x - x.mean(1, keepdim=True)
+            case _:
+                return (x.transpose(0, 1) * 2).transpose(0, 1)
+
+
+class Rows(nn.Module):
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.lin = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.lin(x.reshape(-1, x.shape[-1]))
+        return rows.tanh().view(x.shape) + x
+
+
+class MinMax(nn.Module):
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.lin = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.lin(x)
+        return torch.minimum(torch.maximum(x, y), y.clamp(-1, 1) + 1)
+
+
+class Frozen(nn.Module):
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.lin = nn.Linear(hidden, hidden).requires_grad_(False)
+        self.scale = nn.Parameter(torch.ones(hidden))
+        self.unused = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.lin(x) * self.scale
+
+
+class Detached(nn.Module):
+    def __init__(self, hidden: int, quiet: bool) -> None:
+        super().__init__()
+        self.teacher, self.student, self.quiet = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden), quiet
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if self.quiet:
+            with torch.no_grad():
+                target = self.teacher(x)
+        else:
+            target = self.teacher(x).detach()
+        return x + target * 0.1, (self.student(x) - target).square().mean()
+
+
+class Tracked(nn.Module):
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(hidden))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.seen.mul_(0.9).add_(x.mean((0, 1)), alpha=0.1)
+        return x * 0.9
+
+
+class Cast(nn.Module):
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.lin = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.lin(x).float().sin().double()
+
+
+class Aux(nn.Module):
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.router = nn.Linear(hidden, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        p = self.router(x).softmax(-1)
+        return x * p[..., :1], (p * p).sum(-1).mean()
+
+
+class Product(nn.Module):
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.lin = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.lin(x)
+        return x + y, y.mean() * x.square().mean()
+
+
+class Contrast(nn.Module):
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        pooled = x.mean(1)
+        logits = self.a(pooled) @ self.b(pooled).t()
+        return x, F.cross_entropy(logits, torch.arange(x.shape[0]))
+
+
+class OverBatch(nn.Module):
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.lin = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.lin(x.mean(1))
+        return x + ((h @ h.t()).softmax(-1) @ h).unsqueeze(1)
+
+
+class Twice(nn.Module):
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.lin = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lin(self.lin(x).tanh())
+
+
+class Gates(nn.Module):
+    def __init__(self, hidden: int, experts: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(hidden, experts, bias=False)
+        self.weight = nn.Parameter(torch.randn(experts, hidden, hidden) * 0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.einsum("bse,bsh,ehk->bsk", self.gate(x).softmax(-1), x, self.weight)

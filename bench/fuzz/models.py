@@ -1,0 +1,169 @@
+"""Random models: a list of layers between a front and a head, and the text of a file that builds it.
+
+They compute in double precision, so that a difference is a mistake and not rounding.
+"""
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from random import Random
+
+from bench.fuzz import layers
+
+Layer = tuple[str, tuple[object, ...]]  # a class of layers.py and its arguments
+
+FRONTS = ("embedding", "linear")
+HEADS = ("classes", "tied", "squares", "pooled")
+MOVES = ("flip", "roll", "roll batch", "cat", "stack", "shift", "mean", "turn")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A model: its sizes, front, layers and head."""
+
+    batch: int
+    seq: int
+    hidden: int
+    vocab: int
+    front: str
+    layers: tuple[Layer, ...]
+    head: str
+    batches: int
+
+    @property
+    def text(self) -> str:
+        """The model's file."""
+        used = dict.fromkeys(name for name, _ in self.layers)
+        classes = "\n\n".join(inspect.getsource(getattr(layers, name)) for name in used)
+        made = ", ".join(f"{name}({', '.join(map(repr, given))})" for name, given in self.layers)
+        first = "nn.Embedding(V, H)" if self.front == "embedding" else "nn.Linear(V, H)"
+        tied = "\n        self.head.weight = self.front.weight" if self.head == "tied" else ""
+        return TEXT.format(
+            classes=classes + ("\n" if used else ""),
+            sizes=f"B, S, H, V = {self.batch}, {self.seq}, {self.hidden}, {self.vocab}",
+            first=first,
+            made=made,
+            tied=tied,
+            loss=LOSSES[self.head],
+            width="H" if self.head == "squares" else "V",
+            x="torch.randint(V, (B, S), generator=g)"
+            if self.front == "embedding"
+            else "torch.randn(B, S, V, generator=g, dtype=torch.float64)",
+            y=LABELS[self.head],
+            batches=self.batches,
+            x_axes='("batch", "seq")' if self.front == "embedding" else '("batch", "seq", "feature")',
+            y_axes=Y_AXES[self.head],
+        )
+
+    def smaller(self) -> Iterator["Recipe"]:
+        """Recipes that are one step simpler."""
+        for n in range(len(self.layers)):
+            yield replace(self, layers=self.layers[:n] + self.layers[n + 1 :])
+        if self.head != "squares":
+            yield replace(self, head="squares")
+        if self.front != "linear" and self.head != "tied":
+            yield replace(self, front="linear")
+        if self.batches > 1:
+            yield replace(self, batches=1)
+        for name in ("batch", "seq", "vocab"):
+            for size in (2, 4, 6, 8):
+                if size < getattr(self, name) and not (name == "seq" and any(n == "Position" for n, _ in self.layers)):
+                    yield replace(self, **{name: size})
+
+
+TEXT = """import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+{sizes}
+
+
+{classes}
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.front = {first}
+        self.h = nn.ModuleList([{made}])
+        self.head = nn.Linear(H, {width}, bias=False){tied}
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        x, terms = self.front(x), []
+        for layer in self.h:
+            x = layer(x)
+            if isinstance(x, tuple):
+                x, term = x
+                terms.append(term)
+        loss = {loss}
+        for term in terms:
+            loss = loss + term
+        return loss
+
+
+def net():
+    g = torch.Generator().manual_seed(0)
+    batches = [{{"x": {x}, "y": {y}}} for _ in range({batches})]
+    return Net().double(), batches, {{"x": {x_axes}, "y": {y_axes}}}
+"""
+
+LOSSES = {
+    "classes": "F.cross_entropy(self.head(x).flatten(0, 1), y.flatten())",
+    "tied": "F.cross_entropy(self.head(x).flatten(0, 1), y.flatten())",
+    "squares": "(self.head(x) - y).square().mean()",
+    "pooled": "F.cross_entropy(self.head(x.mean(1)), y)",
+}
+IGNORED = "torch.where(torch.rand(B, S, generator=g) < 0.3, -100, torch.randint(V, (B, S), generator=g))"
+LABELS = {
+    "classes": IGNORED,
+    "tied": IGNORED,
+    "squares": "torch.randn(B, S, H, generator=g, dtype=torch.float64)",
+    "pooled": "torch.randint(V, (B,), generator=g)",
+}
+Y_AXES = {
+    "classes": '("batch", "seq")',
+    "tied": '("batch", "seq")',
+    "squares": '("batch", "seq", "target")',
+    "pooled": '("batch",)',
+}
+
+
+def draw_recipe(draw: Random) -> Recipe:
+    """A model of one to five layers."""
+    hidden, seq = draw.choice([4, 6, 8, 12]), draw.choice([2, 3, 4, 6])
+    head = draw.choice(HEADS)
+    front = "embedding" if head == "tied" else draw.choice(FRONTS)
+    chosen = tuple(_layer(draw, hidden, seq) for _ in range(draw.randint(1, 5)))
+    sizes = draw.choice([4, 6, 8, 8, 12, 5, 9]), seq, hidden, draw.choice([6, 8, 10, 12])
+    return Recipe(*sizes, front, chosen, head, draw.choice([1, 1, 2]))
+
+
+def _layer(draw: Random, hidden: int, seq: int) -> Layer:
+    name = draw.choice(NAMES)
+    wide = draw.choice([hidden, 2 * hidden, 4 * hidden])
+    match name:
+        case "Mlp":
+            return name, (hidden, wide, draw.random() < 0.6, draw.choice(["gelu", "relu", "silu"]))
+        case "Plain":
+            return name, (hidden, draw.random() < 0.6)
+        case "BareMlp" | "Conv":
+            return name, (hidden, wide)
+        case "Attention":
+            return name, (hidden, 2)
+        case "Grouped":
+            heads = draw.choice([n for n in (2, 4, 6) if hidden % n == 0])
+            return name, (hidden, heads, draw.choice([n for n in (1, 2, 3) if heads % n == 0]), draw.random() < 0.5)
+        case "Recurrent":
+            return name, (hidden, draw.choice(["GRU", "LSTM"]))
+        case "Position":
+            return name, (seq, hidden)
+        case "Moves":
+            return name, (draw.choice(MOVES),)
+        case "Detached":
+            return name, (hidden, draw.random() < 0.5)
+        case "Gates":
+            return name, (hidden, draw.choice([2, 4]))
+        case _:
+            return name, (hidden,)
+
+
+OFTEN = ("Mlp", "Mlp", "Mlp", "BareMlp", "Plain", "Attention", "Grouped")  # what real models are made of
+NAMES = (*OFTEN, *(n for n, c in vars(layers).items() if inspect.isclass(c) and c.__module__ == layers.__name__))

@@ -1,0 +1,111 @@
+"""One plan on one model: compiled, trained in this process, compared with the single device."""
+
+import re
+import tempfile
+import traceback
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from bench.fuzz.models import Recipe
+from ssdsl.lang.parse import parse
+from ssdsl.lower.lower import lower
+from ssdsl.model.graph import Graph
+from ssdsl.model.load import load
+from ssdsl.model.source import Model
+from ssdsl.model.trace import capture
+from ssdsl.plan.interpret import interpret_all
+from ssdsl.run.in_process import RanksFailed, program_of, run_in_process
+from ssdsl.run.launch import Training
+from ssdsl.run.verify import difference, verify_dumps
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Source
+
+FOLDER = Path(tempfile.gettempdir())
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is tried: a model, a plan's statements, and how to train."""
+
+    recipe: Recipe
+    plan: tuple[str, ...]
+    optimizer: str
+    steps: int
+
+    @property
+    def plan_text(self) -> str:
+        return "\n".join(self.plan) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`equal`, `refused`, or what went wrong; `sign` is what two failures of one cause have in common."""
+
+    kind: str
+    sign: str = ""
+    text: str = ""
+
+    @property
+    def is_failure(self) -> bool:
+        return self.kind not in ("equal", "refused")
+
+
+def try_case(case: Case) -> Outcome:
+    """What becomes of the plan."""
+    try:
+        model, graph = captured(case.recipe)
+    except Exception as error:
+        return Outcome("capture", _error_sign(error), _trace(error))
+    return try_plan(model, graph, case.plan_text, Training(case.steps, optimizer=case.optimizer, lr=0.02))
+
+
+def try_plan(model: Model, graph: Graph, plan_text: str, training: Training) -> Outcome:
+    """What becomes of a plan's text on a captured model."""
+    try:
+        plan, _ = interpret_all(parse(Source("plan.ssp", plan_text)), graph, {}, FOLDER)
+        program = program_of(lower(plan), model)
+    except PlanError as error:
+        return Outcome("refused", error.diagnostics[0].code, str(error))
+    except Exception as error:
+        return Outcome("compiler", _error_sign(error), _trace(error))
+    try:
+        finished = run_in_process(program, training)
+        found = difference(verify_dumps(model, training, finished.losses, finished.dumps))
+    except RanksFailed as failure:
+        last = str(failure).strip().splitlines()[-1]
+        return Outcome(failure.kind, _words(last) if failure.kind == "crash" else "", str(failure))
+    except PlanError as error:
+        return Outcome("wrong", "copies", str(error))
+    except Exception as error:
+        return Outcome("verify", _error_sign(error), _trace(error))
+    if found is None:
+        return Outcome("equal")
+    text = f"{found.what} {found.name}: {found.got} instead of {found.expected}; {found.where}; {found.summary}"
+    return Outcome("wrong", found.what, text)
+
+
+@lru_cache(maxsize=256)
+def captured(recipe: Recipe) -> tuple[Model, Graph]:
+    """The model with its graph, by way of the file that a reproduction has."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = Path(folder) / "model.py"
+        path.write_text(recipe.text)
+        model = load(f"{path}:net")
+        return model, capture(model)
+
+
+def _error_sign(error: Exception) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {Path(frame.filename).name}:{frame.name}"
+
+
+def _words(message: str) -> str:
+    """A message without its numbers and names."""
+    return re.sub(r"\d+|\'[^\']*\'", "#", message)[:70]
+
+
+def _trace(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))

@@ -1,0 +1,52 @@
+"""Collectives and slices as Python."""
+
+from ssdsl.codegen.expressions import GroupName
+from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, KeepFirst, Narrow, ReduceScatter, Step, kind_of
+from ssdsl.ir.function import Reshard, Slice
+from ssdsl.ir.layout import Cut
+from ssdsl.ir.value import TimeIndex
+
+
+def step_text(step: Step, group: GroupName, *, in_place: bool = False) -> str:
+    """One step: `all_gather(tp, dim=1)`, `all_reduce_(tp)` where it may work in place."""
+    name, kind = group(step.axes), kind_of(step)
+    match step:
+        case AllReduce():
+            return f"{kind}{'_' if in_place else ''}({name})"
+        case KeepFirst():
+            return f"{kind}({name})"
+        case AllGather():
+            return f"{kind}({name}, {_place(step.source)})"
+        case ReduceScatter() | Narrow():
+            return f"{kind}({name}, {_place(step.target)})"
+        case AllToAll():
+            source, target = (step.source.dim, step.source.outer), (step.target.dim, step.target.outer)
+            return f"{kind}({name}, {source}, {target})"
+
+
+def _place(cut: Cut) -> str:
+    return f"dim={cut.dim}" + (f", outer={cut.outer}" if cut.outer != 1 else "")
+
+
+def reshard_text(instr: Reshard, value: str, group: GroupName) -> str:
+    """The right-hand side that makes a value another layout of itself."""
+    sides = [
+        f"{side}=[{', '.join(step_text(s, group, in_place=n == 0 and may) for n, s in enumerate(steps))}]"
+        for side, steps, may in zip(
+            ("forward", "backward"), (instr.forward, instr.backward), instr.in_place, strict=True
+        )
+        if steps
+    ]
+    return f"reshard({', '.join([value, *sides])})"
+
+
+def slice_text(instr: Slice, value: str) -> str:
+    """The right-hand side that cuts out the running part."""
+    return cut_text(instr.index, instr.cut, value)
+
+
+def cut_text(index: TimeIndex, cut: Cut, value: str) -> str:
+    """The running part of a value along an index in time."""
+    if index.sizes is not None:
+        return f"take_sizes({value}, {cut.dim}, {cut.outer}, {index.sizes}, {index.name})"
+    return f"take({value}, {cut.dim}, {cut.outer}, {cut.count}, {index.name})"

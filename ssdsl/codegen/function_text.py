@@ -1,0 +1,151 @@
+"""A function of the program as Python: calls of its layers' functions, and its other instructions in line."""
+
+import re
+from collections.abc import Iterator
+
+from ssdsl.codegen.body import Body
+from ssdsl.codegen.quote import quoted, quoted_tuple
+from ssdsl.codegen.scope import Scope
+from ssdsl.ir.function import Backward, Concat, Function, Input, Merge, Output, Section, Sum, reads_of, results_of
+from ssdsl.ir.value import Name
+
+
+def function_text(function: Function, scope: Scope) -> str:
+    """The decorated function; its layers' functions are added to the scope."""
+    body = scope.body(function, "")
+    given = [*(i.var.name for i in function.inputs), *(p.var.name for p in function.prepared)]
+    body.outside = {n: body.names.name(f"in {n}", n.value) for n in given}
+    readers = _readers(function)
+    for number, section in enumerate(function.sections):
+        made = (v.name for instr in section.body for v in results_of(instr))
+        leaving = frozenset(n for n in made if readers.get(n, set()) - {number})
+        if section.layer or section.recompute:
+            _call(function, scope, body, section, leaving)
+        else:
+            _write(body, section, leaving)
+    outputs = "".join(f"{body.output(o)}, " for o in function.outputs).removesuffix(" ")
+    lines = [
+        *_decorator(function),
+        f"def {scope.block(function.number)}"
+        f"({', '.join([*body.outside.values(), 'weights', *(t.name for t in function.time)])}):",
+        f'    """{_about(function, scope)}"""',
+        *(f"    n_{t.name} = {t.sizes}[{t.name}]" for t in function.time if t.sizes),
+        "    with weights.under() as w:",
+        *(f"        {line}" for line in body.lines),
+        f"        return ({outputs})",
+    ]
+    return "\n".join(lines)
+
+
+def _about(function: Function, scope: Scope) -> str:
+    paths = [scope.operators[op.operator].path for op in function.operators()]
+    named = [p for p in paths if p] or ["the loss"]
+    between = named[0] if named[0] == named[-1] else f"{named[0]} ... {named[-1]}"
+    return f"{between}: {len(paths)} operator{'s' if len(paths) > 1 else ''}."
+
+
+# -- sections ----------------------------------------------------------------------------------------------------------
+
+
+def _readers(function: Function) -> dict[Name, set[int]]:
+    """For every value, the numbers of the sections that read it; -1 for what leaves the function."""
+    readers: dict[Name, set[int]] = {o.name: {-1} for o in function.outputs}
+    for number, section in enumerate(function.sections):
+        for instr in section.body:
+            for name in reads_of(instr):
+                readers.setdefault(name, set()).add(number)
+    return readers
+
+
+def _write(body: Body, section: Section, leaving: frozenset[Name]) -> None:
+    used = leaving | {n for instr in section.body for n in reads_of(instr)}
+    for instr in section.body:
+        body.add(instr, used)
+
+
+def _call(function: Function, scope: Scope, outer: Body, section: Section, leaving: frozenset[Name]) -> None:
+    """Writes the section as a function, unless an equal one exists, and a call of it."""
+    body = scope.body(function, section.layer)
+    _write(body, section, leaving)
+    values = [n for n in body.made if n in leaving]
+    time = [t.name for t in function.time] + [f"n_{t.name}" for t in function.time if t.sizes]
+    lines = [
+        f"({', '.join([*body.outside.values(), 'weights', 'prefix', *time])}):",
+        "    with weights.under(prefix) as w:",
+        *(f"        {line}" for line in body.lines),
+        f"        return {', '.join(body.made[n] for n in values) or '()'}",
+    ]
+    text = "\n".join(lines)
+    if text not in scope.functions:
+        scope.functions[text] = scope.names.unused(_layer_word(section.layer))
+    name = scope.functions[text]
+    arguments = [*(outer.read(n) for n in body.outside), "weights", quoted(section.layer), *time]
+    if section.recompute:
+        again = "checkpoint" if function.backward is Backward.WHOLE else "checkpoint_halves"
+        call = f"{again}({', '.join([name, *arguments])})"
+    else:
+        call = f"{name}({', '.join(arguments)})"
+    targets = [outer.make(n, "y") for n in values]
+    outer.lines.append(f"{', '.join(targets)} = {call}" if targets else call)
+
+
+def _layer_word(layer: str) -> str:
+    """What the functions of a layer are called: its path without numbers (`transformer_h`)."""
+    return "_".join(p for p in re.sub(r"#\d+", "", layer).split(".") if not p.isdigit()) or "root"
+
+
+# -- what surrounds it -------------------------------------------------------------------------------------------------
+
+
+def _decorator(function: Function) -> Iterator[str]:
+    counts = ", ".join(f"{quoted(t.name)}: {t.parts}" for t in function.time)
+    yield "@block("
+    yield f"    number={function.number},"
+    yield f"    time={{{counts}}},"
+    yield from _listing("inputs", [_input(i) for i in function.inputs])
+    yield f"    prepared={quoted_tuple([str(p.source) for p in function.prepared])},"
+    yield from _listing("outputs", [_output(o) for o in function.outputs])
+    if function.loss is not None:
+        yield f"    loss={function.loss},"
+    if function.backward is not Backward.WHOLE:
+        yield f"    backward={quoted(function.backward.value)},"
+    yield ")"
+
+
+def _input(given: Input) -> str:
+    parts = [quoted(given.slot)]
+    if given.time:
+        parts.append(f"time={quoted_tuple([t.name for t in given.time])}")
+    if given.merges:
+        parts.append(f"joins=({', '.join(map(_join, given.merges))},)")
+    if not given.gradient:
+        parts.append("gradient=False")
+    return f"Input({', '.join(parts)})"
+
+
+def _join(merge: Merge) -> str:
+    index = merge.index
+    parts = [quoted(index.name), str(index.parts)]
+    match merge:
+        case Concat():
+            parts += [f"dim={merge.cut.dim}", f"outer={merge.cut.outer}"]
+            parts += [f"sizes={index.sizes}"] if index.sizes else []
+        case Sum():
+            pass
+    return f"Join({', '.join(parts)})"
+
+
+def _output(output: Output) -> str:
+    parts = [quoted(output.slot)]
+    parts += [] if output.gradient else ["gradient=False"]
+    parts += [] if output.read else ["read=False"]
+    return f"Output({', '.join(parts)})"
+
+
+def _listing(name: str, items: list[str]) -> Iterator[str]:
+    if not items:
+        yield f"    {name}=(),"
+    else:
+        yield f"    {name}=("
+        yield from (f"        {item}," for item in items)
+        yield "    ),"

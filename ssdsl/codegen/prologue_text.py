@@ -1,0 +1,67 @@
+"""The functions of a role's file that run outside its blocks: constants once, data once per step."""
+
+from collections.abc import Iterator
+
+from ssdsl.codegen.communication import reshard_text, slice_text
+from ssdsl.codegen.expressions import assignment, constant_expression, expression
+from ssdsl.codegen.quote import quoted
+from ssdsl.codegen.scope import Scope
+from ssdsl.ir.function import Op, Prologue, Reshard, Slice, Write
+from ssdsl.ir.value import Name
+from ssdsl.model.call import refs_in
+from ssdsl.text.diagnostic import InternalError
+
+
+def constants_text(scope: Scope) -> str:
+    """`constants(c, device)`: what depends on no input and no weight."""
+    used = dict.fromkeys(n for p in _here(scope) for n in p.constants)
+    lines = [
+        "def constants(c, device):",
+        '    """Adds to `c` the tensors that depend on no input and no weight."""',
+        *(_constant(n, scope) for n in used),
+        "    return c",
+    ]
+    return "\n".join(lines)
+
+
+def prepare_text(scope: Scope) -> str:
+    """`prepare(c, device)`: what depends on inputs only, in the layouts that the blocks read."""
+    lines = [
+        "def prepare(c, device):",
+        '    """Adds to `c`, which has the batch and the constants, what the blocks read of them."""',
+        *(line for p in _here(scope) for line in _prepared(p, scope)),
+        "    return c",
+    ]
+    return "\n".join(lines)
+
+
+def _here(scope: Scope) -> list[Prologue]:
+    submeshes = {f.submesh for f in scope.blocks}
+    return [p for p in scope.program.prologues if p.submesh in submeshes]
+
+
+def _constant(name: str, scope: Scope) -> str:
+    operator = scope.operators[name]
+    reads = [f"c[{quoted(r)}]" for r in refs_in((operator.args, tuple(v for _, v in operator.kwargs)))]
+    targets = assignment(operator, [_kept(Name(o.value)) for o in operator.outputs])
+    return f"    {targets} = {constant_expression(operator, reads)}"
+
+
+def _prepared(prologue: Prologue, scope: Scope) -> Iterator[str]:
+    for instr in prologue.body:
+        match instr:
+            case Op():
+                operator = scope.operators[instr.operator]
+                targets = assignment(operator, [_kept(v.name) for v in instr.results])
+                right = expression(operator, instr, [_kept(r) for r in instr.reads], scope.group)
+                yield f"    {targets} = {right}"
+            case Reshard():
+                yield f"    {_kept(instr.result.name)} = {reshard_text(instr, _kept(instr.source), scope.group)}"
+            case Slice():
+                yield f"    {_kept(instr.result.name)} = {slice_text(instr, _kept(instr.source))}"
+            case Write():
+                raise InternalError(f"the prologue writes buffer {instr.buffer}")
+
+
+def _kept(name: Name) -> str:
+    return f"c[{quoted(str(name))}]"

@@ -1,0 +1,138 @@
+"""What a model does that a captured graph would not do: each is refused, because training would differ silently."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ssdsl.text.diagnostic import Diagnostic
+
+
+@dataclass(frozen=True)
+class ForwardFailed(Diagnostic):
+    """The module raises an exception when it is called with the example batch, without ssdsl as well.
+
+    The place shown is the last line of the user's code that was running.
+    """
+
+    code: ClassVar[str] = "E0340"
+    title: ClassVar[str] = "the {phase} of model `{model}` fails: {error}"
+    note: ClassVar[str] = "{detail}"
+    help: ClassVar[str] = "correct the module; it has to run with the example batch: module(**inputs)"
+    phase: str
+    model: str
+    error: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class CustomGradient(Diagnostic):
+    """A `torch.autograd.Function` has a backward that is not the derivative of its forward.
+
+    `torch.export` captures the operators of the forward, and the program differentiates these. That is the same where
+    the backward is the derivative; ssdsl compares both on the example batch. A gradient of one's own (reversal,
+    clipping, straight-through) would be lost. Write it with operators: `x + (y - x).detach()` has the value of `y` and
+    the gradient of `x`.
+    """
+
+    code: ClassVar[str] = "E0341"
+    title: ClassVar[str] = "the backward of `{function}` is lost: {reason}"
+    note: ClassVar[str] = "called in {where}; a program differentiates the operators of the forward"
+    help: ClassVar[str] = "{change}"
+    function: str
+    reason: str
+    where: str
+    change: str
+
+
+@dataclass(frozen=True)
+class HookLost(Diagnostic):
+    """A hook runs in the backward pass, or on every module; a program would not call it.
+
+    Forward hooks and forward pre-hooks of a module are captured with its forward. Hooks on gradients (`register_hook`,
+    `register_full_backward_hook`, `register_post_accumulate_grad_hook`), hooks on saved tensors and hooks that are
+    registered for all modules are not, and training would differ without a word.
+    """
+
+    code: ClassVar[str] = "E0342"
+    title: ClassVar[str] = "{hook} of {owner} would never be called"
+    note: ClassVar[str] = "it runs outside the forward, and a program consists of the operators of the forward"
+    help: ClassVar[str] = "remove it, or compute what it does in the forward"
+    hook: str
+    owner: str
+
+
+@dataclass(frozen=True)
+class TensorChanged(Diagnostic):
+    """The forward changes a tensor in place in a way that a graph of values cannot follow.
+
+    Changes of activations become new values, and changes of registered buffers are part of the step. An input, a weight
+    or a plain attribute that the forward changes would keep its old value in the program. A change that autograd does
+    not see (of `x.detach()` or `x.data`, or under `no_grad`) would stop the gradient, which eager PyTorch lets through.
+    """
+
+    code: ClassVar[str] = "E0343"
+    title: ClassVar[str] = "the forward changes {what}"
+    note: ClassVar[str] = "{operation} in {where}: {reason}"
+    help: ClassVar[str] = "{change}"
+    what: str
+    operation: str
+    where: str
+    reason: str
+    change: str
+
+
+@dataclass(frozen=True)
+class StateChanged(Diagnostic):
+    """The forward changes something that lives on from call to call and is no registered buffer.
+
+    The forward is captured once; what Python computes in it (a counter, a list that grows, a random number) is a
+    constant in the program. Attributes that have the same value after every call, such as caches, do no harm. A tensor
+    that changes from step to step belongs in a buffer that the forward changes in place: `self.steps.add_(1)`.
+    """
+
+    code: ClassVar[str] = "E0344"
+    title: ClassVar[str] = "the forward {does}"
+    note: ClassVar[str] = "in {where}: {reason}"
+    help: ClassVar[str] = "{change}"
+    does: str
+    where: str
+    reason: str
+    change: str
+
+
+@dataclass(frozen=True)
+class AutocastElsewhere(Diagnostic):
+    """An autocast region is for another kind of device than the one the model is captured on.
+
+    The casts of autocast become operators of the graph when the region is captured. A region for a device that is not
+    there casts nothing, so the program would compute in another precision than the module does on that device.
+    """
+
+    code: ClassVar[str] = "E0345"
+    title: ClassVar[str] = "this autocast is for `{asked}`, but the model is captured on `{here}`"
+    note: ClassVar[str] = "in {where}: it casts nothing on `{here}`, so a program would not cast on `{asked}`"
+    help: ClassVar[str] = "take the device from a tensor: torch.autocast(x.device.type, dtype=...)"
+    asked: str
+    here: str
+    where: str
+
+
+@dataclass(frozen=True)
+class CaptureDiffers(Diagnostic):
+    """The captured graph, run in one process, does not compute what the untouched module computes.
+
+    Before a plan is trained, ssdsl runs the captured graph and the module once each on the same batch and weights, and
+    compares the loss and all gradients. They differ where the forward depends on something other than its inputs,
+    weights and buffers: a global variable, the time, `torch.compiler.is_compiling()`. The capture is then not the
+    model; plans have nothing to do with it.
+    """
+
+    code: ClassVar[str] = "E0346"
+    title: ClassVar[str] = "the captured graph does not compute what model `{model}` computes: {what} differs"
+    note: ClassVar[str] = "{numbers}\n{reason}"
+    help: ClassVar[str] = (
+        "make the forward a function of its inputs, weights and buffers, with no global state, time or random numbers"
+    )
+    model: str
+    what: str
+    numbers: str
+    reason: str

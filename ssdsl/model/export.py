@@ -1,0 +1,154 @@
+"""torch.export, with everything refused that it would drop or change without a word."""
+
+import contextlib
+import io
+import logging
+import re
+import traceback
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.fx.proxy import TracerBase
+
+from ssdsl.model.custom_gradient import wrong_gradients
+from ssdsl.model.dropped_errors import TensorChanged
+from ssdsl.model.fails import own_failure
+from ssdsl.model.hooks import lost_hooks
+from ssdsl.model.kept_state import attributes_kept, module_kept
+from ssdsl.model.place import is_own, module_name, of_function, raised
+from ssdsl.model.regions import regions_left_open, write_regions
+from ssdsl.model.source import Model
+from ssdsl.model.state import Snapshot, changes, replaced, snapshot, unsteady
+from ssdsl.model.trace_errors import CaptureFailed
+from ssdsl.model.witness import Witness, watching
+from ssdsl.model.writes import lost_writes
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+ATTRIBUTE = re.compile(r"Constant (?:module\.)?(\S+) is mutated in the forward")
+CONTROL_FLOW = "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
+CHANGES = {  # by a word of what torch.export says, or of the lines that ran
+    "float(self.num_batches_tracked)": "give the norm a number as its `momentum`; None reads it from a buffer",
+}
+
+
+class LossOf(torch.nn.Module):
+    """Calls a module with the tensors of a batch by name and returns its loss; sees what the call leaves behind."""
+
+    def __init__(self, module: torch.nn.Module, names: tuple[str, ...], witness: Witness) -> None:
+        super().__init__()
+        self.module = module
+        self.names = names
+        self.watch = _Watch(witness)
+
+    def forward(self, *batch: torch.Tensor) -> Any:
+        before = snapshot(self.module)
+        with watching(self.watch.witness):
+            result = self.module(**dict(zip(self.names, batch, strict=True)))
+        self.watch.compare(before, self.module)
+        return getattr(result, "loss", result)
+
+
+class _Watch:
+    """What one call of the module did besides computing."""
+
+    def __init__(self, witness: Witness) -> None:
+        self.witness = witness
+        self.changed: tuple[str, ...] = ()
+        self.replaced: tuple[Diagnostic, ...] = ()
+
+    def compare(self, before: Snapshot, module: torch.nn.Module) -> None:
+        self.changed = changes(before, module)
+        self.replaced = tuple(replaced(before, module, self.witness.assigned))
+
+
+def export(model: Model) -> torch.export.ExportedProgram:
+    """The module with its loss as a graph in which regions are operators.
+
+    Raises PlanError where the forward fails, cannot be captured, or does what a graph would not do.
+    """
+    if found := tuple(lost_hooks(model.module)):
+        raise PlanError(*found)
+    paths = {id(module): path for path, module in reversed([*model.module.named_modules()])}
+    witness = Witness(paths, _device(model))
+    wrapped = LossOf(model.module, tuple(model.batches[0]), witness)
+    try:
+        with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines():
+            program = torch.export.export(wrapped, tuple(model.batches[0].values()), strict=False)
+    except Exception as error:  # torch.export raises its own and the module's errors of any type
+        raise PlanError(*witness.found or wrapped.watch.replaced or (failure(model, error),)) from error
+    found = (*witness.found, *lost_writes(program, model))
+    found += () if witness.found else wrapped.watch.replaced  # which may be the same, without a line
+    with quiet():
+        found += tuple(wrong_gradients(model, witness.functions))
+        if wrapped.watch.changed and not found:
+            found += tuple(unsteady(model, witness.assigned))
+    if found:
+        raise PlanError(*found)
+    write_regions(program.graph_module)
+    return program
+
+
+@contextlib.contextmanager
+def _own_lines() -> Iterator[None]:
+    """Operators remember every line of the user's code, not only those in a `forward`."""
+
+    def own(tracer: Any, stack: traceback.StackSummary) -> traceback.StackSummary:
+        return traceback.StackSummary.from_list([f for f in stack if f.name == "forward" or is_own(f.filename)])
+
+    known = TracerBase._filter_traceback_frames
+    setattr(TracerBase, "_filter_traceback_frames", own)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(TracerBase, "_filter_traceback_frames", known)  # noqa: B010
+
+
+def _device(model: Model) -> str:
+    return next((p.device.type for p in model.module.parameters()), "cpu")
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Holds back what torch.export prints, which is the whole graph where it fails."""
+    level, held = logging.root.manager.disable, io.StringIO()
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(held), contextlib.redirect_stderr(held):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+def failure(model: Model, error: Exception) -> Diagnostic:
+    """Why there is no graph: the module's own mistake, if it fails without torch.export as well."""
+    place = raised(error)
+    reason = str(error).strip().split("\n")[0] or type(error).__name__
+    if (own := _eager(model)) is not None:
+        return own_failure(model.name, "forward", own)
+    if attribute := ATTRIBUTE.match(reason):
+        return _attribute_changed(model, attribute[1])
+    where = reason + "".join(traceback.format_tb(error.__traceback__))
+    change = next((change for word, change in CHANGES.items() if word in where), CONTROL_FLOW)
+    return CaptureFailed(None, model.name, f"torch.export says: {reason}, at {place}", change)
+
+
+def _eager(model: Model) -> Exception | None:
+    """The exception that the module raises by itself."""
+    try:
+        with quiet(), module_kept(model.module):
+            model.module(**{n: t.clone() for n, t in model.batches[0].items()})
+    except Exception as error:  # whatever the user's code raises
+        return None if "meta tensor" in str(error) else error
+    return None
+
+
+def _attribute_changed(model: Model, name: str) -> TensorChanged:
+    path, _, last = name.rpartition(".")
+    place = of_function(type(model.module.get_submodule(path)).forward)
+    reason = "it is no registered buffer, so a program keeps its value at capture"
+    change = f"register it in __init__: self.register_buffer('{last}', ...)"
+    span = place.span() if place else None
+    return TensorChanged(span, f"attribute `{name}`", "changed", module_name(path), reason, change)

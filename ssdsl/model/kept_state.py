@@ -1,0 +1,64 @@
+"""A module run without a trace: its attributes, weights, buffers and random numbers are afterwards what they were."""
+
+import contextlib
+import random
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+Contents = list[tuple[Any, Any]]
+
+
+@contextlib.contextmanager
+def attributes_kept(module: nn.Module) -> Iterator[None]:
+    """Puts back every attribute of every module, and what lists, dictionaries and sets among them hold."""
+    every = [(one, dict(vars(one))) for one in module.modules()]
+    contents = [_copy(value) for _, held in every for value in held.values() if _holds(value)]
+    try:
+        yield
+    finally:
+        for one, held in every:
+            vars(one).clear()
+            vars(one).update(held)
+        for container, copied in contents:
+            _fill(container, copied)
+
+
+@contextlib.contextmanager
+def module_kept(module: nn.Module) -> Iterator[None]:
+    """Also puts back the numbers of weights and buffers, gradients, and the states of the random generators."""
+    tensors = [*module.parameters(), *module.buffers()]
+    numbers = [(t, t.detach().clone(), t.requires_grad) for t in tensors]
+    drawn = random.getstate()
+    with torch.random.fork_rng(devices=[]), attributes_kept(module):
+        try:
+            yield
+        finally:
+            random.setstate(drawn)
+            with torch.no_grad():
+                for tensor, number, learns in numbers:
+                    if not (tensor.is_meta or torch.equal(tensor, number)):
+                        tensor.copy_(number)
+                    tensor.requires_grad_(learns)
+                    tensor.grad = None
+
+
+def _holds(value: Any) -> bool:
+    return isinstance(value, (list, dict, set, deque))
+
+
+def _copy(container: Any) -> tuple[Any, Any]:
+    return container, type(container)(container) if type(container) in (list, set, deque) else dict(container)
+
+
+def _fill(container: Any, contents: Any) -> None:
+    if isinstance(container, (dict, set)):
+        if container != contents or isinstance(container, dict):
+            container.clear()
+            container.update(contents)
+    else:
+        container.clear()
+        container.extend(contents)

@@ -1,0 +1,55 @@
+"""Attention and the softmax in it."""
+
+import math
+
+from ssdsl.model.graph import Ref
+from ssdsl.model.ops.op import Op
+from ssdsl.model.ops.saved_by_kernels import attention_saves
+from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.signature import ONE, Axis, Signature, axes, free, signature, whole
+
+
+def attention(call: TypedCall) -> Signature:
+    """softmax(q k^T) v over any batch axes, the last of them the heads; keys are combined by no kernel yet."""
+    q, k = call.shapes[:2]
+    batch: list[Axis] = [*axes(len(q) - 3), free("heads")] if len(q) > 2 else []
+    query = whole("s") if call.argument("is_causal") else free("s")
+    key_batch = [ONE if k[i] == 1 != q[i] else x for i, x in enumerate(batch)]
+    if call.argument("enable_gqa") and k[-3] != q[-3]:  # queries in groups, each with one key: splits by groups
+        batch = [*batch[:-1], (*free("heads"), *whole("in_group", q[-3] // k[-3]))]
+        key_batch[-1] = free("heads")
+    inside, keys = whole("head_dim"), whole("t")
+    rows = [[*batch, query, inside], [*key_batch, keys, inside], [*key_batch, keys, free("value_dim")]]
+    if isinstance(call.argument("attn_mask"), Ref):
+        shape, full = call.shapes[3], [*batch, query, keys]
+        rows.append([ONE if n == 1 else x for n, x in zip(shape, full[len(full) - len(shape) :], strict=True)])
+    return signature(rows, [[*batch, query, free("value_dim")]])
+
+
+def softmax(call: TypedCall) -> Signature:
+    """Normalises over one axis; of attention scores (four axes), the second is the heads."""
+    names = axes(call.rank)
+    if call.rank == 4:
+        names[1] = free("heads")
+    names[int(call.args[1]) % call.rank] = whole("over")
+    return signature([names], [names])
+
+
+def _flops(call: TypedCall) -> int:
+    """Scores, then their product with the values; masked scores count fully."""
+    q, k, v = call.shapes[:3]
+    return 2 * math.prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
+
+
+OPS = (
+    Op(
+        "aten::scaled_dot_product_attention",
+        attention,
+        contraction=True,
+        flops=_flops,
+        backward_factor=1.25,  # five products for the forward's two: scores are computed again (FlashAttention, 2022)
+        saved=attention_saves,
+    ),
+    Op("aten::softmax", softmax, text=".softmax"),
+    Op("aten::log_softmax", softmax),
+)

@@ -1,0 +1,65 @@
+"""What can be wrong with the rows of operators: one is missing, does not fit, or is no row."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ssdsl.text.diagnostic import Diagnostic
+
+
+@dataclass(frozen=True)
+class MissingRule(Diagnostic):
+    """The model calls an operator that ssdsl has no row for.
+
+    A row says which axes of an operator's inputs and outputs are the same dimension, as an einsum over named letters.
+    Without it ssdsl cannot know how the operator may be split, and does not guess: a wrong guess would train on wrong
+    numbers. The help shows a row to paste into the model's file. There all dimensions are whole, which is always right;
+    remove the `!` behind a letter where parts of the results need only the same parts of the inputs. A letter that the
+    results lack is summed. An operator whose parts have to tell each other something also needs a `kernel`. What
+    autograd keeps is measured, and FLOPs are counted from the sizes, unless the row says something else.
+    docs/operators.md describes every field; packages give their rows by the entry point `ssdsl.ops`.
+    """
+
+    code: ClassVar[str] = "E0331"
+    title: ClassVar[str] = "no rule for operator `{kind}`"
+    note: ClassVar[str] = "called {times} in module `{path}` at {source}"
+    help: ClassVar[str] = "add a row to the file of the model (`!`: whole; see docs/operators.md)\nimport ssdsl\n{row}"
+    kind: str
+    path: str
+    source: str
+    times: str
+    row: str
+
+
+@dataclass(frozen=True)
+class RowDoesNotFit(Diagnostic):
+    """The signature in a row of yours has other operands, or other axes, than a call of the operator.
+
+    A signature has an entry for every tensor that a call gives and gets, in the order of the operator's schema, and a
+    letter for every axis. `...` stands for any number of axes, `?` behind an operand says that it may be absent. Where
+    the axes depend on the arguments, give a function as `dims`: it gets the call and returns the signature.
+    """
+
+    code: ClassVar[str] = "E0334"
+    title: ClassVar[str] = "the row of operator `{kind}` does not fit a call: {reason}"
+    note: ClassVar[str] = "called in module `{path}` at {source} as {shapes}"
+    help: ClassVar[str] = "give each of these tensors an entry and each axis a letter; `...` stands for any axes"
+    kind: str
+    reason: str
+    path: str
+    source: str
+    shapes: str
+
+
+@dataclass(frozen=True)
+class BadRows(Diagnostic):
+    """The `OPS` of a model's file, or a package's entry point `ssdsl.ops`, do not give rows of operators.
+
+    `OPS` is a list of `ssdsl.Op`. An entry point names such a list, a function that returns one, or a module that has
+    it as `OPS`. Operators that ssdsl has a row for keep it.
+    """
+
+    code: ClassVar[str] = "E0335"
+    title: ClassVar[str] = "the rows of operators in {where} cannot be used: {reason}"
+    help: ClassVar[str] = 'give a list of rows for your own operators: OPS = [ssdsl.Op("mylib::scan", ...)]'
+    where: str
+    reason: str

@@ -1,0 +1,102 @@
+"""Convolutions, pooling and resampling."""
+
+import math
+from typing import Any
+
+from ssdsl.model.graph import Ref
+from ssdsl.model.ops.op import Op, Rule
+from ssdsl.model.ops.typed_call import Shape, TypedCall
+from ssdsl.model.signature import Axis, Signature, axes, free, kept_whole, signature, whole, whole_axes
+
+
+def convolution(call: TypedCall) -> Signature:
+    """A patch embedding (stride = kernel) may be split in space; other kernels overlap, so space stays whole."""
+    x, w = call.shapes[:2]
+    rank = len(w) - 2
+    stride, padding, dilation = (_tuple(call.argument(n), rank) for n in ("stride", "padding", "dilation"))
+    patches = stride == w[2:] and set(padding) <= {0, "valid"} and set(dilation) == {1}
+    patches = patches and all(n % k == 0 for n, k in zip(x[-rank:], w[2:], strict=True))
+    if patches:
+        space = [(*free(f"p{i}"), *whole(f"k{i}", w[2 + i])) for i in range(rank)]
+        return _convolved(call, x, "c o c o", space, whole_axes(rank, "k"), axes(rank, "p"))
+    return _convolved(call, x, "c o c o", *(whole_axes(rank, word) for word in "xky"))
+
+
+def transposed_convolution(call: TypedCall) -> Signature:
+    x, w = call.shapes[:2]
+    return _convolved(call, x, "c c o o", *(whole_axes(len(w) - 2, word) for word in "xky"))
+
+
+def _convolved(
+    call: TypedCall, x: Shape, channels: str, space: list[Axis], kernel: list[Axis], out: list[Axis]
+) -> Signature:
+    """`channels` are those of the input, of the weight's first two axes and of the output, which a bias has."""
+    given, first, second, made = (free(c) for c in channels.split())
+    if call.argument("groups") != 1:  # the weight has the channels of one group
+        given, first, second, made = kept_whole(given), kept_whole(first), whole("g"), kept_whole(made)
+    batch = [free("b")] if len(x) == len(space) + 2 else []
+    rows = [[*batch, given, *space], [first, second, *kernel]]
+    if isinstance(call.argument("bias"), Ref):
+        rows.append([made])
+    return signature(rows, [[*batch, made, *out]], addends=(2,))
+
+
+def _tuple(value: Any, rank: int) -> tuple[Any, ...]:
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return values * rank if len(values) == 1 else values
+
+
+def _spatial(count: int) -> Rule:
+    """Pooling and resampling: batch and channels are free, the last `count` axes, those of space, are whole."""
+
+    def rule(call: TypedCall) -> Signature:
+        kept = axes(call.rank - count)
+        return signature([[*kept, *whole_axes(count, "x")]], [[*kept, *whole_axes(count, "y")]] * len(call.outputs))
+
+    return rule
+
+
+def pixel_shuffle(call: TypedCall) -> Signature:
+    small, large = _pixels(call, int(call.args[1]))
+    return signature([small], [large])
+
+
+def pixel_unshuffle(call: TypedCall) -> Signature:
+    small, large = _pixels(call, int(call.args[1]))
+    return signature([large], [small])
+
+
+def _pixels(call: TypedCall, r: int) -> tuple[list[Axis], list[Axis]]:
+    """An image with r² times the channels, and the one that is r times as high and wide."""
+    down, right, batch = whole("r", r), whole("q", r), axes(call.rank - 3)
+    small = [*batch, (*free("c"), *down, *right), free("h"), free("w")]
+    return small, [*batch, free("c"), (*free("h"), *down), (*free("w"), *right)]
+
+
+def _flops(call: TypedCall) -> int:
+    """Each output meets a kernel of every channel."""
+    return 2 * math.prod(call.result) * math.prod(call.shapes[1][1:])
+
+
+def _transposed_flops(call: TypedCall) -> int:
+    """Each input meets a kernel of every channel."""
+    return 2 * math.prod(call.shape) * math.prod(call.shapes[1][1:])
+
+
+POOLS = "max_pool{0}d avg_pool{0}d adaptive_avg_pool{0}d adaptive_max_pool{0}d upsample_nearest{0}d"
+OTHERS = {"max_pool2d_with_indices": 2, "upsample_linear1d": 1, "upsample_bilinear2d": 2, "upsample_bicubic2d": 2}
+SPATIAL = {name: n for n in (1, 2, 3) for name in POOLS.format(n).split()} | OTHERS | {"upsample_trilinear3d": 3}
+
+OPS = (
+    *(
+        Op(f"aten::conv{n}d", convolution, contraction=True, fresh=True, flops=_flops, text=f"F.conv{n}d")
+        for n in (1, 2, 3)
+    ),
+    *(
+        Op(f"aten::conv_transpose{n}d", transposed_convolution, contraction=True, fresh=True, flops=_transposed_flops)
+        for n in (1, 2, 3)
+    ),
+    *(Op(f"aten::{name}", _spatial(count)) for name, count in SPATIAL.items()),
+    Op("aten::pixel_shuffle", pixel_shuffle),
+    Op("aten::pixel_unshuffle", pixel_unshuffle),
+)

@@ -1,0 +1,78 @@
+"""Losses: sums over all elements, or over the labels. Means have become sums times one over the global count."""
+
+from collections.abc import Mapping
+
+import torch
+
+from ssdsl.model.ops.elementwise import broadcast
+from ssdsl.model.ops.op import Collective, Op, PartKernel, Rule
+from ssdsl.model.ops.saved_by_kernels import cross_entropy_part_saves, cross_entropy_saves, kl_div_saves
+from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.signature import Axis, Letter, Signature, axes, signature, whole
+
+MEAN = 1  # the number of `reduction="mean"` in ATen
+REDUCTIONS = {"0": "none", "1": "mean", "2": "sum"}
+
+
+def elementwise_loss(call: TypedCall) -> Signature:
+    """A loss summed over all its elements, or kept elementwise (`reduction="none"`)."""
+    full = tuple(torch.broadcast_shapes(*call.shapes))  # type: ignore[no-untyped-call]
+    out = broadcast(full, full) if call.result == full else []
+    return signature([broadcast(s, full) for s in call.shapes], [out])
+
+
+def _labelled(*, may_combine: bool) -> Rule:
+    """The rule of a loss of [batch, vocab, ...] scores and labels: summed over the labels, or one for each.
+
+    `may_combine`: with class labels, the vocabulary of a sum may be split: the kernel combines the parts.
+    """
+
+    def rule(call: TypedCall) -> Signature:
+        scores, labels = call.inputs[:2]
+        rank, is_scalar = len(scores.shape), not call.result
+        classes = not labels.dtype.startswith(("float", "bfloat"))
+        combines = may_combine and classes and rank > 1 and is_scalar and not call.argument("label_smoothing")
+        names, at = axes(rank), 1 if rank > 1 else 0
+        names[at] = (Letter("vocab", combined=True),) if combines else whole("vocab")
+        given = names if len(labels.shape) == rank else names[:at] + names[at + 1 :]
+        out: list[Axis] = [] if is_scalar else given
+        if call.argument("reduction") == MEAN:  # that could not be turned into a sum
+            names, given = ([whole(a[0].name) for a in row] for row in (names, given))
+        weights = [[whole("vocab")]] if call.argument("weight") is not None else []
+        return signature([names, given, *weights], [out])
+
+    return rule
+
+
+def _cross_entropy_text(a: Mapping[str, str]) -> str:
+    weight = f", weight={a['weight']}" if a["weight"] != "None" else ""
+    smoothing = f", label_smoothing={a['label_smoothing']}" if float(a["label_smoothing"]) else ""
+    options = f'reduction="{REDUCTIONS[a["reduction"]]}", ignore_index={a["ignore_index"]}{weight}{smoothing}'
+    return f"F.cross_entropy({a['self']}, {a['target']}, {options})"
+
+
+CROSS_ENTROPY_PARTS = PartKernel(
+    axis=("self", 1),
+    call="cross_entropy_parts({self}, {target}, {start}, {group}, ignore_index={ignore_index})",
+    forward=(Collective(1), Collective(2)),  # of each token the largest score; its sum and the target's score
+    backward=(),
+    saved=cross_entropy_part_saves,
+)
+
+LOSSES = """
+    mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss kl_div binary_cross_entropy
+    binary_cross_entropy_with_logits
+""".split()
+
+OPS = (
+    *(Op(f"aten::{kind}", elementwise_loss) for kind in LOSSES if kind != "kl_div"),
+    Op("aten::kl_div", elementwise_loss, saved=kl_div_saves),
+    Op(
+        "aten::cross_entropy_loss",
+        _labelled(may_combine=True),
+        kernel=CROSS_ENTROPY_PARTS,
+        saved=cross_entropy_saves,
+        text=_cross_entropy_text,
+    ),
+    Op("aten::nll_loss_nd", _labelled(may_combine=False)),
+)

@@ -1,0 +1,145 @@
+"""A row of the operator table: everything that ssdsl knows of one operator.
+
+`docs/operators.md` explains the fields to users, who add rows of their own; `registry.py` finds a call's row.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ssdsl.model.ops.measured import measured
+from ssdsl.model.ops.reader import Reader
+from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.saved_tensors import Saved
+from ssdsl.model.signature import Signature, parse_signature
+
+Rule = Callable[[TypedCall], Signature | None]
+SavedRule = str | Callable[[Reader], Saved]
+Text = str | Callable[[Mapping[str, str]], str]
+Flops = Callable[[TypedCall], int]
+
+MEASURED: Final[SavedRule] = measured
+RUNTIME = "runtime"  # the module of the functions that every program has beside it
+NAME = re.compile(r"\w+::\w+(\.\w+)?")
+
+
+def regroup(call: TypedCall) -> Signature | None:
+    """A mark in place of a rule: the operator keeps all elements in their order, under other axes.
+
+    The analysis then matches the factors of the axes before and after.
+    """
+    raise AssertionError(f"`{call.call.kind}` keeps its factors and needs no signature")
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective in the kernel of a part, among the parts along the split axis.
+
+    `numbers`: how many elements it sends for each element of the dimensions of the kernel's first tensor that are
+    neither fixed nor combined; 2 where [tokens, vocabulary] logits send a sum and a target for each token.
+    """
+
+    numbers: int
+    kind: str = "all_reduce"
+
+
+@dataclass(frozen=True, slots=True)
+class PartKernel:
+    """What a part runs where a plain call on slices would be wrong: split along a dimension that vanishes, or is `*`.
+
+    `axis` names the split: a parameter of the operator and the axis of its tensor. `call` is the Python of the call:
+    the operator's arguments in braces by their parameters, `{start}` for the first index of the part along the axis and
+    `{group}` for the process group of the parts. `forward` and `backward` are its collectives, `saved` what it saves
+    for backward. All of them have to be given, as `()` where there is none: none can be guessed.
+    """
+
+    axis: tuple[str, int]
+    call: str
+    forward: tuple[Collective, ...]
+    backward: tuple[Collective, ...]
+    saved: SavedRule
+
+    @property
+    def function(self) -> str:
+        """The function that it calls: of the runtime, or with the name of its module."""
+        return self.call.partition("(")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operator, by its full name: `aten::max`, or `aten::max.dim` for one overload of it.
+
+    - `dims`: which axes are the same dimension: a signature, or a function that returns one for a call.
+    - `linear_in`: sets of parameters, each as words; the operator is linear in those of a set together: `self other`
+      of an addition, `self` and also `other` of a product. Partial sums go through it.
+    - `kernel`: what runs in place of it on parts that need to know of each other.
+    - `flops`: of a forward; by default an operation for each element of the results, or the two of each
+      multiply-add of a `contraction`. Backward takes `backward_factor` times as many for each operand.
+    - `saved`: what autograd keeps for backward; by default torch is asked.
+    - `fresh`: the results are new tensors that autograd does not keep, so that a collective may change them in place.
+    - `contraction`: a sum of products; `projects`: one that applies weights to an activation.
+    - `regroups`: only moves elements; `stops_gradient`: its results have no gradient.
+    - `text`: how a program writes it, by default as `aten.relu.default(...)`: `F.linear` calls a function, `.sum` a
+      method, `+` stands between two operands, and braces hold arguments by their parameters.
+    - `module`: the Python module that defines the operator, which a program imports.
+
+    Raises ValueError for a row that cannot be right.
+    """
+
+    name: str
+    dims: str | Rule
+    linear_in: tuple[str, ...] = ()
+    kernel: PartKernel | None = None
+    flops: Flops | None = None
+    backward_factor: float = 1.0
+    saved: SavedRule = MEASURED
+    fresh: bool = False
+    contraction: bool = False
+    projects: bool = False
+    regroups: bool = False
+    stops_gradient: bool = False
+    text: Text | None = None
+    module: str = ""
+
+    def __post_init__(self) -> None:
+        if problem := next(self._problems(), None):
+            raise ValueError(f"the row of `{self.name}`: {problem}")
+
+    def _problems(self) -> Iterator[str]:
+        if not NAME.fullmatch(self.name):
+            yield "give its full name, as torch says it: `mylib::scan`, or `mylib::scan.out` for one overload"
+        if not (self.name.startswith("aten::") or self.module):
+            yield "`module` names no Python module that defines the operator; programs have to import it"
+        if isinstance(self.dims, str):
+            yield from self._unread_signature(self.dims)
+        given: object = self.linear_in
+        if not isinstance(given, tuple):
+            yield '`linear_in` is a tuple of texts, such as ("self",)'
+        if self.kernel is not None:
+            yield from self._problems_of_kernel(self.kernel)
+
+    def _unread_signature(self, text: str) -> Iterator[str]:
+        try:
+            letters = parse_signature(text).letters()
+        except ValueError as error:
+            yield str(error)
+            return
+        combined = [x.name for x in letters.values() if x.combined]
+        inputs = {x.name for p in parse_signature(text).inputs for axis in p.axes for x in axis or ()}
+        for letter in (x for x in letters.values() if x.name not in inputs and not x.fixed):
+            yield f"no input has the dimension `{letter.name}` of a result; mark it as whole: `{letter.name}!`"
+        if combined and self.kernel is None:
+            yield f"`{combined[0]}*` needs a `kernel` that combines the parts"
+        if combined and self.kernel is not None and not self.kernel.forward:
+            yield f"the parts of `{combined[0]}*` have to be combined: `kernel.forward` names no collective"
+
+    def _problems_of_kernel(self, kernel: PartKernel) -> Iterator[str]:
+        if not re.fullmatch(r"[\w.]+\(.*\)", kernel.call, re.DOTALL):
+            yield f"`kernel.call` is no call of a function: {kernel.call}"
+        if "." in kernel.function and not kernel.function.startswith(f"{self.module}."):
+            yield f"`{kernel.function}` is not in `{self.module or RUNTIME}`, the module that programs import"
+        if (kernel.forward or kernel.backward) and "{group}" not in kernel.call:
+            yield "`kernel.call` hands over no {group}, although the kernel has collectives"
+        if not isinstance(kernel.axis, Sequence) or [type(x) for x in kernel.axis] != [str, int]:
+            yield '`kernel.axis` is a parameter and the number of an axis, such as ("self", 1)'

@@ -1,0 +1,88 @@
+"""One operator's tensors and arguments by the names of its schema."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ssdsl.model.call import refs_in, schema_arguments
+from ssdsl.model.graph import Graph, Operand, Operator, Value
+from ssdsl.model.saved_tensors import Saved
+from ssdsl.model.storage import Storage
+
+
+def given_arguments(operator: Operator) -> list[tuple[str, Any]]:
+    """The arguments that a call gives, with the names of their parameters."""
+    target, *given = operator.args
+    names = (p.name for p in schema_arguments(target))
+    return [*zip(names, given, strict=False), *operator.kwargs]
+
+
+def parameters(operator: Operator) -> tuple[str, ...]:
+    """For each operand the name of its parameter; the tensors of a list share one."""
+    return tuple(name for name, argument in given_arguments(operator) for _ in refs_in(argument))
+
+
+def kernel_dims(operator: Operator, parameter: str, axis: int) -> tuple[int, ...]:
+    """The dimensions in an axis of a parameter's tensor along which parts run a kernel of their own.
+
+    These are the combined ones and those that no result has. The kernel of a batch norm's batch runs in training, when
+    the batch is combined, and not in evaluation, when it is a dimension like any other.
+    """
+    tensors = [o for name, o in zip(parameters(operator), operator.inputs, strict=True) if name == parameter]
+    dims = (d for o in tensors for d in (o.axes[axis] if axis < len(o.axes) else ()))
+    return tuple(d for d in dims if operator.dims[d].combined or operator.summed(d))
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A call whose operator has these local sizes of its dimensions; `places` is what `storages` found."""
+
+    operator: Operator
+    graph: Graph
+    places: Mapping[str, Storage]
+    sizes: Sequence[int]
+
+    def named(self, words: str) -> Saved:
+        """The tensors of a row of words: inputs by their parameters, outputs as `result`, `result1`.
+
+        `x/y` is kept if `y` requires a gradient; a word of a tensor that is not given keeps nothing.
+        """
+        inputs, outputs = [], []
+        for word in words.split():
+            name, _, condition = word.partition("/")
+            if condition and not self.requires_grad(condition):
+                continue
+            if name.startswith("result"):
+                outputs.append(self.operator.outputs[int(name.removeprefix("result") or 0)].value)
+            else:
+                inputs += [o.value for o in self.operands(name)]
+        return Saved(tuple(dict.fromkeys(inputs)), tuple(dict.fromkeys(outputs)))
+
+    def argument(self, name: str) -> Any:
+        """An argument by its parameter's name, or its default."""
+        defaults = {p.name: p.default_value for p in schema_arguments(self.operator.args[0])}
+        return dict(given_arguments(self.operator)).get(name, defaults.get(name))
+
+    def operands(self, name: str) -> tuple[Operand, ...]:
+        """The tensors given for a parameter: one, several for a list, none."""
+        pairs = zip(parameters(self.operator), self.operator.inputs, strict=True)
+        return tuple(operand for parameter, operand in pairs if parameter == name)
+
+    def operand(self, name: str) -> Operand:
+        (found,) = self.operands(name)
+        return found
+
+    def value(self, name: str) -> Value:
+        return self.graph.values[self.operand(name).value]
+
+    def requires_grad(self, name: str) -> bool:
+        """Whether the tensors given for a parameter require a gradient."""
+        return any(self.graph.values[o.value].differentiable for o in self.operands(name))
+
+    def shape(self, axes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """The local shape of a tensor whose axes are made of these dimensions."""
+        return tuple(math.prod(self.sizes[d] for d in axis) for axis in axes)
+
+    def is_split(self, dim: int) -> bool:
+        return self.sizes[dim] != self.operator.dims[dim].size

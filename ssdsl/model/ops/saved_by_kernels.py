@@ -1,0 +1,168 @@
+"""What autograd saves where meta tensors do not tell: kernels that only a CPU has, and kernels of parts.
+
+Each function answers for one operator in its local sizes, as the CPU's kernels of torch 2.13 do.
+"""
+
+from collections.abc import Sequence
+
+from ssdsl.model.ops.measured import local_strides, measured
+from ssdsl.model.ops.reader import Reader
+from ssdsl.model.saved_tensors import Saved, extra
+from ssdsl.model.storage import empty, memory_of
+
+HALVES = ("bfloat16", "float16")  # some kernels compute on copies in float32
+Shape = tuple[int, ...]
+
+
+def _shape(reader: Reader, name: str) -> Shape:
+    return reader.shape(reader.operand(name).axes)
+
+
+def attention_saves(reader: Reader) -> Saved:
+    """The fused kernel keeps its operands, its output and one number a row of scores; the other one the scores.
+
+    On a GPU the fused kernels also take dropout, for which they keep the state of their random numbers (two numbers),
+    and masks that require a gradient.
+    """
+    query, key, value = (_shape(reader, n) for n in ("query", "key", "value"))
+    if not _is_fused(reader, query, key, value):
+        return _attention_of_parts(reader, query, key, value)
+    found = reader.named("query key value result")
+    for mask in reader.operands("attn_mask"):
+        is_bool = reader.graph.values[mask.value].dtype == "bool"
+        as_numbers = extra("mask as numbers", reader.shape(mask.axes), reader.value("query").dtype)
+        found += as_numbers if is_bool else Saved((mask.value,))
+    return found + extra("logsumexp", query[:-1], "float32")
+
+
+def _is_fused(reader: Reader, query: Shape, key: Shape, value: Shape) -> bool:
+    """Whether the CPU's fused kernel takes a call, after torch's `use_flash_attention_cpp`."""
+    masks = [reader.graph.values[o.value] for o in reader.operands("attn_mask")]
+    ends = [reader.places[reader.operand(n).value].strides[-1] for n in ("query", "key", "value")]
+    return (
+        len(query) == 4
+        and query[-1] == key[-1] == value[-1]
+        and query[0] == key[0] == value[0]
+        and not reader.argument("dropout_p")
+        and all(len(m.shape) in (2, 4) and not m.differentiable for m in masks)
+        and set(ends) == {1}
+    )
+
+
+def _attention_of_parts(reader: Reader, query: Shape, key: Shape, value: Shape) -> Saved:
+    """Scaled queries and keys, the softmax, the values; with dropout also its factors and what it makes."""
+    is_half = reader.value("query").dtype in HALVES
+    dtype = "float32" if is_half else reader.value("query").dtype
+    scores = (*query[:-1], key[-2])
+    scored = any(reader.requires_grad(n) for n in ("query", "key", "attn_mask"))
+    grouped = bool(reader.argument("enable_gqa")) and query[-3] != key[-3]
+    heads = query[:-2] if grouped else None
+    drops = bool(reader.argument("dropout_p"))
+    result = Saved()
+    if reader.requires_grad("key"):
+        result += extra("scaled query", query, dtype)
+    if reader.requires_grad("query"):
+        result += extra("scaled key", (*(heads or key[:-2]), *key[-2:]), dtype)
+    if scored or not drops:
+        result += extra("softmax", scores, dtype)
+    if scored and drops:
+        result += extra("dropout's factors", scores, dtype)
+    if reader.requires_grad("value") and drops:
+        result += extra("softmax after dropout", scores, dtype)
+    if scored and (is_half or grouped or not _merges(reader, "value")):
+        result += extra("copy of values", (*(heads or value[:-2]), *value[-2:]), dtype)
+    elif scored:
+        result += reader.named("value")
+    return result
+
+
+def _merges(reader: Reader, name: str) -> bool:
+    """Whether the batch axes of an operand can be seen as one."""
+    value, shape = reader.value(name), _shape(reader, name)
+    tensor = empty(value, local_strides(value.shape, reader.places[value.name].strides, shape), shape)
+    return memory_of(tensor.flatten(0, -3)) == memory_of(tensor) if len(shape) > 3 else True
+
+
+def kl_div_saves(reader: Reader) -> Saved:
+    dtype = reader.value("self").dtype
+    if not reader.argument("log_target"):
+        return reader.named("target self/target")
+    result = extra("target's exponential", _shape(reader, "target"), dtype)
+    full = _broadcast(_shape(reader, "self"), _shape(reader, "target"))
+    return result + extra("difference", full, dtype) if reader.requires_grad("target") else result
+
+
+def _broadcast(a: Shape, b: Shape) -> Shape:
+    rank = max(len(a), len(b))
+    left, right = ((1,) * (rank - len(s)) + s for s in (a, b))
+    return tuple(y if x == 1 else x for x, y in zip(left, right, strict=True))
+
+
+def cross_entropy_saves(reader: Reader) -> Saved:
+    """The log-softmax, and the sum of the labels' weights."""
+    dtype, target = reader.value("self").dtype, _shape(reader, "target")
+    result = extra("log-softmax", _shape(reader, "self"), dtype)
+    smooth = bool(reader.argument("label_smoothing"))
+    if reader.value("target").dtype.startswith(("float", "bf")):
+        smoothed = extra("smoothed target", target, dtype)
+        return result + reader.named("weight") + (smoothed if smooth else reader.named("target"))
+    if smooth:
+        result += extra("ignored labels", target, "bool")
+    return result + reader.named("target weight") + extra("total weight", (), dtype)
+
+
+def cross_entropy_part_saves(reader: Reader) -> Saved:
+    target = _shape(reader, "target")
+    masks = extra("labels outside and ignored", target, "bool", 2)
+    softmax = extra("softmax", _shape(reader, "self"), reader.value("self").dtype)
+    return softmax + extra("local labels", target, "int64") + masks
+
+
+def embedding_part_saves(reader: Reader) -> Saved:
+    """The words' local numbers, and which are elsewhere."""
+    words, dtype = _shape(reader, "indices"), reader.value("indices").dtype
+    return extra("local words", words, dtype) + extra("outside", words, "bool")
+
+
+def layer_norm_saves(reader: Reader) -> Saved:
+    """Mean and inverse deviation of each row in the input's dtype; a GPU, and a meta tensor, has them in float32."""
+    shape = _shape(reader, "input")
+    rows = shape[: -len(reader.argument("normalized_shape"))]
+    return reader.named("input weight bias") + extra("mean and deviation", rows, reader.value("input").dtype, 2)
+
+
+def instance_norm_saves(reader: Reader) -> Saved:
+    """A batch norm of every image's channels, as if they were all different: its weight is repeated."""
+    shape, dtype = _shape(reader, "input"), reader.value("input").dtype
+    in_place = reader.operand("input").value in measured(reader).inputs
+    kept = reader.named("input") if in_place else extra("copy of input", shape, dtype)
+    return kept + extra("mean, deviation, weight", shape[:2], dtype, 3 if reader.operands("weight") else 2)
+
+
+def rms_norm_saves(reader: Reader) -> Saved:
+    """Several operators on a CPU; a GPU's kernel keeps its operands and the inverse root of each row."""
+    shape, dtype = _shape(reader, "input"), reader.value("input").dtype
+    wide = "float32" if dtype in HALVES else dtype
+    rows: Sequence[int] = shape[: -len(reader.argument("normalized_shape"))]
+    result = reader.named("weight/input") + reader.named("" if dtype in HALVES else "input/input")
+    if reader.requires_grad("input") and dtype in HALVES:
+        result += extra("input as float32", shape, "float32")
+    if reader.requires_grad("input"):
+        result += extra("inverse root", rows, wide)
+    if reader.requires_grad("weight"):
+        result += extra("normal input", shape, wide)
+    return result
+
+
+def batch_norm_saves(reader: Reader) -> Saved:
+    """Statistics of each channel, in training."""
+    shape, dtype = _shape(reader, "input"), reader.value("input").dtype
+    found = reader.named("input weight running_mean running_var")
+    return found + extra("mean and deviation", shape[1:2], dtype, 2) if reader.argument("training") else found
+
+
+def batch_norm_part_saves(reader: Reader) -> Saved:
+    shape, dtype = _shape(reader, "input"), reader.value("input").dtype
+    has_weight = bool(reader.operands("weight"))
+    ones = extra("deviation", shape[1:2], dtype) if has_weight else extra("deviation, ones", shape[1:2], dtype, 2)
+    return reader.named("weight") + extra("normal input", shape, dtype) + ones

@@ -1,0 +1,35 @@
+"""What works along some axes: these are whole, and new ones where they leave."""
+
+from collections.abc import Callable
+
+from ssdsl.model.ops.op import Op, Rule
+from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.signature import Signature, axes, signature, whole
+
+
+def _along(dims_of: Callable[[TypedCall], object]) -> Rule:
+    """The rule of an operator that works along the axes that `dims_of` finds: a number, several, or None for 0."""
+
+    def rule(call: TypedCall) -> Signature:
+        dims = dims_of(call)
+        chosen = dims if isinstance(dims, tuple) else (0 if dims is None else dims,)
+        along = {int(d) % call.rank for d in chosen}
+        given, out = ([whole(f"{w}{i}") if i in along else a for i, a in enumerate(axes(call.rank))] for w in "ab")
+        return signature([given] * len(call.inputs), [out] * len(call.outputs))
+
+    return rule
+
+
+def _rolled(call: TypedCall) -> object:
+    """Without axes, the flattened tensor is rolled."""
+    return call.argument("dims") or tuple(range(call.rank))
+
+
+ALONG_DIM = "cumsum cumprod cummax cummin logcumsumexp sort argsort topk slice".split()
+
+OPS = (
+    *(Op(f"aten::{kind}", _along(lambda call: call.argument("dim"))) for kind in ALONG_DIM),
+    Op("aten::flip", _along(lambda call: call.argument("dims"))),
+    Op("aten::roll", _along(_rolled), text=".roll"),
+    *(Op(f"aten::{kind}", _along(lambda call: (-2, -1))) for kind in ("tril", "triu")),
+)

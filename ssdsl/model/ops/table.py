@@ -1,0 +1,100 @@
+"""Rows of tables: embeddings, indexing, gathering and scattering."""
+
+from collections.abc import Mapping
+
+from ssdsl.model.ops.op import Op, PartKernel, Rule
+from ssdsl.model.ops.saved_by_kernels import embedding_part_saves
+from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.ops.whole import all_whole
+from ssdsl.model.signature import ONE, Signature, axes, free, kept_whole, parse_signature, signature, whole
+
+
+def embedding(call: TypedCall) -> Signature:
+    """The vocabulary vanishes: its parts add up. Gradients scaled by a word's frequency in the batch do not."""
+    return (
+        all_whole(call) if call.argument("scale_grad_by_freq") else parse_signature("vocab hidden, ... -> ... hidden")
+    )
+
+
+def index(call: TypedCall) -> Signature:
+    """x[i, j, ...]: the indexed axes vanish, those of the index tensors (which broadcast) appear in their place."""
+    names = axes(call.rank)
+    places = [i for i, item in enumerate(call.args[1]) if item is not None]
+    rank = len(call.result) - (len(names) - len(places))
+    at = places[0] if places[-1] - places[0] == len(places) - 1 else 0  # apart, they come first
+    full = call.result[at : at + rank]
+    rows = [
+        [ONE if n == 1 != full[i + rank - len(s)] else free(f"i{i + rank - len(s)}") for i, n in enumerate(s)]
+        for s in call.shapes[1:]
+    ]
+    kept = [n for i, n in enumerate(names) if i not in places]
+    given = [kept_whole(n) if i in places else n for i, n in enumerate(names)]
+    return signature([given, *rows], [[*kept[:at], *axes(rank, "i"), *kept[at:]]])
+
+
+def index_select(call: TypedCall) -> Signature:
+    names, at = axes(call.rank), call.axis("dim")
+    given = [*names[:at], kept_whole(names[at]), *names[at + 1 :]]
+    return signature([given, [free("i")]], [[*names[:at], free("i"), *names[at + 1 :]]])
+
+
+def gather(call: TypedCall) -> Signature:
+    """Only the axis gathered along differs between the input and the indices; axes that differ in size are whole."""
+    (x, i), at = call.shapes, call.axis("dim")
+    alike = [k != at and x[k] == i[k] for k in range(len(x))]
+    source = [free(f"d{k}") if f else whole(f"a{k}") for k, f in enumerate(alike)]
+    taken = [free(f"d{k}") if f else free("i") if k == at else whole(f"b{k}") for k, f in enumerate(alike)]
+    return signature([source, taken], [taken])
+
+
+def _scatter(*, selects: bool = False) -> Rule:
+    """Writes along one axis, which is whole; the others are free where all operands that have them agree.
+
+    `selects`: what is written may lack that axis.
+    """
+
+    def rule(call: TypedCall) -> Signature:
+        shapes, rank, at = call.shapes, call.rank, call.axis("dim")
+        alike = [k != at and all(s[k] == call.shape[k] for s in shapes if len(s) == rank) for k in range(rank)]
+        names = [free(f"d{k}") if f else whole(f"a{k}") for k, f in enumerate(alike)]
+        rows = [names]
+        for number, shape in enumerate(shapes[1:]):
+            if len(shape) == rank:
+                rows.append(
+                    [n if f else whole(f"b{number}{k}") for k, (n, f) in enumerate(zip(names, alike, strict=True))]
+                )
+            elif selects and len(shape) == rank - 1:
+                rows.append([*names[:at], *names[at + 1 :]])
+            else:
+                rows.append([whole(f"i{number}")] if shape else [])
+        return signature(rows, [names])
+
+    return rule
+
+
+def _embedding_text(a: Mapping[str, str]) -> str:
+    if a["scale_grad_by_freq"] == "True":  # its padding is then still in it; -1 is none, other than in F.embedding
+        return f"aten.embedding.default({a['weight']}, {a['indices']}, {a['padding_idx']}, True, False)"
+    return f"F.embedding({a['indices']}, {a['weight']})"
+
+
+EMBEDDING_PART = PartKernel(
+    axis=("weight", 0),
+    call="embedding_part({indices}, {weight}, start={start})",
+    forward=(),  # the parts add up, as the plan completes any partial sum
+    backward=(),
+    saved=embedding_part_saves,
+)
+
+OPS = (
+    Op("aten::embedding", embedding, kernel=EMBEDDING_PART, text=_embedding_text),
+    Op("aten::index", index),
+    Op("aten::index_select", index_select),
+    Op("aten::gather", gather),
+    Op("aten::one_hot", "... -> ... classes!"),
+    *(
+        Op(f"aten::{kind}", _scatter())
+        for kind in "scatter scatter_add scatter_reduce index_add index_fill index_copy slice_scatter".split()
+    ),
+    Op("aten::select_scatter", _scatter(selects=True)),
+)

@@ -1,0 +1,284 @@
+"""Flat parameters: weights whose gradients are reduced, and whose state is sharded, together.
+
+A flat parameter lays its weights end to end: a tensor [elements], padded to a multiple of the shards. Where its state
+is sharded over a group (ZeRO; Rajbhandari et al. 2020) each rank owns an equal part [elements / ranks]: of the
+optimizer's state (ZeRO-1), of the gradients too (ZeRO-2), or of the weights too (ZeRO-3), which are then gathered where
+a module uses them and dropped behind it.
+"""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .recompute import is_recomputing
+from .world import Group
+
+
+@dataclass
+class Slot:
+    """A weight in its flat parameter: the elements from `start`."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def size(self) -> int:
+        return torch.Size(self.shape).numel()
+
+
+@dataclass(frozen=True)
+class Tie:
+    """The ranks that sum the gradients of a weight with several homes. Of equal copies in one home, one contributes."""
+
+    group: Group
+    contributes: bool
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A step from the gradient that backward leaves to the one that the optimizer needs: all_reduce, reduce_scatter, or
+    chunk (keep this rank's part of what is whole everywhere)."""
+
+    kind: str
+    group: Group
+
+    def __call__(self, flat: torch.Tensor) -> torch.Tensor:
+        match self.kind:
+            case "all_reduce":
+                self.group.all_reduce(flat)
+                return flat
+            case "reduce_scatter":
+                mine = flat.new_empty(flat.numel() // self.group.size)
+                self.group.reduce_scatter(mine, flat)
+                return mine
+            case _:
+                return flat.chunk(self.group.size)[self.group.index].clone()
+
+
+class FlatParam:
+    """Weights of one kind. `zero` is what is sharded over `shard_group`: none, optimizer, grads or weights."""
+
+    def __init__(
+        self,
+        number: int,
+        values: dict[str, torch.Tensor],
+        zero: str,
+        shard_group: Group | None,
+        completion: list[Completion],
+        tied: Tie | None,
+        elements: int,
+    ) -> None:
+        self.number, self.zero, self.shard_group, self.tied = number, zero, shard_group, tied
+        self.completion, self.elements = completion, elements
+        self.slots: list[Slot] = []
+        start = 0
+        for name, value in values.items():
+            self.slots.append(Slot(name, tuple(value.shape), start))
+            start += value.numel()
+        self.used = start
+        self.parameters: dict[str, torch.nn.Parameter] = {}
+        self.shard: torch.nn.Parameter | None = None
+        self.flat: torch.Tensor | None = None
+        self._pending: Any = None
+        self._sum: torch.Tensor | None = None
+        self._again: torch.Tensor | None = None
+        self._lay(values)
+
+    def _lay(self, values: dict[str, torch.Tensor]) -> None:
+        if self.zero == "none":
+            self.parameters = {n: torch.nn.Parameter(v.clone()) for n, v in values.items()}
+            return
+        assert self.shard_group is not None
+        example = next(iter(values.values()))
+        flat = example.new_zeros(self.elements)
+        for slot, value in zip(self.slots, values.values(), strict=True):
+            flat[slot.start : slot.start + slot.size] = value.reshape(-1)
+        mine = flat.chunk(self.shard_group.size)[self.shard_group.index]
+        if self.zero == "weights":
+            self.shard = torch.nn.Parameter(mine.clone())
+            return
+        self.flat = flat
+        self.shard = torch.nn.Parameter(mine)  # shares the memory: a step of the optimizer changes the weights
+        self.parameters = {n: torch.nn.Parameter(v) for n, v in self.views(flat).items()}
+
+    def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The weights in a flat tensor [elements], each in its own shape."""
+        return {s.name: flat[s.start : s.start + s.size].view(s.shape) for s in self.slots}
+
+    def trained(self) -> Iterable[torch.nn.Parameter]:
+        """What the optimizer steps on."""
+        return [self.shard] if self.shard is not None else self.parameters.values()
+
+    # -- gradients ---------------------------------------------------------------------------------------------------
+
+    def start_step(self) -> None:
+        """Drops the gradients of the last step."""
+        for parameter in self.parameters.values():
+            parameter.grad = None
+        if self.shard is not None:
+            self.shard.grad = None
+
+    def start_reduce(self) -> None:
+        """Starts to complete the gradients; other work may go on until `wait_reduce`. ZeRO-2 adds to its shard."""
+        if self.shard is not None:
+            mine = self.complete(self._gradients())
+            self.shard.grad = mine if self.shard.grad is None else self.shard.grad.add_(mine)
+        elif self.completion:
+            self._sum = self._gradients()
+            (step,) = self.completion
+            self._pending = step.group.start_all_reduce(self._sum)
+
+    def wait_reduce(self) -> None:
+        """Waits for the reduction and puts the completed gradients where the optimizer looks for them."""
+        if self._pending is not None:
+            assert self._sum is not None
+            self._pending.wait()
+            for name, gradient in self.views(self._sum).items():
+                self.parameters[name].grad = gradient
+            self._pending = self._sum = None
+        if self.tied is not None:
+            for parameter in self.trained():
+                if parameter.grad is None or not self.tied.contributes:
+                    parameter.grad = torch.zeros_like(parameter)
+                parameter.grad = parameter.grad.contiguous()
+                self.tied.group.all_reduce(parameter.grad)
+
+    def _gradients(self) -> torch.Tensor:
+        """The gradients end to end, taken from the parameters."""
+        example = next(iter(self.parameters.values()))
+        flat = example.new_zeros(self.elements) if self.elements > self.used else example.new_empty(self.elements)
+        pieces = self.views(flat)
+        for name, parameter in self.parameters.items():
+            if parameter.grad is None:
+                pieces[name].zero_()
+            else:
+                pieces[name].copy_(parameter.grad)
+            parameter.grad = None
+        return flat
+
+    def complete(self, flat: torch.Tensor) -> torch.Tensor:
+        """This rank's part [elements / ranks] of the completed gradient [elements]."""
+        for step in self.completion:
+            flat = step(flat)
+        return flat
+
+    # -- weights -----------------------------------------------------------------------------------------------------
+
+    def gather(self) -> None:
+        """Brings the weights that other ranks stepped on (ZeRO-1 and -2)."""
+        assert self.flat is not None and self.shard is not None and self.shard_group is not None
+        self.shard_group.all_gather(self.flat, self.shard.detach().clone())
+
+    def gathered(self) -> torch.Tensor:
+        """All weights [elements], gathered from their shards."""
+        assert self.shard is not None and self.shard_group is not None
+        flat = self.shard.new_empty(self.elements)
+        self.shard_group.all_gather(flat, self.shard.detach())
+        return flat
+
+    def gathered_again(self) -> torch.Tensor:
+        """The weights for backward, gathered once until the gradients have been given away."""
+        if self._again is None:
+            self._again = self.gathered()
+        return self._again
+
+    def drop(self) -> None:
+        self._again = None
+
+
+class _Gather(torch.autograd.Function):
+    """The weights of a flat parameter from everybody's parts; their gradients are reduced to the owners."""
+
+    @staticmethod
+    def forward(ctx: Any, shard: torch.Tensor, flat: FlatParam, gathered: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.flat = flat
+        return tuple(flat.views(gathered).values())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor, None, None]:
+        flat: FlatParam = ctx.flat
+        example = next(g for g in gradients if g is not None)
+        whole = example.new_zeros(flat.elements)
+        for slot, gradient in zip(flat.slots, gradients, strict=True):
+            if gradient is not None:
+                whole[slot.start : slot.start + slot.size] = gradient.reshape(-1)
+        flat.drop()
+        return flat.complete(whole), None, None
+
+
+@dataclass
+class View:
+    """The weights under a module path, by the rest of their names; used as a context, behind which gathered weights are
+    dropped."""
+
+    weights: "Weights"
+    prefix: str
+    gathered: dict[str, torch.Tensor] = field(default_factory=dict)
+    pointers: list[int] = field(default_factory=list)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        name = f"{self.prefix}.{name}" if self.prefix else name
+        if name in self.weights.buffers:
+            return self.weights.buffers[name].clone() if is_recomputing() else self.weights.buffers[name]
+        flat = self.weights.flat_of[name]
+        if flat.zero != "weights":
+            return self.weights.tensors[name]
+        if name not in self.gathered:
+            assert flat.shard is not None
+            gathered = flat.gathered()
+            self.pointers.append(gathered.data_ptr())
+            self.weights.live[gathered.data_ptr()] = (flat, gathered)
+            views = _Gather.apply(flat.shard, flat, gathered)  # type: ignore[no-untyped-call]
+            self.gathered.update(zip((s.name for s in flat.slots), views, strict=True))
+        return self.gathered[name]
+
+    def __enter__(self) -> "View":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for pointer in self.pointers:
+            self.weights.live.pop(pointer, None)
+
+
+class Weights:
+    """All weights and buffers of this process by name."""
+
+    def __init__(self, flats: list[FlatParam], buffers: dict[str, torch.Tensor]) -> None:
+        self.flats = flats
+        self.buffers = buffers
+        self.flat_of = {s.name: f for f in flats for s in f.slots}
+        self.tensors = {n: p for f in flats for n, p in f.parameters.items()}
+        self.live: dict[int, tuple[FlatParam, torch.Tensor]] = {}
+        self.gathers = any(f.zero == "weights" for f in flats)
+        self._numbered = {f.number: f for f in flats}
+
+    def flat(self, number: int) -> FlatParam:
+        """A flat parameter by its number in the program."""
+        return self._numbered[number]
+
+    def under(self, prefix: str = "") -> View:
+        return View(self, prefix)
+
+    def saving(self) -> AbstractContextManager[Any]:
+        """A context for forward in which autograd keeps no gathered weight but gathers it again (ZeRO-3)."""
+        if not self.gathers:
+            return nullcontext()
+        return torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
+
+    def _pack(self, x: torch.Tensor) -> object:
+        found = self.live.get(x.untyped_storage().data_ptr())
+        if found is None:
+            return x
+        return found[0], x.size(), x.stride(), x.storage_offset()
+
+
+def _unpack(kept: object) -> torch.Tensor:
+    if isinstance(kept, torch.Tensor):
+        return kept
+    assert isinstance(kept, tuple)
+    flat, size, stride, offset = kept
+    return flat.gathered_again().as_strided(size, stride, offset)  # type: ignore[no-any-return]

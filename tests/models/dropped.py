@@ -1,0 +1,281 @@
+"""Forwards that do what torch.export drops or changes without a word; each function is the forward of a small model."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+class Net(nn.Module):
+    """Two linear layers, and a forward that is given."""
+
+    def __init__(self, compute: Callable[["Net", torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.compute = compute
+        self.fc = nn.Linear(4, 4)
+        self.trunk = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        self.norm = nn.BatchNorm1d(4)
+        self.table = nn.Embedding(9, 4, max_norm=0.5)
+        self.register_buffer("count", torch.zeros(()))
+        self.plain = torch.ones(4)
+        self.step = 0
+        self.seen: list[Any] = []
+        self.kept: Any = None
+        self.scale: Any = torch.ones(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.compute(self, x)
+
+
+class Reversed(torch.autograd.Function):
+    """The identity, whose backward turns the gradient round."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return -gradient
+
+
+class Clipped(torch.autograd.Function):
+    """The identity, whose backward limits the gradient."""
+
+    @staticmethod
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x * 1.0
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return gradient.clamp(-100, 100)
+
+
+class Square(torch.autograd.Function):
+    """The square, with its derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        return 2 * x * gradient
+
+
+def reverses(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return Reversed.apply(net.fc(x)).square().sum()
+
+
+def clips(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return Clipped.apply(net.fc(x)).square().sum()
+
+
+def squares(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return Square.apply(net.fc(x)).sum()
+
+
+def checkpoints_reentrantly(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return checkpoint(net.fc, net.trunk(x), use_reentrant=True).square().sum()
+
+
+def checkpoints(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return checkpoint(net.fc, net.trunk(x), use_reentrant=False).square().sum()
+
+
+def hooks_a_tensor(net: Net, x: torch.Tensor) -> torch.Tensor:
+    y = net.fc(x)
+    y.register_hook(lambda gradient: gradient * 3)
+    return y.square().sum()
+
+
+def hooks_saved_tensors(net: Net, x: torch.Tensor) -> torch.Tensor:
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t):
+        return net.fc(x).square().sum()
+
+
+def calls_backward(net: Net, x: torch.Tensor) -> torch.Tensor:
+    loss = net.fc(x).square().sum()
+    loss.backward(retain_graph=True)
+    return loss
+
+
+def plain(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return net.trunk(net.fc(x)).square().sum()
+
+
+def changes_an_input(net: Net, x: torch.Tensor) -> torch.Tensor:
+    x[:, 0].mul_(2)
+    return net.fc(x).square().sum()
+
+
+def changes_a_weight(net: Net, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        net.fc.weight.mul_(0.9)
+    return net.fc(x).square().sum()
+
+
+def changes_a_weights_data(net: Net, x: torch.Tensor) -> torch.Tensor:
+    net.fc.weight.data.mul_(0.9)
+    return net.fc(x).square().sum()
+
+
+def assigns_data(net: Net, x: torch.Tensor) -> torch.Tensor:
+    net.fc.weight.data = net.fc.weight * 0.9
+    return net.fc(x).square().sum()
+
+
+def limits_an_embedding(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return net.table(x.abs().long()).square().sum() + net.fc(x).sum()
+
+
+def changes_what_is_detached(net: Net, x: torch.Tensor) -> torch.Tensor:
+    y = net.fc(x).square()
+    y.detach()[0].mul_(2)
+    return (y * 3).sum() + net.trunk(x).sum()
+
+
+def changes_without_gradient(net: Net, x: torch.Tensor) -> torch.Tensor:
+    y = net.fc(x).square()
+    with torch.no_grad():
+        y.mul_(2)
+    return (y * 3).sum() + net.trunk(x).sum()
+
+
+def changes_an_attribute(net: Net, x: torch.Tensor) -> torch.Tensor:
+    net.plain.add_(1)
+    return (net.fc(x) * net.plain).sum()
+
+
+def changes_buffers(net: Net, x: torch.Tensor) -> torch.Tensor:
+    net.count.add_(1)
+    with torch.no_grad():
+        net.count.mul_(2)
+    net.count.data.add_(1)
+    return (net.fc(x) * net.count).square().sum()
+
+
+def counts(net: Net, x: torch.Tensor) -> torch.Tensor:
+    net.step += 1
+    return (net.fc(x) * net.step).square().sum()
+
+
+def collects(net: Net, x: torch.Tensor) -> torch.Tensor:
+    net.seen.append(net.fc(x).detach())
+    return (net.fc(x) * len(net.seen)).square().sum()
+
+
+def carries_on(net: Net, x: torch.Tensor) -> torch.Tensor:
+    y = net.fc(x) if net.kept is None else net.fc(x) + net.kept
+    net.kept = y.detach()
+    return y.square().sum()
+
+
+def replaces_a_buffer(net: Net, x: torch.Tensor) -> torch.Tensor:
+    net.count = net.count + 1
+    return (net.fc(x) * net.count).square().sum()
+
+
+def replaces_a_weight(net: Net, x: torch.Tensor) -> torch.Tensor:
+    net.fc.weight = nn.Parameter(net.fc.weight.detach() * 2)
+    return net.fc(x).square().sum()
+
+
+def freezes(net: Net, x: torch.Tensor) -> torch.Tensor:
+    net.fc.weight.requires_grad_(False)
+    return plain(net, x)
+
+
+def draws(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return (net.fc(x) * random.random()).square().sum()
+
+
+def draws_from_numpy(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return (net.fc(x) * float(np.random.rand())).square().sum()
+
+
+def keeps_the_last(net: Net, x: torch.Tensor) -> torch.Tensor:
+    net.kept = net.fc(x)
+    net.count.add_(1)
+    net.scale = net.count * torch.ones(4)  # another value in each call, and not read before
+    return (net.kept * net.scale).square().sum()
+
+
+def fills_a_cache(net: Net, x: torch.Tensor) -> torch.Tensor:
+    if net.kept is None:
+        net.kept = torch.full((4,), 2.0)
+    net.seen.clear()
+    net.seen.append(x)
+    return (net.fc(x) * net.kept).square().sum()
+
+
+def reads_data(net: Net, x: torch.Tensor) -> torch.Tensor:
+    y = net.fc(x)
+    return (y.data * y).sum()
+
+
+def takes_gradients(net: Net, x: torch.Tensor) -> torch.Tensor:
+    loss = net.fc(x).square().sum()
+    (still,) = torch.autograd.grad(loss, net.fc.weight, retain_graph=True)
+    (flows,) = torch.autograd.grad(loss, net.fc.weight, create_graph=True)
+    return loss * still.square().sum() + flows.square().sum()
+
+
+def evaluates_a_part(net: Net, x: torch.Tensor) -> torch.Tensor:
+    net.norm.eval()
+    return net.norm(net.fc(x)).square().sum()
+
+
+def casts(net: Net, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        y = net.trunk(net.fc(x))
+        with torch.autocast("cpu", enabled=False):
+            exact = net.fc(y.float())
+        with torch.no_grad():
+            scale = net.fc(x).abs().amax()
+        found = (exact * scale) @ net.trunk[0].weight
+    return (found.float() + F.layer_norm(y, (4,))).square().sum()
+
+
+def casts_elsewhere(net: Net, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cuda", torch.bfloat16):
+        return net.fc(x).float().square().sum()
+
+
+def misspells(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return net.fcc(x).sum()
+
+
+def calls_wrongly(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return net.fc(x, 3).sum()
+
+
+def mismatches(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return (net.fc(x) @ torch.ones(3, 3)).sum()
+
+
+def reads_the_clock(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return (net.fc(x) * (1 + time.perf_counter())).square().sum()
+
+
+def asks_whether_it_is_captured(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return (net.fc(x) * (2 if torch.compiler.is_compiling() else 1)).square().sum()
+
+
+def uses_up_its_graph(net: Net, x: torch.Tensor) -> torch.Tensor:
+    loss = net.fc(x).square().sum()
+    (gradient,) = torch.autograd.grad(loss, net.fc.weight)
+    return loss * gradient.sum()
