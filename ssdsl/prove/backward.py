@@ -8,7 +8,7 @@ whole gradient.
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.ir.function import Backward, Function, Op, Reshard, Slice, results_of
+from ssdsl.ir.function import Backward, Function, Op, Reshard, Slice, Write, results_of
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Name, Time, Var
 from ssdsl.prove.facts import Facts, Typed
@@ -37,6 +37,8 @@ def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
                 walk.operator(instr)
             case Reshard() | Slice():
                 walk.converted(instr)
+            case Write():
+                pass  # a buffer has no gradient
             case _:
                 assert_never(instr)
     for given in function.inputs:

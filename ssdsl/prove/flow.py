@@ -80,6 +80,8 @@ class Flow:
             if ends != (source.number, source.submesh, function.submesh, source.time):
                 raise Wrong(Rule.SOURCE, f"a transfer from function {source.number}", f"transfer {transfer.number}")
         name = producer.slots.get(slot)
+        if name is not None and any(o.slot == slot and not o.read for o in source.outputs):
+            raise Wrong(Rule.SOURCE, "an output that is kept for readers", slot)
         if name is None or name.value != given.var.name.value or (transfer and transfer.value != name.value):
             raise Wrong(Rule.SOURCE, given.var.name.value, f"{slot}: {name}")
         return producer, name, transfer

@@ -1,10 +1,12 @@
 """The forward walk: from what enters a function to what leaves it, instruction by instruction."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import assert_never
 
-from ssdsl.ir.function import Function, Input, Instr, Op, Parameter, Prepared, Reshard, Slice
+from ssdsl.ir.function import Function, Input, Instr, Op, OpSplit, Parameter, Prepared, Reshard, Slice, Write
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.value import Axis, Name, Time, TimeIndex, Var
+from ssdsl.ir.value import Axis, Name, Time, TimeIndex, Type, Var
 from ssdsl.model.graph import Operator, Origin
 from ssdsl.prove.facts import Facts, Typed
 from ssdsl.prove.failures import Rule, Wrong, span_of
@@ -13,6 +15,7 @@ from ssdsl.prove.kernels import check_first, check_kernel
 from ssdsl.prove.local import Local, designated, local_sizes, of_type
 from ssdsl.prove.operators import part_of, shape_of
 from ssdsl.prove.steps import after
+from ssdsl.text.source import Span
 
 
 def forward(facts: Facts, function: Function, prologue: dict[Name, Local], flow: Flow) -> Typed:
@@ -21,12 +24,12 @@ def forward(facts: Facts, function: Function, prologue: dict[Name, Local], flow:
     walk = Walk(facts, function.submesh, function.time, typed.types, f"function `{function.name}`")
     walk.check_time()
     for given in function.inputs:
-        walk.enters(given.var, lambda given=given: flow.arriving(given, function))  # type: ignore[misc]
+        walk.enters(given.var, partial(flow.arriving, given, function))
         _check_flag(walk, given)
     for prepared in function.prepared:
-        walk.enters(prepared.var, lambda prepared=prepared: _prepared(prepared, prologue))  # type: ignore[misc]
+        walk.enters(prepared.var, partial(_prepared, prepared, prologue))
     for parameter in function.parameters:
-        walk.enters(parameter.var, lambda parameter=parameter: _parameter(facts, parameter, function))  # type: ignore[misc]
+        walk.enters(parameter.var, partial(_parameter, facts, parameter, function))
     for instr in function.body():
         walk.instruction(instr)
     for output in function.outputs:
@@ -61,7 +64,7 @@ def _parameter(facts: Facts, parameter: Parameter, function: Function) -> Local:
     origin = facts.graph.values[weight].origin if weight in facts.graph.values else None
     if param is None or origin not in (Origin.WEIGHT, Origin.BUFFER):
         raise Wrong(Rule.PARAM, f"a weight that lives on {function.submesh}", weight)
-    return of_type(parameter.var.type.__class__(param.layout), function.submesh.axes, ())
+    return of_type(Type(param.layout), function.submesh.axes, ())
 
 
 class Walk:
@@ -82,17 +85,16 @@ class Walk:
 
     # -- values ------------------------------------------------------------------------------------------------------
 
-    def enters(self, var: Var, infer: "object") -> None:
+    def enters(self, var: Var, infer: Callable[[], Local]) -> None:
         """A value from outside."""
-        assert callable(infer)
+        local: Local | None = None
         try:
             local = infer()
         except Wrong as wrong:
             self.facts.failures.wrong(wrong, self.where, var.name, self.submesh.mesh.span)
-            local = None
         self._define(var, local, self.where, ())
 
-    def _define(self, var: Var, local: Local | None, where: str, splits: "tuple[object, ...]") -> None:
+    def _define(self, var: Var, local: Local | None, where: str, splits: tuple[OpSplit, ...]) -> None:
         """Notes a value's type and compares what is written at it; None: the inference has failed before."""
         failures, span = self.facts.failures, self._span(splits)
         if var.name in self.types:
@@ -126,8 +128,8 @@ class Walk:
             dtype = self.facts.graph.values[var.name.value].dtype
             self.facts.failures.add(Rule.DTYPE, where, var.name, dtype, var.dtype)
 
-    def _span(self, splits: "tuple[object, ...]") -> "object":
-        return span_of(splits, self.submesh)  # type: ignore[arg-type]
+    def _span(self, splits: tuple[OpSplit, ...]) -> Span | None:
+        return span_of(splits, self.submesh)
 
     # -- instructions ------------------------------------------------------------------------------------------------
 
@@ -139,6 +141,9 @@ class Walk:
                 self._converted(instr.source, instr.result, f"{self.where}, reshard to {instr.result.name}", instr)
             case Slice():
                 self._converted(instr.source, instr.result, f"{self.where}, slice to {instr.result.name}", instr)
+            case Write():
+                if instr.source not in self.types:
+                    self.facts.failures.add(Rule.UNREADY, f"{self.where}, write of {instr.buffer}", instr.source, "made before")
             case _:
                 assert_never(instr)
 

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from ssdsl.ir.function import Function
+from ssdsl.ir.function import Function, reads_of
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import (
     AllReduceGrads,
@@ -199,7 +199,7 @@ def check_gathers(facts: Facts, function: Function) -> None:
     shared: set[int] = set()
     for section in function.sections:
         apart = bool(section.layer) or section.recompute
-        reads = [r for i in section.body for r in (i.reads if hasattr(i, "reads") else (i.source,))]
+        reads = [r for i in section.body for r in reads_of(i)]
         wanted = {flat_of[r.value].number for r in reads if r.value in flat_of}
         wanted -= set() if apart else shared
         if sorted(section.gathers) != sorted(wanted):

@@ -1,5 +1,7 @@
 """Prologues: inputs, constants and what follows from inputs only, once per step on each submesh."""
 
+from functools import partial
+
 from ssdsl.ir.function import Prologue
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Origin, Ref, Stage
@@ -23,7 +25,7 @@ def prologue_types(facts: Facts, prologue: Prologue) -> dict[Name, Local]:
         return Local()
 
     for var in prologue.given:
-        walk.enters(var, lambda var=var: given(var.name.value))  # type: ignore[misc]
+        walk.enters(var, partial(given, var.name.value))
     for instr in prologue.body:
         walk.instruction(instr)
     return {name: types[name] for name in prologue.results if name in types}
@@ -44,7 +46,7 @@ def _constants(facts: Facts, prologue: Prologue, where: str) -> set[str]:
     return made
 
 
-def _refs(item: object) -> "list[str]":
+def _refs(item: object) -> list[str]:
     match item:
         case Ref(value):
             return [value]

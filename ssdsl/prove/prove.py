@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ssdsl.ir.program import Program
 from ssdsl.ir.action import Compute, Start
 from ssdsl.prove.backward import backward
+from ssdsl.prove.buffers import check_buffers
 from ssdsl.prove.deadlock import check_deadlock
 from ssdsl.prove.facts import facts_of
 from ssdsl.prove.failures import ProofFailed, Rule
@@ -18,7 +19,7 @@ from ssdsl.prove.parts import parts_of
 from ssdsl.prove.prologues import prologue_types
 from ssdsl.prove.roles import check_places, check_role
 from ssdsl.prove.updates import check_updates
-from ssdsl.prove.whole import check_buffers, check_loss, check_operators
+from ssdsl.prove.whole import check_loss, check_operators
 
 
 @dataclass(frozen=True, slots=True)

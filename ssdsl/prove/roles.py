@@ -112,7 +112,7 @@ class _Run:
         if task.phase is Phase.FORWARD:
             for key in self.parts.reads.get((task.function, task.at), ()):
                 self.read(task, key)
-            self.there.update((o.slot, task.at) for o in function.outputs)
+            self.there.update((o.slot, task.at) for o in function.outputs if o.read)
             return
         for output in function.outputs:
             late = output.wgrad_only and task.phase is Phase.DGRAD

@@ -47,6 +47,9 @@ def _check(
     tied = any(isinstance(step, SumTiedGrads) for step in flat.completion)
     tensor, span = ", ".join(flat.weights[:3]), flat.submesh.mesh.span
     match flat.zero:
+        case Zero.NONE if not flat.completion:
+            is_started = not start  # what backward leaves is complete
+            wanted = "none: nothing is owed"
         case Zero.NONE | Zero.OPTIMIZER:
             is_started = len(start) == 1 and start[0] > last
             wanted = "one start behind the last addend"
@@ -61,7 +64,7 @@ def _check(
             wanted = "none: the backward of a gather sums"
     if not is_started:
         facts.failures.add(Rule.REDUCE, f"{where}, flat parameter {flat.number}", tensor, wanted, f"starts at {start}", span)
-    waits_wanted = 1 if tied or flat.zero in (Zero.NONE, Zero.OPTIMIZER) else 0
+    waits_wanted = 1 if tied or (flat.completion and flat.zero in (Zero.NONE, Zero.OPTIMIZER)) else 0
     begun = max([last, *start])
     if len(wait) != waits_wanted or any(not begun < w < update for w in wait):
         facts.failures.add(

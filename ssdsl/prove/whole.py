@@ -1,12 +1,11 @@
-"""The whole: every operator that the loss needs runs, the loss is complete, buffers take their new values."""
+"""The whole: every operator that the loss needs runs in one place, and the reported loss is complete."""
 
-from ssdsl.ir.function import Function, Op
-from ssdsl.ir.value import Axis, Name, Time
-from ssdsl.model.graph import Operator, Ref, Stage
+from ssdsl.ir.function import Function
+from ssdsl.ir.value import Axis, Time
+from ssdsl.model.graph import Stage
 from ssdsl.prove.facts import Facts, Typed
-from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.local import Local, of_type
-from ssdsl.ir.value import Type
+from ssdsl.prove.failures import Rule
+from ssdsl.prove.local import Local
 
 
 def check_operators(facts: Facts) -> None:
@@ -42,44 +41,3 @@ def check_loss(facts: Facts, typed: dict[int, Typed]) -> None:
     owed = frozenset([*(Axis(a) for a in loss.axes), *(Time(t.name) for t in function.time)])
     if local != Local(partial=owed) or len(set(loss.axes)) != len(loss.axes):
         failures.add(Rule.LOSS, "the loss", loss.name, local, Local(partial=owed), function.submesh.mesh.span)
-
-
-def check_buffers(facts: Facts, typed: dict[int, Typed]) -> None:
-    """A buffer takes its new value once a step, in the place where it lives and in its layout."""
-    homes: dict[str, int] = {}
-    for param in facts.program.params:
-        homes[param.weight] = homes.get(param.weight, 0) + 1
-    for one in typed.values():
-        function = one.function
-        for op in function.operators():
-            operator = facts.operators.get(op.operator)
-            for buffer, name in [] if operator is None else _updates(facts, operator, op):
-                try:
-                    _check_update(facts, one, buffer, name, homes)
-                except Wrong as wrong:
-                    facts.failures.wrong(wrong, f"function `{function.name}`, operator `{op.operator}`", buffer)
-
-
-def _updates(facts: Facts, operator: Operator, op: Op) -> "list[tuple[str, Name]]":
-    """The buffers that an operator gives new values, and the local values that are these."""
-    found = [(b, v.name) for v in op.results for b, value in facts.graph.updates.items() if value == v.name.value]
-    if operator.kind == "batch_norm" and operator.args[6] is True:  # it changes its running statistics in place
-        statistics = {a.value for a in operator.args[4:6] if isinstance(a, Ref)}
-        found += [(r.value, r) for r in op.reads if r.value in statistics]
-    return found
-
-
-def _check_update(facts: Facts, one: Typed, buffer: str, name: Name, homes: dict[str, int]) -> None:
-    function = one.function
-    param = facts.params.get((buffer, function.submesh))
-    if homes.get(buffer, 0) > (1 if param is not None else 0):
-        raise Wrong(Rule.UPDATED_BUFFER, "a buffer that lives where it is updated only", f"{homes[buffer]} homes")
-    if any(index.parts > 1 for index in function.time):
-        raise Wrong(Rule.UPDATED_BUFFER, "one task", f"one for each {function.time[0].name}")
-    if param is None:
-        return
-    if name.value == buffer and name not in {p.var.name for p in function.parameters}:
-        raise Wrong(Rule.UPDATED_BUFFER, "the buffer itself", f"a copy, {name}")
-    home = of_type(Type(param.layout), function.submesh.axes, ())
-    if one.types.get(name) != home:
-        raise Wrong(Rule.UPDATED_BUFFER, home, one.types.get(name))
