@@ -42,10 +42,10 @@ def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
             case _:
                 assert_never(instr)
     for given in function.inputs:
-        gradient = walk.finished(given.var)
-        if gradient is not None:
+        arrived = walk.finished(given.var)
+        if arrived is not None:
             try:
-                flow.give_back(given, function, gradient)
+                flow.give_back(given, function, arrived)
             except Wrong as wrong:
                 facts.failures.wrong(wrong, f"{walk.where}, backward", given.var.name, function.submesh.mesh.span)
     for parameter in function.parameters:
@@ -69,7 +69,12 @@ def _check_kind(facts: Facts, function: Function) -> None:
     if not fits:
         wanted = "a backward" if learns else "no backward"
         facts.failures.add(
-            Rule.BACKWARD, f"function `{function.name}`", "", wanted, function.backward.value, function.submesh.mesh.span
+            Rule.BACKWARD,
+            f"function `{function.name}`",
+            "",
+            wanted,
+            function.backward.value,
+            function.submesh.mesh.span,
         )
 
 
@@ -157,9 +162,7 @@ class _Walk:
         where = f"{self.where}, backward of operator `{op.operator}`"
         for name, g in gradients:
             if g.partial & part.own:
-                self.facts.failures.add(
-                    Rule.PARTIAL_GRADIENT, where, name, g.summed(*part.own), g, span
-                )
+                self.facts.failures.add(Rule.PARTIAL_GRADIENT, where, name, g.summed(*part.own), g, span)
                 owed = owed - part.own
             elif g.partial != owed:
                 self.facts.failures.add(Rule.UNLIKE, where, name, owed, g, span)

@@ -90,7 +90,12 @@ def _check_order(facts: Facts, role: Role, buffer: str, writer: int, typed: dict
     late = next((c for c in computes[first:] if c.function in readers), None)
     if late is not None:
         facts.failures.add(
-            Rule.UPDATED_BUFFER, f"role `{role.name}`", buffer, "readers before the write", _title(late), role.submesh.mesh.span
+            Rule.UPDATED_BUFFER,
+            f"role `{role.name}`",
+            buffer,
+            "readers before the write",
+            _title(late),
+            role.submesh.mesh.span,
         )
 
 

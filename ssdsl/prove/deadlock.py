@@ -46,7 +46,9 @@ def check_deadlock(facts: Facts) -> None:
     stuck = [n for n, s in enumerate(states) if s.at < len(program.roles[n].actions)]
     if stuck:
         words = "; ".join(f"`{program.roles[n].name}` at {program.roles[n].actions[states[n].at]}" for n in stuck[:4])
-        facts.failures.add(Rule.DEADLOCK, "the roles", "", "all reach their ends", words, program.roles[stuck[0]].submesh.mesh.span)
+        facts.failures.add(
+            Rule.DEADLOCK, "the roles", "", "all reach their ends", words, program.roles[stuck[0]].submesh.mesh.span
+        )
 
 
 class _World:
@@ -155,14 +157,18 @@ class _World:
                 flat = self._flat(number)
                 if flat is None:
                     return ()
-                axes = {a for s in flat.completion if isinstance(s, AllReduceGrads | ReduceScatterGrads) for a in s.axes}
+                axes = {
+                    a for s in flat.completion if isinstance(s, AllReduceGrads | ReduceScatterGrads) for a in s.axes
+                }
                 return self.roles(flat.submesh) if self._spans(flat.submesh, axes) else ()
         return ()
 
     def _awaits(self, action: Action, state: _State) -> Event | None:
         if isinstance(action, Wait):
             return ("message", action.message, action.at, action.gradient)
-        if isinstance(action, WaitReduce) and self._members(event := ("reduce", action.flat, state.counts.get(action.flat, 0))):
+        if isinstance(action, WaitReduce) and self._members(
+            event := ("reduce", action.flat, state.counts.get(action.flat, 0))
+        ):
             return event
         return None
 

@@ -86,21 +86,17 @@ class ProofFailed(Diagnostic):
     code: ClassVar[str] = "E0451"
     title: ClassVar[str] = "not proved: {rule}"
     label: ClassVar[str] = "what follows from this statement"
-    note: ClassVar[str] = "in {where}{of}\nwanted: {wanted}\nfound:  {had}"
-    help: ClassVar[str] = "please report this with the plan and the model; a plan without this statement may do until then"
+    note: ClassVar[str] = "in {where}\ntensor: {tensor}\nwanted: {wanted}\nfound:  {had}"
+    help: ClassVar[str] = "this is a bug of ssdsl: report it with the plan and the model"
     rule: str
     where: str
     tensor: str
     wanted: str
     had: str
 
-    @property
-    def of(self) -> str:
-        """The tensor, if there is one, as part of the note."""
-        return f", tensor `{self.tensor}`" if self.tensor else ""
-
     def text(self, template: str) -> str:
-        return super().text(template.replace("{of}", self.of.replace("{", "{{").replace("}", "}}")))
+        """Without the line of a tensor where the failure is of none."""
+        return "\n".join(line for line in super().text(template).split("\n") if line != "tensor:")
 
 
 class Wrong(Exception):
@@ -118,7 +114,13 @@ class Failures:
     found: dict[ProofFailed, Rule] = field(default_factory=dict)
 
     def add(
-        self, rule: Rule, where: str, tensor: object = "", wanted: object = "", had: object = "", span: Span | None = None
+        self,
+        rule: Rule,
+        where: str,
+        tensor: object = "",
+        wanted: object = "",
+        had: object = "",
+        span: Span | None = None,
     ) -> None:
         self.found[ProofFailed(span, rule.value, where, str(tensor), str(wanted), str(had))] = rule
 

@@ -75,7 +75,7 @@ class Walk:
     ) -> None:
         self.facts, self.submesh, self.time, self.types, self.where = facts, submesh, time, types, where
         self.axes = submesh.axes
-        self.sizes = {a: n for a, n in self.axes}
+        self.sizes = dict(self.axes)
         self.index = {t.name: t for t in time}
 
     def check_time(self) -> None:
@@ -143,7 +143,9 @@ class Walk:
                 self._converted(instr.source, instr.result, f"{self.where}, slice to {instr.result.name}", instr)
             case Write():
                 if instr.source not in self.types:
-                    self.facts.failures.add(Rule.UNREADY, f"{self.where}, write of {instr.buffer}", instr.source, "made before")
+                    self.facts.failures.add(
+                        Rule.UNREADY, f"{self.where}, write of {instr.buffer}", instr.source, "made before"
+                    )
             case _:
                 assert_never(instr)
 

@@ -27,17 +27,25 @@ def check_halves(facts: Facts, function: Function) -> None:
             if instr.sides != (sides if mixes else None):
                 place = f"{where}, operator `{instr.operator}`"
                 facts.failures.add(
-                    Rule.SIDES, place, "", _words(sides) if mixes else "none", _words(instr.sides or ()),
+                    Rule.SIDES,
+                    place,
+                    "",
+                    _words(sides) if mixes else "none",
+                    _words(instr.sides or ()),
                     span_of(instr.splits, function.submesh),
                 )
             learns = any(facts.learns(v.name) for v in instr.results)
             if in_halves and follows and learns and section.recompute:
                 # recomputed, its results would lead to copies of the weights, whose gradients are lost
-                facts.failures.add(Rule.SIDES, where, "", "outside recomputed sections", f"operator `{instr.operator}`", span)
+                facts.failures.add(
+                    Rule.SIDES, where, "", "outside recomputed sections", f"operator `{instr.operator}`", span
+                )
     for output in function.outputs:
         wanted = in_halves and output.name in weights and facts.learns(output.name)
         if output.wgrad_only != wanted:
-            facts.failures.add(Rule.SIDES, where, output.name, f"left for the second half: {wanted}", output.wgrad_only, span)
+            facts.failures.add(
+                Rule.SIDES, where, output.name, f"left for the second half: {wanted}", output.wgrad_only, span
+            )
 
 
 def _side(facts: Facts, name: Name, weights: set[Name]) -> Side:

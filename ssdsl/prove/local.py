@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ssdsl.ir.comm import Cut as Place
 from ssdsl.ir.layout import PARTIAL, Shard
+from ssdsl.ir.layout import Cut as Place
 from ssdsl.ir.value import Axis, Coordinate, Time, TimeIndex, Type
 from ssdsl.prove.failures import Rule, Wrong
 

@@ -44,7 +44,9 @@ def check_move(move: Move, before: Local, source: Axes, after: Local, target: Ax
         _check_cover(pieces, move.target_shape.factors, coordinates)
         mine = _values(after, into, coordinates)
         for piece in pieces:
-            if len(piece.source) != len(out) or any(not 0 <= c < n for c, (_, n) in zip(piece.source, out, strict=True)):
+            if len(piece.source) != len(out) or any(
+                not 0 <= c < n for c, (_, n) in zip(piece.source, out, strict=True)
+            ):
                 raise Wrong(Rule.PIECES, f"a device of {out}", piece.source)
             theirs = _values(before, out, piece.source)
             _check_same(piece, factors, theirs, mine, move)
@@ -73,7 +75,7 @@ def _values(local: Local, axes: Axes, coordinates: tuple[int, ...]) -> dict[int,
 def _check_cover(pieces: list[Piece], sizes: tuple[int, ...], device: tuple[int, ...]) -> None:
     boxes = [p.target_box for p in pieces]
     inside = all(
-        len(b) == len(sizes) and all(0 <= s and n >= 1 and s + n <= size for (s, n), size in zip(b, sizes, strict=True))
+        len(b) == len(sizes) and all(s >= 0 and n >= 1 and s + n <= size for (s, n), size in zip(b, sizes, strict=True))
         for b in boxes
     )
     apart = all(
@@ -114,7 +116,9 @@ def positions(size: int, fixed: Held, start: int, length: int) -> tuple[tuple[in
     ((6, 2), (10, 2))
     """
     base = sum(d.stride * value for d, value in fixed)
-    runs = [(r.stride, r.count or 0) for r in free_runs(size, fixed[0][0].factor if fixed else 0, (d for d, _ in fixed))]
+    runs = [
+        (r.stride, r.count or 0) for r in free_runs(size, fixed[0][0].factor if fixed else 0, (d for d, _ in fixed))
+    ]
     block = runs[-1][1] if runs and runs[-1][0] == 1 else 1
     upper = runs[:-1] if runs and runs[-1][0] == 1 else runs
     found: list[tuple[int, int]] = []

@@ -164,7 +164,9 @@ TOGETHER = {
     "sum": "of elements",
     "reshape": "moves elements",
     "_to_copy": "rounds to another floating type",
-    **dict.fromkeys("view _unsafe_view flatten unflatten squeeze unsqueeze expand".split(), "moves or repeats elements"),
+    **dict.fromkeys(
+        "view _unsafe_view flatten unflatten squeeze unsqueeze expand".split(), "moves or repeats elements"
+    ),
 }
 ONE_BY_ONE = {"mul": (0, 1), "div": (0,)}  # a * b is linear in a and in b; a / b in a only
 

@@ -49,10 +49,16 @@ def check_overwrites(facts: Facts, function: Function) -> None:
                 continue
             where = f"function `{function.name}`, reshard to {instr.result.name}"
             if instr.in_place[0] and not value_is_free(instr, number):
-                facts.failures.add(Rule.OVERWRITES, where, instr.source, "a copy", "forward in place", function.submesh.mesh.span)
+                facts.failures.add(
+                    Rule.OVERWRITES, where, instr.source, "a copy", "forward in place", function.submesh.mesh.span
+                )
             if instr.in_place[1] and not gradient_is_free(instr, number):
                 facts.failures.add(
-                    Rule.OVERWRITES, where, f"gradient of {instr.result.name}", "a copy", "backward in place",
+                    Rule.OVERWRITES,
+                    where,
+                    f"gradient of {instr.result.name}",
+                    "a copy",
+                    "backward in place",
                     function.submesh.mesh.span,
                 )
 

@@ -65,7 +65,9 @@ def check_params(facts: Facts) -> None:
             found = flats.get((weight, param.submesh), [])
             if len(found) != (1 if param.trained else 0):
                 wanted = "one" if param.trained else "none, as it is not trained"
-                facts.failures.add(Rule.FLAT, f"parameters on {param.submesh}", weight, wanted, len(found), _span(param))
+                facts.failures.add(
+                    Rule.FLAT, f"parameters on {param.submesh}", weight, wanted, len(found), _span(param)
+                )
     for flat in facts.program.flats:
         found_params = [facts.params[w, flat.submesh] for w in flat.weights if (w, flat.submesh) in facts.params]
         if found_params:
@@ -102,7 +104,12 @@ def _check_apart(facts: Facts, weight: str, params: list[Param]) -> None:
         for b in params[at + 1 :]:
             if a.submesh != b.submesh and share(a.submesh, b.submesh) is not Share.NONE:
                 facts.failures.add(
-                    Rule.PARAM, "the parameters", weight, "homes without common devices", f"{a.submesh}, {b.submesh}", _span(a)
+                    Rule.PARAM,
+                    "the parameters",
+                    weight,
+                    "homes without common devices",
+                    f"{a.submesh}, {b.submesh}",
+                    _span(a),
                 )
 
 
@@ -117,12 +124,16 @@ def _check_flat(
     failures = facts.failures
     for param in params:
         if param.dtype != flat.dtype or set(param.partial) != set(params[0].partial):
-            failures.add(Rule.FLAT, where, param.weight, (flat.dtype, params[0].partial), (param.dtype, param.partial), span)
+            failures.add(
+                Rule.FLAT, where, param.weight, (flat.dtype, params[0].partial), (param.dtype, param.partial), span
+            )
     sizes = dict(flat.submesh.axes)
     is_sharded = flat.zero is not Zero.NONE
     digits = {c.name for p in params for c, _ in of_type(Type(p.layout), p.submesh.axes, ()).digits}
     if is_sharded != bool(flat.shard_axes) or any(a not in sizes or a in digits for a in flat.shard_axes):
-        failures.add(Rule.FLAT, where, "", "state cut over axes along which the weights are whole", flat.shard_axes, span)
+        failures.add(
+            Rule.FLAT, where, "", "state cut over axes along which the weights are whole", flat.shard_axes, span
+        )
     ways = 1
     for axis in flat.shard_axes:
         ways *= sizes.get(axis, 1)
@@ -146,21 +157,32 @@ def _complete(
     for step in flat.completion:
         match step:
             case AllReduceGrads():
-                if not step.axes or len(set(step.axes)) != len(step.axes) or not owed.issuperset(step.axes) or not whole:
+                if (
+                    not step.axes
+                    or len(set(step.axes)) != len(step.axes)
+                    or not owed.issuperset(step.axes)
+                    or not whole
+                ):
                     raise Wrong(Rule.COMPLETION, f"a sum over some of {sorted(owed)}", f"all_reduce over {step.axes}")
                 owed -= set(step.axes)
             case ReduceScatterGrads():
                 if step.axes != flat.shard_axes or not owed.issuperset(step.axes) or not whole:
-                    raise Wrong(Rule.COMPLETION, f"a sum over some of {sorted(owed)}", f"reduce_scatter over {step.axes}")
+                    raise Wrong(
+                        Rule.COMPLETION, f"a sum over some of {sorted(owed)}", f"reduce_scatter over {step.axes}"
+                    )
                 owed, whole = owed - set(step.axes), False
             case ChunkGrads():
                 if step.axes != flat.shard_axes or owed.intersection(step.axes) or not whole:
-                    raise Wrong(Rule.COMPLETION, f"the same gradient over {flat.shard_axes}", f"a chunk over {step.axes}")
+                    raise Wrong(
+                        Rule.COMPLETION, f"the same gradient over {flat.shard_axes}", f"a chunk over {step.axes}"
+                    )
                 whole = False
             case SumTiedGrads():
                 _check_tied(flat, step, homes, flats)
                 if owed or summed:
-                    raise Wrong(Rule.COMPLETION, f"first the sums over {sorted(owed)}, then once those of all homes", step)
+                    raise Wrong(
+                        Rule.COMPLETION, f"first the sums over {sorted(owed)}, then once those of all homes", step
+                    )
                 summed = True
             case _:
                 assert_never(step)
@@ -204,8 +226,12 @@ def check_gathers(facts: Facts, function: Function) -> None:
         wanted -= set() if apart else shared
         if sorted(section.gathers) != sorted(wanted):
             facts.failures.add(
-                Rule.GATHER, f"function `{function.name}`, section `{section.layer}`", "", sorted(wanted),
-                sorted(section.gathers), function.submesh.mesh.span,
+                Rule.GATHER,
+                f"function `{function.name}`, section `{section.layer}`",
+                "",
+                sorted(wanted),
+                sorted(section.gathers),
+                function.submesh.mesh.span,
             )
         if not apart:
             shared |= wanted

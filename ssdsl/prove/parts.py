@@ -44,7 +44,9 @@ def parts_of(facts: Facts, flow: Flow) -> Parts:
                 here = dict(zip((t.name for t in function.time), at, strict=True))
                 if not shared <= here.keys():
                     continue  # the forward walk has said so
-                for part in itertools.product(*([here[t.name]] if t.name in shared else range(t.parts) for t in given.time)):
+                for part in itertools.product(
+                    *([here[t.name]] if t.name in shared else range(t.parts) for t in given.time)
+                ):
                     found.reads.setdefault((function.number, at), []).append((given.slot, part))
                     if learns and phase:
                         found.learns.setdefault((function.number, at), []).append((given.slot, part))

@@ -3,8 +3,8 @@
 import time
 from dataclasses import dataclass
 
-from ssdsl.ir.program import Program
 from ssdsl.ir.action import Compute, Start
+from ssdsl.ir.program import Program
 from ssdsl.prove.backward import backward
 from ssdsl.prove.buffers import check_buffers
 from ssdsl.prove.deadlock import check_deadlock
@@ -20,6 +20,9 @@ from ssdsl.prove.prologues import prologue_types
 from ssdsl.prove.roles import check_places, check_role
 from ssdsl.prove.updates import check_updates
 from ssdsl.prove.whole import check_loss, check_operators
+from ssdsl.text.diagnostic import PlanError
+
+MOST_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +82,11 @@ def prove(program: Program) -> Proof:
         time.perf_counter() - start,
         tuple(facts.failures.found),
     )
+
+
+def require_proof(program: Program) -> Proof:
+    """As `prove`; raises PlanError with what could not be proved."""
+    proof = prove(program)
+    if proof.failures:
+        raise PlanError(*proof.failures[:MOST_SHOWN])
+    return proof

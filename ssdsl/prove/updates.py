@@ -29,7 +29,9 @@ def check_updates(facts: Facts, role: Role) -> None:
         _check(facts, flat, adding, starts, waits, gathers, update, where)
     for found in (starts, waits, gathers):
         for number in found.keys() - numbers:
-            facts.failures.add(Rule.REDUCE, where, "", f"flat parameters of these devices: {sorted(numbers)}", number, span)
+            facts.failures.add(
+                Rule.REDUCE, where, "", f"flat parameters of these devices: {sorted(numbers)}", number, span
+            )
 
 
 def _check(
@@ -63,19 +65,29 @@ def _check(
             is_started = not start  # a gather's backward does it
             wanted = "none: the backward of a gather sums"
     if not is_started:
-        facts.failures.add(Rule.REDUCE, f"{where}, flat parameter {flat.number}", tensor, wanted, f"starts at {start}", span)
+        facts.failures.add(
+            Rule.REDUCE, f"{where}, flat parameter {flat.number}", tensor, wanted, f"starts at {start}", span
+        )
     waits_wanted = 1 if tied or (flat.completion and flat.zero in (Zero.NONE, Zero.OPTIMIZER)) else 0
     begun = max([last, *start])
     if len(wait) != waits_wanted or any(not begun < w < update for w in wait):
         facts.failures.add(
-            Rule.REDUCE, f"{where}, flat parameter {flat.number}", tensor, f"{waits_wanted} waits between start and update",
-            f"waits at {wait}", span,
+            Rule.REDUCE,
+            f"{where}, flat parameter {flat.number}",
+            tensor,
+            f"{waits_wanted} waits between start and update",
+            f"waits at {wait}",
+            span,
         )
     gathers_wanted = 1 if flat.zero in (Zero.OPTIMIZER, Zero.GRADS) else 0
     if len(gather) != gathers_wanted or any(g < update for g in gather):
         facts.failures.add(
-            Rule.STALE, f"{where}, flat parameter {flat.number}", tensor, f"{gathers_wanted} gathers behind the update",
-            f"gathers at {gather}", span,
+            Rule.STALE,
+            f"{where}, flat parameter {flat.number}",
+            tensor,
+            f"{gathers_wanted} gathers behind the update",
+            f"gathers at {gather}",
+            span,
         )
 
 

@@ -1,7 +1,7 @@
 """The whole: every operator that the loss needs runs in one place, and the reported loss is complete."""
 
 from ssdsl.ir.function import Function
-from ssdsl.ir.value import Axis, Time
+from ssdsl.ir.value import Axis, Coordinate, Time
 from ssdsl.model.graph import Stage
 from ssdsl.prove.facts import Facts, Typed
 from ssdsl.prove.failures import Rule
@@ -31,13 +31,13 @@ def check_loss(facts: Facts, typed: dict[int, Typed]) -> None:
     loss, failures = facts.program.loss, facts.failures
     for number, one in typed.items():
         function = one.function
-        names = [function.outputs[function.loss].name] if function.loss in range(len(function.outputs)) else []
+        names = [o.name for k, o in enumerate(function.outputs) if k == function.loss]
         if names != ([loss.name] if number == loss.function else []) or (function.loss is not None and not names):
             failures.add(Rule.LOSS, f"function `{function.name}`", facts.graph.loss, loss.name, names)
     if loss.function not in typed or loss.name not in typed[loss.function].types or loss.name.value != facts.graph.loss:
         failures.add(Rule.LOSS, "the loss", loss.name, facts.graph.loss, f"function {loss.function}")
         return
     function, local = typed[loss.function].function, typed[loss.function].types[loss.name]
-    owed = frozenset([*(Axis(a) for a in loss.axes), *(Time(t.name) for t in function.time)])
+    owed: frozenset[Coordinate] = frozenset([*(Axis(a) for a in loss.axes), *(Time(t.name) for t in function.time)])
     if local != Local(partial=owed) or len(set(loss.axes)) != len(loss.axes):
         failures.add(Rule.LOSS, "the loss", loss.name, local, Local(partial=owed), function.submesh.mesh.span)

@@ -25,7 +25,7 @@ from ssdsl.ir.function import (
     Split,
     Sum,
 )
-from ssdsl.ir.layout import PARTIAL, REPLICATE, Cut, Layout, Shard
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Cut, Shard
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterGrads, SumTiedGrads, Zero
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Axis, Name, Time, Var
@@ -83,11 +83,11 @@ def instructions(program: Program) -> Iterator[tuple[str, Instr, Callable[..., P
         for s, section in enumerate(function.sections):
             for k, instr in enumerate(section.body):
 
-                def become(
-                    *new: Instr, f: Function = function, s: int = s, k: int = k
-                ) -> Program:
+                def become(*new: Instr, f: Function = function, s: int = s, k: int = k) -> Program:
                     body = put(f.sections[s].body, k, *new)
-                    return with_function(f_program, replace(f, sections=put(f.sections, s, replace(f.sections[s], body=body))))
+                    return with_function(
+                        f_program, replace(f, sections=put(f.sections, s, replace(f.sections[s], body=body)))
+                    )
 
                 f_program = program
                 yield f"{function.name} {_title(instr)}", instr, become
@@ -226,7 +226,10 @@ def step_of_another_digit(program: Program) -> Found:
                 for cut in _cuts(getattr(step, end)) if hasattr(step, end) else []:
                     yield f"{where} {end} {cut}", become(put(steps, k, replace(step, **{end: cut})))
             if isinstance(step, AllToAll):
-                yield f"{where} ends swapped", become(put(steps, k, replace(step, source=step.target, target=step.source)))
+                yield (
+                    f"{where} ends swapped",
+                    become(put(steps, k, replace(step, source=step.target, target=step.source))),
+                )
 
 
 @mutation
@@ -245,7 +248,8 @@ def reshard_dropped(program: Program) -> Found:
             if isinstance(instr, Reshard | Slice):
                 old, new = instr.result.name, instr.source
                 sections = tuple(
-                    replace(s, body=tuple(_renamed(i, old, new) for i in s.body if i is not instr)) for s in function.sections
+                    replace(s, body=tuple(_renamed(i, old, new) for i in s.body if i is not instr))
+                    for s in function.sections
                 )
                 outputs = tuple(replace(o, name=new) if o.name == old else o for o in function.outputs)
                 changed = replace(function, sections=sections, outputs=outputs)
@@ -318,7 +322,9 @@ def split_changed(program: Program) -> Found:
                 replace(split, stride=split.stride * 2),
                 replace(split, parts=split.parts * 2),
                 replace(split, dim=split.dim + 1),
-                replace(split, coordinate=Time(split.coordinate.name) if isinstance(split.coordinate, Axis) else Axis("dp")),
+                replace(
+                    split, coordinate=Time(split.coordinate.name) if isinstance(split.coordinate, Axis) else Axis("dp")
+                ),
             ):
                 yield f"{where} {new}"[:120], become(replace(op, splits=put(op.splits, k, new)))
 
@@ -328,7 +334,9 @@ def splits_exchanged(program: Program) -> Found:
     for where, op, become in _ops(program):
         for (j, a), (k, b) in itertools.combinations(enumerate(op.splits), 2):
             if isinstance(a, Split) and isinstance(b, Split):
-                new = put(put(op.splits, j, replace(a, coordinate=b.coordinate)), k, replace(b, coordinate=a.coordinate))
+                new = put(
+                    put(op.splits, j, replace(a, coordinate=b.coordinate)), k, replace(b, coordinate=a.coordinate)
+                )
                 yield f"{where} {a.coordinate} {b.coordinate}", become(replace(op, splits=new))
 
 
@@ -404,7 +412,10 @@ def carried_operands(program: Program) -> Found:
         operator = next(o for o in program.graph.operators if o.name == op.operator)
         for k, split in enumerate(op.splits):
             if isinstance(split, Carried):
-                yield f"{where} none", become(replace(op, splits=put(op.splits, k, replace(split, operands=frozenset()))))
+                yield (
+                    f"{where} none",
+                    become(replace(op, splits=put(op.splits, k, replace(split, operands=frozenset())))),
+                )
                 for value in {o.value for o in operator.inputs} ^ split.operands:
                     new = replace(split, operands=split.operands | {value})
                     yield f"{where} + {value}", become(replace(op, splits=put(op.splits, k, new)))
@@ -427,7 +438,7 @@ def sides_changed(program: Program) -> Found:
 
 @mutation
 def operator_dropped(program: Program) -> Found:
-    for where, op, become in _ops(program):
+    for where, _op, become in _ops(program):
         yield where, become()
 
 
@@ -447,7 +458,11 @@ def annotation_changed(program: Program) -> Found:
         results = instr.results if isinstance(instr, Op) else (instr.result,)
         for k, var in enumerate(results):
             for what, new in _other_types(var, program):
-                changed = replace(instr, results=put(results, k, new)) if isinstance(instr, Op) else replace(instr, result=new)
+                changed = (
+                    replace(instr, results=put(results, k, new))
+                    if isinstance(instr, Op)
+                    else replace(instr, result=new)
+                )
                 yield f"{where} {var.name} {what}", become(changed)
 
 
@@ -464,7 +479,10 @@ def _other_types(var: Var, program: Program) -> Iterator[tuple[str, Var]]:
         yield "no gradient", replace(var, gradient=None)
         for k, place in enumerate(var.gradient.layout.places):
             other = PARTIAL if place is not PARTIAL else REPLICATE
-            yield "gradient", replace(var, gradient=replace(var.gradient, layout=var.gradient.layout.replacing(k, other)))
+            yield (
+                "gradient",
+                replace(var, gradient=replace(var.gradient, layout=var.gradient.layout.replacing(k, other))),
+            )
 
 
 # -- between functions -------------------------------------------------------------------------------------------------
@@ -498,7 +516,10 @@ def merge_changed(program: Program) -> Found:
                     yield f"{where} {cut}", become(replace(given, merges=put(given.merges, j, replace(merge, cut=cut))))
                 yield f"{where} sum", become(replace(given, merges=put(given.merges, j, Sum(merge.index))))
             else:
-                yield f"{where} concat", become(replace(given, merges=put(given.merges, j, Concat(merge.index, Cut(0, 1, 2)))))
+                yield (
+                    f"{where} concat",
+                    become(replace(given, merges=put(given.merges, j, Concat(merge.index, Cut(0, 1, 2))))),
+                )
             fewer = replace(merge, index=replace(merge.index, parts=merge.index.parts - 1))
             yield f"{where} fewer parts", become(replace(given, merges=put(given.merges, j, fewer)))
 
@@ -509,7 +530,10 @@ def merge_added(program: Program) -> Found:
         given = function.inputs[k]
         for index in given.time:
             yield f"{where} sum {index.name}", become(replace(given, merges=(*given.merges, Sum(index))))
-            yield f"{where} concat {index.name}", become(replace(given, merges=(*given.merges, Concat(index, Cut(0, 1, index.parts)))))
+            yield (
+                f"{where} concat {index.name}",
+                become(replace(given, merges=(*given.merges, Concat(index, Cut(0, 1, index.parts))))),
+            )
 
 
 @mutation
@@ -561,7 +585,10 @@ def prepared_of_another_name(program: Program) -> Found:
     for name, function, become in parts_in(program):
         for j, k in itertools.permutations(range(len(function.prepared)), 2):
             changed = replace(function.prepared[j], source=function.prepared[k].source)
-            yield f"{name} {function.prepared[j].source}", become(replace(function, prepared=put(function.prepared, j, changed)))
+            yield (
+                f"{name} {function.prepared[j].source}",
+                become(replace(function, prepared=put(function.prepared, j, changed))),
+            )
 
 
 # -- transfers ---------------------------------------------------------------------------------------------------------
@@ -605,7 +632,9 @@ def pieces_exchanged(program: Program) -> Found:
                 new = put(put(move.pieces, j, replace(a, target=b.target)), k, replace(b, target=a.target))
                 yield f"{where} targets {j} {k}", become(replace(move, pieces=new))
             if a.source_box != b.source_box:
-                new = put(put(move.pieces, j, replace(a, source_box=b.source_box)), k, replace(b, source_box=a.source_box))
+                new = put(
+                    put(move.pieces, j, replace(a, source_box=b.source_box)), k, replace(b, source_box=a.source_box)
+                )
                 yield f"{where} boxes {j} {k}", become(replace(move, pieces=new))
 
 
@@ -617,7 +646,10 @@ def box_shifted(program: Program) -> Found:
                 for f, (start, n) in enumerate(getattr(piece, end)):
                     for new in ((start + 1, n), (start, n - 1)):
                         box = put(getattr(piece, end), f, new)
-                        yield f"{where} {k} {end} {f} {new}", become(replace(move, pieces=put(move.pieces, k, replace(piece, **{end: box}))))
+                        yield (
+                            f"{where} {k} {end} {f} {new}",
+                            become(replace(move, pieces=put(move.pieces, k, replace(piece, **{end: box})))),
+                        )
 
 
 @mutation
@@ -647,7 +679,10 @@ def param_partial(program: Program) -> Found:
             continue
         for axis, _ in param.submesh.axes:
             partial = tuple(a for a in param.partial if a != axis) if axis in param.partial else (*param.partial, axis)
-            yield f"{param.weight} {axis}", replace(program, params=put(program.params, k, replace(param, partial=partial)))
+            yield (
+                f"{param.weight} {axis}",
+                replace(program, params=put(program.params, k, replace(param, partial=partial))),
+            )
 
 
 @mutation
@@ -735,14 +770,18 @@ def flat_zero(program: Program) -> Found:
             if zero is not flat.zero:
                 yield f"{where} {zero.value}", become(replace(flat, zero=zero))
         for axis, _ in flat.submesh.axes:
-            axes = tuple(a for a in flat.shard_axes if a != axis) if axis in flat.shard_axes else (*flat.shard_axes, axis)
+            axes = (
+                tuple(a for a in flat.shard_axes if a != axis) if axis in flat.shard_axes else (*flat.shard_axes, axis)
+            )
             yield f"{where} over {axes}", become(replace(flat, shard_axes=axes))
 
 
 # -- roles -------------------------------------------------------------------------------------------------------------
 
 
-def _actions(program: Program) -> Iterator[tuple[str, int, tuple[Action, ...], int, Callable[[tuple[Action, ...]], Program]]]:
+def _actions(
+    program: Program,
+) -> Iterator[tuple[str, int, tuple[Action, ...], int, Callable[[tuple[Action, ...]], Program]]]:
     for n, role in enumerate(program.roles):
 
         def become(actions: tuple[Action, ...], n: int = n) -> Program:
@@ -784,7 +823,11 @@ def wait_forgotten_until_later(program: Program) -> Found:
 def sent_too_early(program: Program) -> Found:
     for where, _, actions, k, become in _actions(program):
         action = actions[k]
-        if isinstance(action, Start) and action.end is not End.RECEIVE and isinstance(program.messages[action.message], Transfer):
+        if (
+            isinstance(action, Start)
+            and action.end is not End.RECEIVE
+            and isinstance(program.messages[action.message], Transfer)
+        ):
             yield where, become(moved(actions, k, 0))
 
 
@@ -906,12 +949,16 @@ def message_changed(program: Program) -> Found:
 @mutation
 def posts_exchanged(program: Program) -> Found:
     """Two messages between the same roles, posted in another order at one end."""
-    for where, n, actions, k, become in _actions(program):
+    for where, _n, actions, k, become in _actions(program):
         action = actions[k]
         if not isinstance(action, Start):
             continue
         later = next(
-            (j for j in range(k + 1, len(actions)) if isinstance(b := actions[j], Start) and b.gradient is action.gradient),
+            (
+                j
+                for j in range(k + 1, len(actions))
+                if isinstance(b := actions[j], Start) and b.gradient is action.gradient
+            ),
             None,
         )
         if later is not None:
