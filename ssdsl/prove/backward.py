@@ -14,8 +14,7 @@ from ssdsl.ir.value import Name, Time, Var
 from ssdsl.prove.facts import Facts, Typed
 from ssdsl.prove.failures import Rule, Wrong, span_of
 from ssdsl.prove.flow import Flow
-from ssdsl.prove.local import Local, of_type
-from ssdsl.prove.operators import part_of
+from ssdsl.prove.local import Axes, Local, of_type
 from ssdsl.prove.steps import after
 from ssdsl.text.source import Span
 
@@ -24,7 +23,7 @@ def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
     """The gradients of a function's values; those of its inputs are handed to their producers."""
     function = typed.function
     _check_kind(facts, function)
-    walk = _Walk(facts, typed)
+    walk = _Walk(facts, typed, axes=function.submesh.axes)
     for name in dict.fromkeys(typed.slots.values()):
         for gradient, who in flow.returned.get((function.number, name), ()):
             walk.add(name, gradient, who)
@@ -84,6 +83,7 @@ class _Walk:
     typed: Typed
     gradients: dict[Name, Local] = field(default_factory=dict)
     givers: dict[Name, str] = field(default_factory=dict)
+    axes: Axes = ()
 
     @property
     def where(self) -> str:
@@ -119,7 +119,7 @@ class _Walk:
             failures.add(Rule.NO_GRADIENT, f"{self.where}, backward", var.name, "a gradient", "none", span)
         elif var.gradient is not None:
             try:
-                written = of_type(var.gradient, self.submesh.axes, self.typed.function.time)
+                written = of_type(var.gradient, self.axes, self.typed.function.time)
                 if written != gradient:
                     failures.add(Rule.GRADIENT, f"{self.where}, backward", var.name, gradient, written, span)
             except Wrong as wrong:
@@ -136,7 +136,7 @@ class _Walk:
         try:
             if isinstance(instr, Reshard):
                 shape = self.facts.shape(instr.source.value)
-                gradient = after(instr.backward, gradient, shape, self.submesh.axes)
+                gradient = after(instr.backward, gradient, shape, self.axes)
             else:
                 time = Time(instr.index.name)
                 if time in gradient.partial:
@@ -152,12 +152,9 @@ class _Walk:
         span = span_of(op.splits, self.submesh)
         found = [(v.name, self.finished(v, span)) for v in op.results if self.facts.learns(v.name)]
         gradients = [(name, g) for name, g in found if g is not None]
-        if operator is None or not gradients:
+        part = self.typed.parts.get(op.operator)
+        if operator is None or part is None or not gradients:
             return
-        try:
-            part = part_of(operator, op.splits)
-        except Wrong:
-            return  # the forward walk has said so
         owed = gradients[0][1].partial
         where = f"{self.where}, backward of operator `{op.operator}`"
         for name, g in gradients:

@@ -1,4 +1,4 @@
-"""Buffers: each takes its new value once a step, where it lives, in its layout, and behind all that reads the old one."""
+"""Buffers: each takes its new value once a step, where it lives, in its layout, and behind all that reads the old."""
 
 from ssdsl.ir.action import Compute
 from ssdsl.ir.function import Function, Op, Slice, Write, reads_of

@@ -1,8 +1,8 @@
 """Deadlock: the roles run side by side, as far as each can.
 
-A message is under way when all roles at its ends have posted it, and it arrives when it is the oldest that each of them
-has under way in its direction: messages forward and gradients back travel in groups of their own, each in order. This is
-rendezvous: nothing is buffered. A task, a reduction or a gather with collectives over devices of several roles waits
+A message is under way when all roles at its ends have posted it, and arrives when it is the oldest that each of them
+has under way in its direction: messages forward and gradients back travel in groups of their own, each in order. This
+is rendezvous: nothing is buffered. A task, a reduction or a gather with collectives over devices of several roles waits
 until all of them are there.
 """
 
@@ -58,6 +58,9 @@ class _World:
         self.facts, self.program = facts, facts.program
         self.done: set[Event] = set()
         self._roles: dict[Submesh, tuple[int, ...]] = {}
+        self._ends = [
+            tuple(dict.fromkeys((*self.roles(m.source), *self.roles(m.target)))) for m in self.program.messages
+        ]
         self._together = {f.number: self._crossing(f) for f in self.program.functions}
 
     def roles(self, submesh: Submesh) -> tuple[int, ...]:
@@ -149,10 +152,7 @@ class _World:
     def _members(self, event: Event) -> tuple[int, ...]:
         match event:
             case ("message", int(number), _, _):
-                if number not in range(len(self.program.messages)):
-                    return ()
-                message = self.program.messages[number]
-                return tuple(dict.fromkeys((*self.roles(message.source), *self.roles(message.target))))
+                return self._ends[number] if number in range(len(self._ends)) else ()
             case ("reduce", int(number), int()):
                 flat = self._flat(number)
                 if flat is None:
@@ -179,9 +179,10 @@ class _World:
             function = self.program.functions[action.function]
             if forward if action.phase is Phase.FORWARD else backward:
                 return action, self.roles(function.submesh)
-        if isinstance(action, GatherParam) and (flat := self._flat(action.flat)) is not None:
-            if self._spans(flat.submesh, set(flat.shard_axes)):
-                return action, self.roles(flat.submesh)
+        if isinstance(action, GatherParam):
+            flat = self._flat(action.flat)
+            crosses = flat is not None and self._spans(flat.submesh, set(flat.shard_axes))
+            return (action, self.roles(flat.submesh)) if flat is not None and crosses else None
         if isinstance(action, WaitReduce) and (flat := self._flat(action.flat)) is not None:
             for step in flat.completion:
                 if isinstance(step, SumTiedGrads):

@@ -10,6 +10,7 @@ from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph, Operator, Origin
 from ssdsl.prove.failures import Failures
 from ssdsl.prove.local import Factors, Local
+from ssdsl.prove.operators import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,12 @@ class Facts:
 
 @dataclass(slots=True)
 class Typed:
-    """What the forward walk found of a function: the type of every local value, and what leaves it by slot."""
+    """What the forward walk found of a function: the type of every local value, the part that each operator computes,
+    and what leaves it by slot."""
 
     function: Function
     types: dict[Name, Local] = field(default_factory=dict)
+    parts: dict[str, Part] = field(default_factory=dict)
     slots: dict[str, Name] = field(default_factory=dict)
 
 
@@ -50,7 +53,7 @@ def facts_of(program: Program) -> Facts:
     graph = program.graph
     params = {(p.weight, p.submesh): p for p in program.params}
     operators = {o.name: o for o in graph.operators}
-    return Facts(program, operators, _learning(graph), _alone(graph), params, Failures())
+    return Facts(program, operators, _learning(graph), _alone(graph), params, Failures(graph))
 
 
 def _learning(graph: Graph) -> frozenset[str]:

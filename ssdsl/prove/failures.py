@@ -1,5 +1,6 @@
 """What a proof can fail of: one row per rule, and the diagnostic that shows where."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -7,6 +8,7 @@ from typing import ClassVar
 
 from ssdsl.ir.function import OpSplit
 from ssdsl.ir.layout import Submesh
+from ssdsl.model.graph import Graph
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
@@ -111,6 +113,7 @@ class Wrong(Exception):
 class Failures:
     """Collects what fails, each failure once."""
 
+    graph: Graph
     found: dict[ProofFailed, Rule] = field(default_factory=dict)
 
     def add(
@@ -122,7 +125,17 @@ class Failures:
         had: object = "",
         span: Span | None = None,
     ) -> None:
-        self.found[ProofFailed(span, rule.value, where, str(tensor), str(wanted), str(had))] = rule
+        value = self.graph.values.get(str(tensor).partition("@")[0])
+        classes = [c for axis in value.factors for c in axis] if value is not None else []
+
+        def named(text: object) -> str:
+            return re.sub(r"factor (\d+)", lambda m: self._dim(classes, int(m[1])), str(text))
+
+        self.found[ProofFailed(span, rule.value, where, str(tensor), named(wanted), named(had))] = rule
+
+    def _dim(self, classes: list[int], factor: int) -> str:
+        known = factor < len(classes) and classes[factor] in self.graph.dim_names
+        return self.graph.dim_names[classes[factor]] if known else f"factor {factor}"
 
     def wrong(self, wrong: Wrong, where: str, tensor: object = "", span: Span | None = None) -> None:
         """Adds a broken rule with its place."""

@@ -6,14 +6,14 @@ from typing import assert_never
 
 from ssdsl.ir.function import Function, Input, Instr, Op, OpSplit, Parameter, Prepared, Reshard, Slice, Write
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.value import Axis, Name, Time, TimeIndex, Type, Var
+from ssdsl.ir.value import Axis, Coordinate, Name, Time, TimeIndex, Type, Var
 from ssdsl.model.graph import Operator, Origin
 from ssdsl.prove.facts import Facts, Typed
 from ssdsl.prove.failures import Rule, Wrong, span_of
 from ssdsl.prove.flow import Flow
 from ssdsl.prove.kernels import check_first, check_kernel
 from ssdsl.prove.local import Local, designated, local_sizes, of_type
-from ssdsl.prove.operators import part_of, shape_of
+from ssdsl.prove.operators import Part, part_of, shape_of
 from ssdsl.prove.steps import after
 from ssdsl.text.source import Span
 
@@ -21,7 +21,7 @@ from ssdsl.text.source import Span
 def forward(facts: Facts, function: Function, prologue: dict[Name, Local], flow: Flow) -> Typed:
     """The types of a function's values. What does not fit is a failure; the walk goes on with the written type."""
     typed = Typed(function)
-    walk = Walk(facts, function.submesh, function.time, typed.types, f"function `{function.name}`")
+    walk = Walk(facts, function.submesh, function.time, typed, f"function `{function.name}`")
     walk.check_time()
     for given in function.inputs:
         walk.enters(given.var, partial(flow.arriving, given, function))
@@ -71,10 +71,17 @@ class Walk:
     """Infers types forward and compares them with those that are written."""
 
     def __init__(
-        self, facts: Facts, submesh: Submesh, time: tuple[TimeIndex, ...], types: dict[Name, Local], where: str
+        self, facts: Facts, submesh: Submesh, time: tuple[TimeIndex, ...], typed: Typed | None, where: str
     ) -> None:
-        self.facts, self.submesh, self.time, self.types, self.where = facts, submesh, time, types, where
+        self.facts, self.submesh, self.time, self.where = facts, submesh, time, where
+        self.types: dict[Name, Local] = {} if typed is None else typed.types
+        self.parts: dict[str, Part] = {} if typed is None else typed.parts
         self.axes = submesh.axes
+        self.spans: dict[Coordinate, Span] = {}
+        self.made: dict[str, tuple[OpSplit, ...]] = {}  # by which splits each value is made
+        for op in () if typed is None else typed.function.operators():
+            self.made.update((v.name.value, op.splits) for v in op.results)
+            self.spans.update((s.coordinate, s.span) for s in op.splits if s.span is not None)
         self.sizes = dict(self.axes)
         self.index = {t.name: t for t in time}
 
@@ -105,7 +112,7 @@ class Walk:
         try:
             written = of_type(var.type, self.axes, self.time)
             if local is not None and written != local:
-                failures.add(Rule.ANNOTATED, where, var.name, local, written, span)
+                failures.add(Rule.ANNOTATED, where, var.name, local, written, self._between(var.name, written, local) or span)
             self._check_form(var, written if local is None else local, where)
         except Wrong as wrong:
             failures.wrong(wrong, where, var.name, span)
@@ -127,6 +134,12 @@ class Walk:
         if var.dtype != self.facts.graph.values[var.name.value].dtype:
             dtype = self.facts.graph.values[var.name.value].dtype
             self.facts.failures.add(Rule.DTYPE, where, var.name, dtype, var.dtype)
+
+    def _between(self, name: Name, a: Local, b: Local) -> Span | None:
+        """The statement behind a coordinate in which two types differ: first of all of those that split its operator."""
+        apart = sorted({c for c, _ in a.digits ^ b.digits} | (a.partial ^ b.partial), key=str)
+        made = {s.coordinate: s.span for s in self.made.get(name.value, ()) if s.span is not None}
+        return next((known[c] for known in (made, self.spans) for c in apart if c in known), None)
 
     def _span(self, splits: tuple[OpSplit, ...]) -> Span | None:
         return span_of(splits, self.submesh)
@@ -193,7 +206,7 @@ class Walk:
             check_first(operator, op)
             self._check_operands(operator, op)
             part = part_of(operator, op.splits)
-            locals_ = part.results
+            locals_, self.parts[op.operator] = part.results, part
         except Wrong as wrong:
             failures.wrong(wrong, where, "", span)
         else:
@@ -202,7 +215,7 @@ class Walk:
                 if have is None:
                     failures.add(Rule.UNREADY, where, read, need, "nothing", span)
                 elif have != need:
-                    failures.add(Rule.READ, where, read, need, have, span)
+                    failures.add(Rule.READ, where, read, need, have, self._between(read, need, have) or span)
         for var, local in zip(op.results, locals_, strict=True):
             self._define(var, local, where, op.splits)
 

@@ -65,7 +65,8 @@ class Local:
         return f"at ({at}) partial {{{owed}}}"
 
 
-def of_type(type_: Type, axes: Axes, time: Iterable[TimeIndex]) -> Local:
+@lru_cache(maxsize=65536)
+def of_type(type_: Type, axes: Axes, time: tuple[TimeIndex, ...]) -> Local:
     """A written type as a local tensor's; raises Wrong where it speaks of coordinates that there are not."""
     if len(type_.layout.places) != len(axes):
         raise Wrong(Rule.ANNOTATED, f"one place for each of {len(axes)} axes", type_.layout)

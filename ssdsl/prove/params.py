@@ -1,4 +1,4 @@
-"""Parameters: every use gives an addend of the gradient, and the addends are completed, each once, before the update."""
+"""Parameters: every use adds to the gradient, and the addends are summed, each once, before the update."""
 
 from typing import assert_never
 

@@ -13,10 +13,9 @@ from ssdsl.prove.local import Local
 
 def prologue_types(facts: Facts, prologue: Prologue) -> dict[Name, Local]:
     """The types of what a prologue makes, by its names."""
-    types: dict[Name, Local] = {}
     where = f"the prologue of {prologue.submesh}"
     constants = _constants(facts, prologue, where)
-    walk = Walk(facts, prologue.submesh, (), types, where)
+    walk = Walk(facts, prologue.submesh, (), None, where)
 
     def given(value: str) -> Local:
         origin = facts.graph.values[value].origin if value in facts.graph.values else None
@@ -28,7 +27,7 @@ def prologue_types(facts: Facts, prologue: Prologue) -> dict[Name, Local]:
         walk.enters(var, partial(given, var.name.value))
     for instr in prologue.body:
         walk.instruction(instr)
-    return {name: types[name] for name in prologue.results if name in types}
+    return {name: walk.types[name] for name in prologue.results if name in walk.types}
 
 
 def _constants(facts: Facts, prologue: Prologue, where: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""Roles: each task runs once, behind what it reads, and each message has both of its ends, in every role that takes part.
+"""Roles: each task runs once, behind what it reads, and each message has both of its ends in the roles that take part.
 
 The actions of a role are followed one by one. A part of a value is there behind the task or the message that brings it;
 its gradient is complete behind all tasks and messages that add to it.
@@ -47,7 +47,9 @@ def check_places(facts: Facts) -> None:
 
 def check_role(facts: Facts, role: Role, parts: Parts) -> None:
     """Adds a failure for each action of a role that comes too early, too late, or not exactly once."""
-    run = _Run(facts, role, parts)
+    inside = frozenset(f.number for f in facts.program.functions if share(role.submesh, f.submesh) is Share.ALL)
+    ends = [tuple(share(role.submesh, s) is Share.ALL for s in (m.source, m.target)) for m in facts.program.messages]
+    run = _Run(facts, role, parts, inside, ends)
     for action in role.actions:
         match action:
             case Compute():
@@ -67,11 +69,14 @@ def check_role(facts: Facts, role: Role, parts: Parts) -> None:
 
 @dataclass(slots=True)
 class _Run:
-    """What a role's devices have behind the actions so far. `given` are what was added to each part's gradient."""
+    """What a role's devices have behind the actions so far. `inside` are the numbers of their functions, `ends` whether
+    they are at the source and at the target of each message, `given` what was added to each part's gradient."""
 
     facts: Facts
     role: Role
     parts: Parts
+    inside: frozenset[int]
+    ends: list[tuple[bool, ...]]
     done: set[Compute] = field(default_factory=set)
     there: set[Key] = field(default_factory=set)
     freed: set[Key] = field(default_factory=set)
@@ -88,7 +93,7 @@ class _Run:
         self.facts.failures.add(rule, where, tensor, wanted, had, span or self.role.submesh.mesh.span)
 
     def is_here(self, function: Function) -> bool:
-        return share(self.role.submesh, function.submesh) is Share.ALL
+        return function.number in self.inside
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
@@ -146,9 +151,7 @@ class _Run:
         if message is None or (action.gradient and (isinstance(message, Signal) or message.backward is None)):
             self.fail(Rule.MESSAGE, action, "", "a message", action.message)
             return
-        source, target = message.ends(action.gradient)
-        sends = share(self.role.submesh, source) is Share.ALL
-        receives = share(self.role.submesh, target) is Share.ALL
+        sends, receives = self.ends[action.message][:: -1 if action.gradient else 1]
         end = End.BOTH if sends and receives else End.SEND if sends else End.RECEIVE if receives else None
         if action.end is not end:
             self.fail(Rule.MESSAGE, action, "", end.value if end else "no end here", action.end.value)
@@ -193,17 +196,17 @@ class _Run:
                     task = Compute(function.number, at, phase)
                     if task not in self.done:
                         self.fail(Rule.RUN_ONCE, task, "", "once", "never")
-        for message in self.facts.program.messages:
-            if all(share(self.role.submesh, s) is not Share.ALL for s in (message.source, message.target)):
+        for message, (sends, receives) in zip(self.facts.program.messages, self.ends, strict=True):
+            if not sends and not receives:
                 continue
             transfer = message if isinstance(message, Transfer) else None
+            gradients = (False, True) if transfer is not None and transfer.backward is not None else (False,)
             for at in coordinates(transfer.time) if transfer is not None else [()]:
-                for gradient in (False, True) if transfer is not None and transfer.backward is not None else (False,):
+                for gradient in gradients:
                     if not self.started[message.number, at, gradient]:
                         self.fail(Rule.MESSAGE, Start(message.number, at, gradient, End.BOTH), "", "one start", "none")
-            if transfer is None and share(self.role.submesh, message.target) is Share.ALL:
-                if (message.number, (), False) not in self.waited:
-                    self.fail(Rule.MESSAGE, Wait(message.number, (), False), "", "one wait", "none")
+            if transfer is None and receives and (message.number, (), False) not in self.waited:
+                self.fail(Rule.MESSAGE, Wait(message.number, (), False), "", "one wait", "none")
 
 
 def _words(what: object) -> str:

@@ -12,7 +12,7 @@ from ssdsl.prove.parts import trains
 
 
 def check_updates(facts: Facts, role: Role) -> None:
-    """Adds a failure for each gradient that is not completed, or weight that is not updated, exactly once and in time."""
+    """Adds a failure for each gradient not completed, and each weight not updated, exactly once and in time."""
     flats = [f for f in facts.program.flats if share(role.submesh, f.submesh) is Share.ALL]
     where, span = f"role `{role.name}`", role.submesh.mesh.span
     updates = [k for k, a in enumerate(role.actions) if isinstance(a, Update)]
@@ -21,12 +21,10 @@ def check_updates(facts: Facts, role: Role) -> None:
         facts.failures.add(Rule.UPDATE, where, "", "one update behind all tasks", f"updates at {updates}", span)
     update = updates[0] if updates else len(role.actions)
     starts, waits, gathers = (_positions(role, kind) for kind in (StartReduce, WaitReduce, GatherParam))
-    adds = _additions(facts, role)
+    adds = _additions(facts, role, flats)
     numbers = {f.number for f in flats}
     for flat in flats:
-        here = adds.get(flat.submesh.__str__(), {})
-        adding = sorted({k for w in flat.weights for k in here.get(w, ())})
-        _check(facts, flat, adding, starts, waits, gathers, update, where)
+        _check(facts, flat, adds[flat.number], starts, waits, gathers, update, where)
     for found in (starts, waits, gathers):
         for number in found.keys() - numbers:
             facts.failures.add(
@@ -56,7 +54,7 @@ def _check(
             is_started = len(start) == 1 and start[0] > last
             wanted = "one start behind the last addend"
         case Zero.GRADS:  # one between any two tasks that add, and one behind the last
-            ends = [*adding[1:], update]
+            ends = [*adding[1:], update][: len(adding)]
             is_started = len(start) == len(adding) and all(
                 a < s < b for a, s, b in zip(adding, start, ends, strict=True)
             )
@@ -99,18 +97,17 @@ def _positions(role: Role, kind: "type[StartReduce] | type[WaitReduce] | type[Ga
     return found
 
 
-def _additions(facts: Facts, role: Role) -> dict[str, dict[str, list[int]]]:
-    """For each place and weight, behind which actions of the role something is added to its gradient."""
-    functions = facts.program.functions
-    trained = {f.number: trains(facts, f) for f in functions}
-    found: dict[str, dict[str, list[int]]] = {}
+def _additions(facts: Facts, role: Role, flats: list[FlatParam]) -> dict[int, list[int]]:
+    """For each flat parameter, behind which actions of the role something is added to its gradient."""
+    adds: dict[tuple[int, Phase], list[int]] = {}
+    for function in facts.program.functions:
+        trained = trains(facts, function)
+        last = Phase.WGRAD if function.backward is Backward.HALVES else Phase.BACKWARD
+        here = [f.number for f in flats if f.submesh == function.submesh and not trained.isdisjoint(f.weights)]
+        adds[function.number, last] = here
+    found: dict[int, list[int]] = {f.number: [] for f in flats}
     for k, action in enumerate(role.actions):
-        if not isinstance(action, Compute) or action.function not in trained:
-            continue
-        function = functions[action.function]
-        if action.phase is not (Phase.WGRAD if function.backward is Backward.HALVES else Phase.BACKWARD):
-            continue
-        here = found.setdefault(str(function.submesh), {})
-        for weight in trained[action.function]:
-            here.setdefault(weight, []).append(k)
+        if isinstance(action, Compute):
+            for number in adds.get((action.function, action.phase), ()):
+                found[number].append(k)
     return found

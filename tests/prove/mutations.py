@@ -86,10 +86,9 @@ def instructions(program: Program) -> Iterator[tuple[str, Instr, Callable[..., P
                 def become(*new: Instr, f: Function = function, s: int = s, k: int = k) -> Program:
                     body = put(f.sections[s].body, k, *new)
                     return with_function(
-                        f_program, replace(f, sections=put(f.sections, s, replace(f.sections[s], body=body)))
+                        program, replace(f, sections=put(f.sections, s, replace(f.sections[s], body=body)))
                     )
 
-                f_program = program
                 yield f"{function.name} {_title(instr)}", instr, become
     for p, prologue in enumerate(program.prologues):
         for k, instr in enumerate(prologue.body):
@@ -928,9 +927,9 @@ def backward_before_forward(program: Program) -> Found:
 def forward_before_its_input(program: Program) -> Found:
     for where, _, actions, k, become in _actions(program):
         action = actions[k]
-        if isinstance(action, Compute) and action.phase is Phase.FORWARD and program.functions[action.function].inputs:
-            if k:
-                yield where, become(moved(actions, k, 0))
+        is_forward = isinstance(action, Compute) and action.phase is Phase.FORWARD
+        if k and is_forward and program.functions[action.function].inputs:
+            yield where, become(moved(actions, k, 0))
 
 
 @mutation
