@@ -8,7 +8,7 @@ from ssdsl.cluster.link import LOOPBACK, Link
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
-from ssdsl.lower.lower import lower
+from ssdsl.lower.lower import After, lower
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
@@ -26,19 +26,26 @@ class Compiled:
     warnings: tuple[Diagnostic, ...]
 
 
-def make_plan(path: Path, graph: Graph, overrides: Mapping[str, int]) -> tuple[Plan, tuple[Diagnostic, ...]]:
-    """What the file says about this model, with warnings; raises PlanError."""
-    return interpret_all(parse(read_source(path)), graph, overrides, path.parent)
+def make_plan(
+    source: Source, graph: Graph, overrides: Mapping[str, int], folder: Path | None
+) -> tuple[Plan, tuple[Diagnostic, ...]]:
+    """What a text says about this model, with warnings; raises PlanError. `use` statements look in `folder`."""
+    return interpret_all(parse(source), graph, overrides, folder)
 
 
 def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], link: Link = LOOPBACK) -> Compiled:
-    """The plan and its program; raises PlanError."""
+    """The plan of a file and its program; raises PlanError."""
     return compile_source(read_source(path), graph, overrides, path.parent, link)
 
 
 def compile_source(
-    source: Source, graph: Graph, overrides: Mapping[str, int], folder: Path | None, link: Link = LOOPBACK
+    source: Source,
+    graph: Graph,
+    overrides: Mapping[str, int],
+    folder: Path | None,
+    link: Link = LOOPBACK,
+    after: After | None = None,
 ) -> Compiled:
-    """As `compile_plan`, of a text whose `use` statements look in `folder`."""
-    plan, warnings = interpret_all(parse(source), graph, overrides, folder)
-    return Compiled(source, plan, lower(plan, link), warnings)
+    """As `compile_plan`, of a text; `after` is called behind each pass, with its name and what there is."""
+    plan, warnings = make_plan(source, graph, overrides, folder)
+    return Compiled(source, plan, lower(plan, link, after), warnings)

@@ -13,8 +13,8 @@ from ssdsl.cli.terminal import talk
 def report_bug(error: Exception) -> None:
     """Save the traceback, and say where it is and what to do with it."""
     path = _save(error)
-    talk.print(f"ssdsl failed by a mistake of its own: {type(error).__name__}: {error}", style="bold red", markup=False)
-    talk.print(f"the traceback is in {path}; please report it with the plan and the model", markup=False)
+    talk.print(f"internal error in ssdsl: {type(error).__name__}: {error}", style="bold red", markup=False)
+    talk.print(f"the traceback is in {path}; report it with the plan and the model", markup=False)
 
 
 def _save(error: Exception) -> str:

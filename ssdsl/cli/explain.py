@@ -32,9 +32,12 @@ def explain(code: Code = "") -> None:
 
 
 def all_diagnostics() -> list[str]:
-    """The codes of every diagnostic: they are in the modules whose path speaks of errors, which load no torch."""
+    """The codes of every diagnostic: of the modules whose path speaks of errors, and of each statement of a plan.
+
+    None of them loads torch.
+    """
     package = Path(ssdsl.__path__[0])
-    for path in sorted(package.rglob("*errors*")):
+    for path in (*sorted(package.rglob("*errors*")), package / "plan" / "statements"):
         for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
             if file.suffix == ".py":
                 importlib.import_module(".".join(["ssdsl", *file.relative_to(package).with_suffix("").parts]))

@@ -10,6 +10,7 @@ import sys
 from ssdsl.cli.app import app
 from ssdsl.cli.bug import report_bug
 from ssdsl.cli.terminal import show_diagnostics
+from ssdsl.run.lack import lack_of
 from ssdsl.text.diagnostic import PlanError
 
 WRONG, BUG, PIPE = 1, 3, 141
@@ -26,5 +27,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(PIPE)
     except Exception as error:
+        if (lack := lack_of(error)) is not None:
+            show_diagnostics([lack])
+            sys.exit(WRONG)
         report_bug(error)
         sys.exit(BUG)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ssdsl.lang.assets import assets_folder
-from ssdsl.lang.errors import NoSuchFile
+from ssdsl.lang.errors.files import NoSuchFile
 from ssdsl.lang.suggest import suggest
 from ssdsl.text.diagnostic import PlanError
 

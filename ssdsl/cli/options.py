@@ -72,13 +72,17 @@ Costs = Annotated[
         "--costs", metavar="FILE", help="Times of tasks from a JSON file, as `ssdsl run --profile FILE` measures them."
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Draws the weights and the batches.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights and batches.")]
 Steps = Annotated[int, typer.Option(min=1, help="Training steps.")]
 OnDevice = Annotated[Device, typer.Option("--device", help="cpu (gloo) or cuda (NCCL).")]
-WithOptimizer = Annotated[Optimizer, typer.Option("--optimizer", help="As torch.optim has them.")]
+WithOptimizer = Annotated[Optimizer, typer.Option("--optimizer", help="Optimizer from torch.optim.")]
 LearningRate = Annotated[float, typer.Option("--lr", min=0, help="The optimizer's learning rate.")]
 Processes = Annotated[
-    int | None, typer.Option(min=1, help="Most processes to start.", show_default="16, or twice the processors")
+    int | None,
+    typer.Option(min=1, help="Maximum number of local processes.", show_default="16, or twice the processors"),
+]
+Timeout = Annotated[
+    float, typer.Option(min=0.1, metavar="SECONDS", help="End the run when a process has not moved for so long.")
 ]
 Out = Annotated[
     str | None,

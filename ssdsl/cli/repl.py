@@ -94,14 +94,14 @@ def _run(session: "Session") -> bool:
 
 def _entries(terminal: bool, live: _Live) -> Iterator[str]:
     if not terminal:
-        from ssdsl.repl.blocks import entries
+        from ssdsl.repl.terminal.blocks import entries
 
         yield from entries(sys.stdin)
         return
-    from ssdsl.repl.prompt import prompted
+    from ssdsl.repl.terminal.prompt import prompted
 
     ctx = live.session.facts.context
-    talk.print(f"{ctx.graph.name}: {len(ctx.compute):,} operators; :help lists the commands, Ctrl-D quits")
+    talk.print(f"{ctx.model.graph.name}: {len(ctx.model.compute):,} operators; :help lists the commands, Ctrl-D quits")
     yield from prompted(lambda: live.session)
 
 

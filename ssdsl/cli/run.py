@@ -10,7 +10,7 @@ from ssdsl.cli.options import Device, Optimizer, settings
 from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, load
 from ssdsl.cli.terminal import print_json, results, talk
-from ssdsl.cli.training import train, workplace
+from ssdsl.cli.training import train, warn_of_losses, workplace
 
 if TYPE_CHECKING:
     from ssdsl.compile import Compiled
@@ -36,6 +36,7 @@ def run(
     optimizer: options.WithOptimizer = Optimizer.ADAMW,
     lr: options.LearningRate = 1e-3,
     processes: options.Processes = None,
+    timeout: options.Timeout = 600.0,
     out: options.Out = None,
     profile: Profile = None,
     trace: Trace = None,
@@ -53,9 +54,10 @@ def run(
     from ssdsl.show.view import table
 
     recorded = profile is not None or trace is not None
-    training = Training(steps, seed, device.value, optimizer.value, lr, recorded)
+    training = Training(steps, seed, device.value, optimizer.value, lr, recorded, timeout)
     with workplace(out) as folder:
         result = train(loaded, program, training, folder, processes, dump=False)
+    warn_of_losses(result, lr)
     if recorded:
         _save(program, result, profile, trace)
     if json:
@@ -73,11 +75,11 @@ def _save(program: "Compiled", result: "RunResult", profile: str | None, trace: 
     from ssdsl.simulate.read_costs import write_costs
     from ssdsl.simulate.simulate import simulate
 
-    times = measured_times(program.schedule, result)
+    times = measured_times(program.program, result)
     if profile is not None:
         write_costs(profile, times)
         talk.print(f"{profile}: for `ssdsl simulate --costs {profile}`", highlight=False)
     if trace is not None:
-        costs = Measured(program.schedule, times)
-        simulated = simulate(program.schedule, program.source, chosen_cluster("laptop"), costs)
-        save_trace(trace, measured_timeline(program.schedule, program.source, result), simulated.timeline)
+        costs = Measured(program.program, times)
+        simulated = simulate(program.program, program.source, chosen_cluster("laptop"), costs)
+        save_trace(trace, measured_timeline(program.program, program.source, result), simulated.timeline)

@@ -1,5 +1,6 @@
 """Compile a plan, launch its program and return what it measured: the common part of `run` and `verify`."""
 
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ssdsl.cli.pipeline import Loaded
-from ssdsl.cli.terminal import talk
+from ssdsl.cli.terminal import show_diagnostics, talk
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
@@ -35,14 +36,20 @@ def train(
 def write(loaded: Loaded, compiled: "Compiled", folder: Path) -> None:
     """Write the program; raises PlanError where the folder is another's or cannot be written."""
     from ssdsl.codegen.write import write_program
-    from ssdsl.run.errors import FolderInUse, FolderUnwritable
+    from ssdsl.run.errors import FolderInUse
+    from ssdsl.run.failure import unwritable
+    from ssdsl.run.lack import lack_of
 
     try:
-        write_program(compiled.schedule, loaded.model, folder, compiled.source)
+        write_program(compiled.program, loaded.model, folder, compiled.source)
     except FileExistsError as error:
         raise PlanError(FolderInUse(None, str(folder))) from error
     except OSError as error:
-        raise PlanError(FolderUnwritable(None, str(folder), (error.strerror or str(error)).lower())) from error
+        raise PlanError(unwritable(error, folder)) from error
+    except RuntimeError as error:  # torch.save on a full disk
+        if (lack := lack_of(error, str(folder))) is None:
+            raise
+        raise PlanError(lack) from error
 
 
 def _check(loaded: Loaded, compiled: "Compiled", processes: int | None) -> None:
@@ -63,5 +70,21 @@ def workplace(out: str | None) -> Iterator[Path]:
     if out is not None:
         yield Path(out).resolve()
         return
-    with tempfile.TemporaryDirectory(prefix="ssdsl-", ignore_cleanup_errors=True) as folder:
+    try:
+        kept = tempfile.TemporaryDirectory(prefix="ssdsl-", ignore_cleanup_errors=True)
+    except OSError as error:
+        from ssdsl.run.failure import unwritable
+
+        raise PlanError(unwritable(error, Path(os.environ.get("TMPDIR", "/tmp")))) from error
+    with kept as folder:
         yield Path(folder)
+
+
+def warn_of_losses(result: "RunResult", lr: float) -> None:
+    """Say so when the loss is no number any more."""
+    from ssdsl.run.errors import LossNotFinite
+
+    for step, loss in enumerate(result.losses):
+        if not math.isfinite(loss):
+            show_diagnostics([LossNotFinite(None, str(loss), step, lr)])
+            return

@@ -1,14 +1,12 @@
 """`ssdsl verify`: the plan's losses, gradients and weights against a single device's."""
 
-from dataclasses import asdict
-
 import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.options import Device, Optimizer, settings
 from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import print_json, results, show_diagnostics
-from ssdsl.cli.training import train, workplace
+from ssdsl.cli.training import train, warn_of_losses, workplace
 
 
 def verify(
@@ -21,6 +19,7 @@ def verify(
     optimizer: options.WithOptimizer = Optimizer.SGD,
     lr: options.LearningRate = 0.1,
     processes: options.Processes = None,
+    timeout: options.Timeout = 600.0,
     out: options.Out = None,
     json: options.Json = False,
 ) -> None:
@@ -35,16 +34,17 @@ def verify(
     from ssdsl.run.launch import Training
     from ssdsl.run.verify import difference
     from ssdsl.run.verify import verify as compare
-    from ssdsl.show.verdict import verdict_view
+    from ssdsl.show.verdict import verdict_json, verdict_view
     from ssdsl.show.view import table
 
-    training = Training(steps, seed, device.value, optimizer.value, lr)
+    training = Training(steps, seed, device.value, optimizer.value, lr, timeout_s=timeout)
     with workplace(out) as folder:
         result = train(loaded, program, training, folder, processes, dump=True)
         with working("training on a single device"):
             comparisons = compare(loaded.model, training, result)
+    warn_of_losses(result, lr)
     if json:
-        print_json([{**asdict(c), "error": c.error, "differs": c.differs} for c in comparisons])
+        print_json(verdict_json(comparisons, program.plan.devices))
     else:
         results.print(table(verdict_view(comparisons), results.width))
     if wrong := difference(comparisons):

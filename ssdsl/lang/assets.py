@@ -1,5 +1,6 @@
 """Where the grammar and the standard library lie: in the installed package, or at the top level of a checkout."""
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -20,3 +21,10 @@ def grammar_text() -> str:
 def library_files() -> tuple[Path, ...]:
     """The files of the standard library, by name."""
     return tuple(sorted(assets_folder("stdlib").glob("*.ssp")))
+
+
+@cache
+def library_names() -> dict[str, str]:
+    """The names that the standard library defines, each with the file that `use` takes it from."""
+    found = [(path.stem, path.read_text("utf-8")) for path in library_files()]
+    return {name: stem for stem, text in found for name in re.findall(r"^(?:def|let) ([a-z]\w*)", text, re.MULTILINE)}

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from itertools import groupby
 
-from ssdsl.lang.comments import Comment, comments
+from ssdsl.lang.formatter.comments import Comment, comments
+from ssdsl.lang.formatter.write import Line, write
 from ssdsl.lang.nodes import Script
-from ssdsl.lang.write import Line, write
 from ssdsl.text.source import Source
 
 

@@ -1,6 +1,11 @@
-"""The syntax of a plan as values. Spans tell where a node stands and do not count when two nodes are compared."""
+"""The syntax of a plan as values. Spans tell where a node stands and do not count when two nodes are compared.
+
+A kind of statement is one class here, which also holds what else is said about it: its keyword, an example, its help.
+Error messages, `:help`, completion and formatting follow from the classes: see `docs/extending-statement.md`.
+"""
 
 from dataclasses import dataclass, field
+from typing import ClassVar, get_args
 
 from ssdsl.text.source import Span
 
@@ -111,21 +116,44 @@ Expr = Name | Number | Text | ListOf | Comprehension | Attribute | Call | Pick |
 
 
 @dataclass(frozen=True, slots=True)
-class Param(Node):
+class Keyworded(Node):
+    """A statement that begins with a keyword of its own."""
+
+    keyword: ClassVar[str]
+    form: ClassVar[str]  # an example of its line
+    about: ClassVar[str]  # what `:help` says
+    spelling: ClassVar[str] = ""  # how it is formatted, over its fields; `write.py` has what is not that simple
+
+
+@dataclass(frozen=True, slots=True)
+class Param(Keyworded):
+    keyword = "param"
+    form = 'param N = 2 "help"'
+    about = "A number that the user may set: `--set N=8`."
+
     name: Word
     default: Expr
     help: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Mesh(Node):
+class Mesh(Keyworded):
+    keyword = "mesh"
+    form = "mesh gpus(dp = 2, tp = 2)"
+    about = "The devices, row-major; `gpus[pp = s]` is a slice of them."
+    spelling = "mesh {name}({axes})"
+
     name: Word
     axes: tuple[Keyed, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Let(Node):
+class Let(Keyworded):
     """A value, or with `formals` a family of values."""
+
+    keyword = "let"
+    form = "let name = value"
+    about = "A value, or with arguments, `let f(s, m) = ...`, a family of values."
 
     name: Word
     formals: tuple[Word, ...] | None
@@ -133,27 +161,25 @@ class Let(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Use(Node):
+class Use(Keyworded):
     """`use pipeline: names` of the standard library, or `use "mine.ssp": names` of a file."""
+
+    keyword = "use"
+    form = "use pipeline: one_f_one_b"
+    about = 'Functions of the standard library, or of a file beside the plan: `use "mine.ssp": f`.'
 
     module: Word | Text
     names: tuple[Word, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Dim(Node):
+class Dim(Keyworded):
+    keyword = "dim"
+    form = "dim name = operators.name"
+    about = "A further name for a dimension, where the analysis found no good one."
+    spelling = "dim {name} = {value}"
+
     name: Word
-    value: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class Require(Node):
-    test: Expr
-    why: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Return(Node):
     value: Expr
 
 
@@ -166,32 +192,53 @@ class Cut(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Split(Node):
+class Split(Keyworded):
+    keyword = "split"
+    form = "split model by batch into dp, m = 4"
+    about = """Cut operators along a dimension: each gets an index. `into dp` takes the number of parts from the mesh's
+axis of that name; `into m = 4` says it, and an index that is no axis of the mesh runs its parts one after another,
+as micro-batches do. `split model.weights by row into dp` keeps state in parts; so do `.grads` and `.optimizer`."""
+
     operators: Expr
     dim: Word
     cuts: tuple[Cut, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Assign(Node):
+class Assign(Keyworded):
+    keyword = "assign"
+    form = "assign model to gpus"
+    about = "Put operators on devices: a part goes where the axes equal its indices of the same name."
+    spelling = "assign {operators} to {devices}"
+
     operators: Expr
     devices: Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Order(Node):
+class Order(Keyworded):
+    keyword = "order"
+    form = "order a -> b"
+    about = "All tasks of A before all of B, also across devices; they agree on every index that neither fixes."
+
     steps: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class At(Node):
+    """`stage[s].fwd[m = m] at 2 * m`: a row of `order by clock`."""
+
     tasks: Expr
     time: Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Clock(Node):
+class Clock(Keyworded):
     """`order by clock`; `by` is the word that stands there."""
+
+    keyword = "order"
+    form = "order by clock for s in 0..S:"
+    about = "`order by clock for s in 0..S:` and rows `TASKS at TIME` sort what each device runs."
 
     by: Word
     bindings: tuple[Binding, ...]
@@ -199,8 +246,23 @@ class Clock(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Recompute(Node):
+class Recompute(Keyworded):
+    keyword = "recompute"
+    form = "recompute operators"
+    about = "Drop activations and compute them again in backward."
+    spelling = "recompute {operators}"
+
     operators: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Require(Keyworded):
+    keyword = "require"
+    form = 'require M >= S, "why"'
+    about = "The plan's own precondition."
+
+    test: Expr
+    why: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +273,33 @@ class Do(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class For(Node):
+class Def(Keyworded):
+    keyword = "def"
+    form = "def name(a, b):"
+    about = "A function: its statements are those of whoever calls it. The block ends with an empty line."
+
+    name: Word
+    formals: tuple[Word, ...]
+    body: tuple["Statement", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Return(Keyworded):
+    keyword = "return"
+    form = "return value"
+    about = "The value of a function."
+    spelling = "return {value}"
+
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class For(Keyworded):
     """A loop; `is_suffix` when it stands behind its one statement."""
+
+    keyword = "for"
+    form = "for s in 0..S:"
+    about = "A loop; it also stands behind a statement: `assign stage[s] to gpus[pp = s] for s in 0..S`."
 
     bindings: tuple[Binding, ...]
     body: tuple["Statement", ...]
@@ -221,28 +308,36 @@ class For(Node):
 
 @dataclass(frozen=True, slots=True)
 class Branch(Node):
+    """`if` or `elif`, with its block."""
+
     test: Expr
     body: tuple["Statement", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class If(Node):
+class If(Keyworded):
+    keyword = "if"
+    form = "if D > 1:"
+    about = "A condition, with `elif` and `else`."
+
     branches: tuple[Branch, ...]
     other: tuple["Statement", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Def(Node):
-    name: Word
-    formals: tuple[Word, ...]
-    body: tuple["Statement", ...]
-
-
-Statement = (
-    Param | Mesh | Let | Use | Dim | Require | Return | Split | Assign | Order | Clock | Recompute | Do | For | If | Def
+Statement = (  # in the order in which they are listed to a user
+    Param | Mesh | Let | Use | Dim | Split | Assign | Order | Clock | Recompute | Require | Do | Def | Return | For | If
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Script(Node):
     statements: tuple[Statement, ...]
+
+
+def statements_by_keyword() -> dict[str, tuple[type[Keyworded], ...]]:
+    """The kinds of statements behind each keyword; `order` has two."""
+    kinds = [kind for kind in get_args(Statement) if issubclass(kind, Keyworded)]
+    return {kind.keyword: tuple(k for k in kinds if k.keyword == kind.keyword) for kind in kinds}
+
+
+STATEMENTS = statements_by_keyword()

@@ -5,10 +5,10 @@ from functools import cache
 from lark import Lark, UnexpectedCharacters, UnexpectedToken
 
 from ssdsl.lang.assets import grammar_text
-from ssdsl.lang.build import build
-from ssdsl.lang.explain import explain_character, explain_token
-from ssdsl.lang.layout import PREFIX, Layout
 from ssdsl.lang.nodes import Script
+from ssdsl.lang.parser.build import build
+from ssdsl.lang.parser.explain import explain_character, explain_token
+from ssdsl.lang.parser.layout import PREFIX, Layout
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ssdsl.lang.errors import FileNotUtf8, FileTooLarge, FileUnreadable, NoSuchFile
+from ssdsl.lang.errors.files import FileNotUtf8, FileTooLarge, FileUnreadable, NoSuchFile
 from ssdsl.lang.suggest import suggest
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span

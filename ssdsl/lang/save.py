@@ -4,7 +4,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from ssdsl.lang.errors import FileUnwritable
+from ssdsl.lang.errors.files import FileUnwritable
 from ssdsl.text.diagnostic import PlanError
 
 

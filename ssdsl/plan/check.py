@@ -1,54 +1,53 @@
 """What must hold of the facts together, once all are said: everything is placed, and indices fit the axes they meet."""
 
-from ssdsl.lang.suggest import listed
 from ssdsl.model.graph import Operator
-from ssdsl.plan.context import Context
 from ssdsl.plan.errors.place import NoMesh, NotAssigned, RelatesNothing, SplitAndFixed
 from ssdsl.plan.errors.split import CountMismatch, UnequalOnAxis
+from ssdsl.plan.eval.units import module_of
+from ssdsl.plan.facts import Facts
+from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Index, Mesh
-from ssdsl.plan.units import module_of
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source
 
 
-def check(ctx: Context) -> list[Diagnostic]:
+def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
     """The mistakes, one for each index and statement."""
-    if not ctx.meshes:
+    if not facts.meshes:
         return [NoMesh(None)]
-    if missing := [op for op in ctx.ordered(ctx.compute) if op.name not in ctx.placements]:
-        return [_not_assigned(ctx, missing)]
+    if missing := [op for op in model.ordered(model.compute) if op.name not in facts.placements]:
+        return [_not_assigned(facts, model, missing)]
     found: dict[object, Diagnostic] = {}
-    for op in ctx.ordered(ctx.compute):
-        mesh = ctx.meshes[ctx.placements[op.name].mesh]
+    for op in model.ordered(model.compute):
+        mesh = facts.meshes[facts.placements[op.name].mesh]
         axes = dict(mesh.axes)
-        for index in (*ctx.indices.get(op.name, ()), *ctx.whole.get(op.name, {}).values()):
-            if index.name in axes and (wrong := _meets(ctx, op, index, mesh, axes[index.name])):
+        for index in facts.indices.get(op.name, ()):
+            if index.name in axes and (wrong := _meets(facts, op, index, mesh, axes[index.name])):
                 found.setdefault((index.span, type(wrong)), wrong)
     return list(found.values())
 
 
-def warnings(ctx: Context, source: Source) -> list[Diagnostic]:
+def warnings(facts: Facts, source: Source) -> list[Diagnostic]:
     """Orders of the plan itself that relate nothing."""
-    return [RelatesNothing(span) for span, count in ctx.related.items() if not count and span.source is source]
+    return [RelatesNothing(span) for span, count in facts.pairs.items() if not count and span.source is source]
 
 
-def _meets(ctx: Context, op: Operator, index: Index, mesh: Mesh, size: int) -> Diagnostic | None:
+def _meets(facts: Facts, op: Operator, index: Index, mesh: Mesh, size: int) -> Diagnostic | None:
     """An index and the axis of its name: not fixed by the placement, of one size, in equal parts."""
-    placement = ctx.placements[op.name]
+    placement = facts.placements[op.name]
+    name = op.path or op.name
     if index.name in dict(placement.fixed) and size > 1:
-        return SplitAndFixed(placement.span, op.path or op.name, index.name, index.span)
+        return SplitAndFixed(placement.span, name, index.name, first=index.span)
     if index.count != size:
-        where = f"for instance `{op.path or op.name}`"
-        return CountMismatch(index.span, index.name, index.count, mesh.name, size, where, mesh.span)
+        return CountMismatch(index.span, index.name, index.count, mesh.name, size, name, first=mesh.span)
     if index.sizes is not None:
         return UnequalOnAxis(index.span, index.name, mesh.name)
     return None
 
 
-def _not_assigned(ctx: Context, missing: list[Operator]) -> NotAssigned:
+def _not_assigned(facts: Facts, model: ModelIndex, missing: list[Operator]) -> NotAssigned:
+    modules = tuple(dict.fromkeys(module_of(op.path, 1) or op.path or op.name for op in missing))
     paths = [op.path for op in missing if op.path]
-    modules = list(dict.fromkeys(module_of(op.path, 1) or op.path or op.name for op in missing))
-    where = f"they are in {listed(modules)}" if len(missing) > 1 else f"it is in {listed(modules)}"
-    everything = len(missing) == len(ctx.compute)
-    example = "model" if everything else f'model["{module_of(paths[0], 1) or paths[0]}"]' if paths else "model"
-    return NotAssigned(None, len(missing), where, example, next(iter(ctx.meshes)))
+    has_example = len(missing) < len(model.compute) and paths
+    example = module_of(paths[0], 1) or paths[0] if has_example else None
+    return NotAssigned(None, len(missing), modules, example, next(iter(facts.meshes)))

@@ -1,107 +1,81 @@
-"""What the interpretation of one plan knows: the model, the facts said so far, and how far it may still go."""
+"""What a statement is carried out in: the model, the facts so far, the calls under way and the steps that are left."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ssdsl.lang.nodes import Node
-from ssdsl.model.graph import Graph, Operator, Stage
+from ssdsl.lang import nodes
+from ssdsl.model.graph import Graph
 from ssdsl.plan.errors.names import TooManySteps
-from ssdsl.plan.plan import Clock, Index, Mesh, Order, Placement, Recompute, Shard
+from ssdsl.plan.facts import Facts
+from ssdsl.plan.model_index import ModelIndex, index_model
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
+
+if TYPE_CHECKING:
+    from ssdsl.plan.eval.scope import Scope
 
 MOST_STEPS = 100_000
 
 
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The calls under way with the places where they stand, and the files being read: the outermost first."""
+
+    functions: tuple[nodes.Def | nodes.Let, ...] = ()
+    sites: tuple[Span, ...] = ()
+    files: tuple[Path, ...] = ()
+
+    @property
+    def site(self) -> Span | None:
+        """Where the plan itself called the function that is under way, if one is."""
+        return self.sites[0] if self.sites else None
+
+    def is_in(self, function: nodes.Def | nodes.Let) -> bool:
+        """Whether a function is under way: this very one, not one that reads the same."""
+        return any(f is function for f in self.functions)
+
+
 @dataclass(slots=True)
-class Context:
-    """Facts only grow. `whole[op]` are the indices of count one: they cut nothing, and the operator has them."""
-
-    graph: Graph
-    overrides: dict[str, int]
-    folder: Path | None
-    execute: Callable[..., Any]  # of a block of statements: what a call of a function does
-
-    params: dict[str, int] = field(default_factory=dict)
-    origins: dict[tuple[str, str], Any] = field(default_factory=dict)  # of the sizes of axes, by mesh and axis
-    meshes: dict[str, Mesh] = field(default_factory=dict)
-    indices: dict[str, list[Index]] = field(default_factory=dict)
-    whole: dict[str, dict[str, Index]] = field(default_factory=dict)
-    aliases: dict[str, set[int]] = field(default_factory=dict)
-    placements: dict[str, Placement] = field(default_factory=dict)
-    orders: list[Order] = field(default_factory=list)
-    clocks: list[Clock] = field(default_factory=list)
-    related: dict[Span, int] = field(default_factory=dict)
-    recomputes: list[Recompute] = field(default_factory=list)
-    shards: list[Shard] = field(default_factory=list)
-    broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed
+class Budget:
+    """The steps that a plan has taken. They are bounded, so every plan ends."""
 
     steps: int = 0
-    calls: dict[int, Node] = field(default_factory=dict)  # those under way, by identity
-    sites: list[Span] = field(default_factory=list)  # where they stand, the outermost first
-    files: list[Path] = field(default_factory=list)
-    libraries: dict[Path, Any] = field(default_factory=dict)
 
-    operators: dict[str, Operator] = field(default_factory=dict)
-    rank: dict[str, int] = field(default_factory=dict)
-    compute: frozenset[str] = frozenset()
-    compute_rank: dict[str, int] = field(default_factory=dict)
-    computing: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
-    counts: dict[tuple[frozenset[str], str], int] = field(default_factory=dict)
-    paths: dict[str, frozenset[str]] = field(default_factory=dict)
-    matches: dict[str, tuple[frozenset[str], ...]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.operators = {op.name: op for op in self.graph.operators}
-        self.rank = {name: i for i, name in enumerate(self.operators)}
-        self.compute = frozenset(op.name for op in self.graph.operators if op.stage is Stage.COMPUTE)
-        self.compute_rank = {name: i for i, name in enumerate(n for n in self.operators if n in self.compute)}
-        by_path: dict[str, list[str]] = {}
-        for op in self.graph.operators:
-            by_path.setdefault(op.path, []).append(op.name)
-        self.paths = {path: frozenset(names) for path, names in by_path.items()}
-
-    def step(self, node: Node, steps: int = 1) -> None:
-        """Count the work; raises PlanError when it is more than any plan needs."""
+    def spend(self, node: nodes.Node, steps: int = 1) -> None:
+        """Count work; raises PlanError at `node` when it is more than any plan needs."""
         self.steps += steps
         if self.steps > MOST_STEPS:
-            raise PlanError(TooManySteps(node.span, f"{MOST_STEPS:,}"))
+            raise PlanError(TooManySteps(node.span, MOST_STEPS))
 
-    def ordered(self, names: Iterable[str]) -> list[Operator]:
-        """Operators in the order of the graph."""
-        return [self.operators[name] for name in sorted(names, key=self.rank.__getitem__)]
 
-    def only_compute(self, names: frozenset[str]) -> frozenset[str]:
-        """Those of them that are placed: the same set object for the same set."""
-        if names not in self.computing:
-            self.computing[names] = names if names <= self.compute else names & self.compute
-        return self.computing[names]
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Fixed but for three things that grow: the facts, the steps taken, and the libraries that `use` has read."""
 
-    def count(self, names: frozenset[str], index: str) -> int:
-        """Into how many parts these operators are cut by an index, at most; zero if none has it."""
-        key = (names, index)
-        if key not in self.counts:
-            self.counts[key] = max((self.count_of(name, index) for name in names), default=0)
-        return self.counts[key]
+    model: ModelIndex
+    overrides: Mapping[str, int]  # what `--set` gives
+    folder: Path | None  # of the plan, where `use "file.ssp"` looks
+    facts: Facts = field(default_factory=Facts)
+    budget: Budget = field(default_factory=Budget)
+    stack: Stack = field(default_factory=Stack)
+    libraries: "dict[Path, Scope]" = field(default_factory=dict)
 
-    def count_of(self, name: str, index: str) -> int:
-        if index in self.whole.get(name, ()):
-            return 1
-        return next((i.count for i in self.indices.get(name, ()) if i.name == index), 0)
+    def called(self, function: nodes.Def | nodes.Let, site: Span) -> "Context":
+        """The context inside of a call."""
+        stack = Stack((*self.stack.functions, function), (*self.stack.sites, site), self.stack.files)
+        return replace(self, stack=stack)
 
-    def indices_of(self, names: frozenset[str]) -> list[str]:
-        """The names of the indices that these operators have."""
-        found: dict[str, None] = {}
-        for op in self.ordered(names):
-            found.update(
-                dict.fromkeys([*self.whole.get(op.name, ()), *(i.name for i in self.indices.get(op.name, ()))])
-            )
-        return list(found)
+    def reading(self, path: Path) -> "Context":
+        """The context inside of a file that is used."""
+        return replace(self, stack=replace(self.stack, files=(*self.stack.files, path)))
 
-    def axes(self) -> Iterator[tuple[Mesh, str, int]]:
-        """All axes of all meshes."""
-        for mesh in self.meshes.values():
-            for name, size in mesh.axes:
-                yield mesh, name, size
+    def aside(self) -> "Context":
+        """A context in which an expression may be evaluated, to look at its value: what it adds leaves no trace."""
+        return replace(self, facts=self.facts.copy(), budget=Budget(), libraries=dict(self.libraries))
+
+
+def begin(graph: Graph, overrides: Mapping[str, int] | None = None, folder: Path | None = None) -> Context:
+    """The context in which a plan begins: nothing has been said."""
+    return Context(index_model(graph), dict(overrides or {}), folder)

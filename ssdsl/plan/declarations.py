@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from ssdsl.lang import nodes
-from ssdsl.lang.comments import summary
+from ssdsl.lang.formatter.comments import summary
 from ssdsl.model.graph import Graph
-from ssdsl.plan.builtins import builtin_scope
-from ssdsl.plan.context import Context
-from ssdsl.plan.param import param
-from ssdsl.plan.scope import Scope
+from ssdsl.plan.context import begin
+from ssdsl.plan.eval.builtins import builtin_scope
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.statements.param import param
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ class Declarations:
 
 def params(script: nodes.Script) -> tuple[ParamDecl, ...]:
     """The parameters of a plan; raises PlanError if a default is no number."""
-    ctx = Context(Graph("", (), {}, "", {}, {}), {}, None, lambda *_: None)
+    ctx = begin(Graph("", (), {}, "", {}, {}))
     scope = Scope(builtin_scope(ctx))
     found = []
     for s in script.statements:
         if isinstance(s, nodes.Param):
             param(ctx, scope, s)
-            found.append(ParamDecl(s.name.text, ctx.params[s.name.text], s.help or ""))
+            found.append(ParamDecl(s.name.text, ctx.facts.params[s.name.text], s.help or ""))
     return tuple(found)
 
 

@@ -1,52 +1,26 @@
-"""Script and graph to plan: an evaluator without effects. A kind of statement is one row."""
+"""Script and graph to plan: carries out the statements, and reports independent mistakes together."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from ssdsl.lang import nodes
-from ssdsl.lang.suggest import listed, suggest
 from ssdsl.model.graph import Graph
-from ssdsl.plan.assign import assign
-from ssdsl.plan.blocks import Returned, branch, define, do, let, loop, mesh, require, return_
-from ssdsl.plan.builtins import builtin_scope
 from ssdsl.plan.check import check, warnings
-from ssdsl.plan.clock import clock
-from ssdsl.plan.context import Context
-from ssdsl.plan.dim import dim
-from ssdsl.plan.errors.names import CallsTooDeep, MisplacedReturn, UnknownParam
-from ssdsl.plan.order import order
-from ssdsl.plan.param import param
+from ssdsl.plan.context import Context, begin
+from ssdsl.plan.errors.names import CallsTooDeep, UnknownParam
+from ssdsl.plan.eval.builtins import builtin_scope
+from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.plan import Plan
-from ssdsl.plan.recompute import recompute
-from ssdsl.plan.scope import BROKEN, Scope
-from ssdsl.plan.split import split
-from ssdsl.plan.use import use
+from ssdsl.plan.statements.execute import execute
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 MOST_MISTAKES = 20
-STATEMENTS: dict[type[Any], Callable[..., Returned | None]] = {
-    nodes.Param: param,
-    nodes.Mesh: mesh,
-    nodes.Let: let,
-    nodes.Use: use,
-    nodes.Dim: dim,
-    nodes.Require: require,
-    nodes.Return: return_,
-    nodes.Split: split,
-    nodes.Assign: assign,
-    nodes.Order: order,
-    nodes.Clock: clock,
-    nodes.Recompute: recompute,
-    nodes.Do: do,
-    nodes.Def: define,
-}
 
 
 def interpret(
     script: nodes.Script, graph: Graph, overrides: Mapping[str, int] | None = None, folder: Path | None = None
 ) -> Plan:
-    """The plan of a script for a model; `folder` is where `use "file.ssp"` looks."""
+    """The plan of a script for a model; `folder` is where `use "file.ssp"` looks. Raises PlanError."""
     return interpret_all(script, graph, overrides, folder)[0]
 
 
@@ -54,23 +28,52 @@ def interpret_all(
     script: nodes.Script, graph: Graph, overrides: Mapping[str, int] | None = None, folder: Path | None = None
 ) -> tuple[Plan, tuple[Diagnostic, ...]]:
     """The plan, and warnings; raises PlanError with the independent mistakes together."""
-    ctx = Context(graph, dict(overrides or {}), folder, execute_call)
-    scope = Scope(builtin_scope(ctx))
-    mistakes = [*unknown_params(script, ctx.overrides), *_execute_all(ctx, scope, script)] or check(ctx)
+    ctx = begin(graph, overrides, folder)
+    unknown = unknown_params(script, ctx.overrides)
+    mistakes = [*unknown, *_execute_all(ctx, _plan_scope(ctx), script)]
+    mistakes = mistakes or check(ctx.facts, ctx.model)
     if mistakes:
         raise PlanError(*mistakes[:MOST_MISTAKES])
-    return plan_of(ctx), tuple(warnings(ctx, script.span.source))
+    return plan_of(ctx), tuple(warnings(ctx.facts, script.span.source))
 
 
 def interpret_part(
     script: nodes.Script, graph: Graph, overrides: Mapping[str, int] | None = None, folder: Path | None = None
 ) -> tuple[Context, Scope]:
     """What a script says that need not be a whole plan yet: its facts and names; raises PlanError."""
-    ctx = Context(graph, dict(overrides or {}), folder, execute_call)
-    scope = Scope(builtin_scope(ctx))
+    ctx = begin(graph, overrides, folder)
+    scope = _plan_scope(ctx)
     if mistakes := _execute_all(ctx, scope, script):
         raise PlanError(*mistakes[:MOST_MISTAKES])
     return ctx, scope
+
+
+def plan_of(ctx: Context) -> Plan:
+    """The facts as a plan. An index of one part is none."""
+    facts, model = ctx.facts, ctx.model
+    cut = {name: tuple(i for i in facts.indices.get(name, ()) if i.count > 1) for name in model.operators}
+    return Plan(
+        graph=model.graph,
+        meshes=tuple(facts.meshes.values()),
+        params=facts.params,
+        indices={name: indices for name, indices in cut.items() if indices},
+        placements={name: facts.placements[name] for name in model.operators if name in facts.placements},
+        orders=tuple(facts.orders),
+        clocks=tuple(facts.clocks),
+        recomputes=tuple(facts.recomputes),
+        shards=tuple(facts.shards),
+    )
+
+
+def unknown_params(script: nodes.Script, overrides: Mapping[str, int]) -> list[Diagnostic]:
+    """What the user sets and the plan does not have."""
+    known = tuple(s.name.text for s in script.statements if isinstance(s, nodes.Param))
+    return [UnknownParam(None, name, value, known) for name, value in overrides.items() if name not in known]
+
+
+def _plan_scope(ctx: Context) -> Scope:
+    """The scope of the plan's own names, inside of that of the words that every plan has."""
+    return Scope(builtin_scope(ctx))
 
 
 def _execute_all(ctx: Context, scope: Scope, script: nodes.Script) -> list[Diagnostic]:
@@ -80,48 +83,26 @@ def _execute_all(ctx: Context, scope: Scope, script: nodes.Script) -> list[Diagn
         try:
             execute(ctx, scope, (statement,))
         except PlanError as e:
-            mistakes += e.diagnostics
-            _break(ctx, scope, statement)
+            mistakes += e.diagnostics  # none, where the cause has been reported already
+            _give_up(ctx, scope, statement)
         except RecursionError:
             mistakes.append(CallsTooDeep(statement.span))
-            _break(ctx, scope, statement)
+            _give_up(ctx, scope, statement)
         if len(mistakes) >= MOST_MISTAKES:
             break
     return mistakes
 
 
-def execute(ctx: Context, scope: Scope, statements: tuple[nodes.Statement, ...]) -> Returned | None:
-    """Carry out statements up to a `return`."""
-    for s in statements:
-        ctx.step(s)
-        if isinstance(s, nodes.For):
-            returned = loop(ctx, scope, s, execute)
-        elif isinstance(s, nodes.If):
-            returned = branch(ctx, scope, s, execute)
-        else:
-            returned = STATEMENTS[type(s)](ctx, scope, s)
-        if returned is not None:
-            if not ctx.calls:
-                raise PlanError(MisplacedReturn(s.span))
-            return returned
-    return None
-
-
-def execute_call(ctx: Context, scope: Scope, body: tuple[nodes.Statement, ...]) -> Any:
-    """The value that the body of a function returns, if any."""
-    returned = execute(ctx, scope, body)
-    return None if returned is None else returned.value
-
-
-def _break(ctx: Context, scope: Scope, statement: nodes.Statement) -> None:
+def _give_up(ctx: Context, scope: Scope, statement: nodes.Statement) -> None:
     """What would have been bound by a statement that failed: its uses are no mistakes of their own."""
     for name in _bound(statement):
-        scope.values.setdefault(name, BROKEN)
+        scope.give_up(name)
     if isinstance(statement, nodes.Mesh):
-        ctx.broken.update(axis.name.text for axis in statement.axes)
+        ctx.facts.broken.update(axis.name.text for axis in statement.axes)
 
 
 def _bound(statement: nodes.Statement) -> Iterator[str]:
+    """The names that a statement binds in the scope in which it stands."""
     match statement:
         case nodes.Param(name) | nodes.Let(name) | nodes.Mesh(name) | nodes.Def(name):
             yield name.text
@@ -130,25 +111,5 @@ def _bound(statement: nodes.Statement) -> Iterator[str]:
         case nodes.If(branches, other):
             for s in (*(s for b in branches for s in b.body), *other):
                 yield from _bound(s)
-
-
-def unknown_params(script: nodes.Script, overrides: Mapping[str, int]) -> list[Diagnostic]:
-    """What the user sets and the plan does not have."""
-    known = [s.name.text for s in script.statements if isinstance(s, nodes.Param)]
-    has = f"it has {listed(known)}" if known else "it has none"
-    return [UnknownParam(None, n, suggest(n, known), has) for n in overrides if n not in known]
-
-
-def plan_of(ctx: Context) -> Plan:
-    """The facts as a plan."""
-    return Plan(
-        graph=ctx.graph,
-        meshes=tuple(ctx.meshes.values()),
-        params=ctx.params,
-        indices={name: tuple(ctx.indices[name]) for name in ctx.operators if name in ctx.indices},
-        placements={name: ctx.placements[name] for name in ctx.operators if name in ctx.placements},
-        orders=tuple(ctx.orders),
-        clocks=tuple(ctx.clocks),
-        recomputes=tuple(ctx.recomputes),
-        shards=tuple(ctx.shards),
-    )
+        case _:
+            pass

@@ -8,16 +8,15 @@ from rich.text import Text
 
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
-from ssdsl.lang.suggest import suggest
 from ssdsl.repl.changes import changes
 from ssdsl.repl.compiled import compiled
 from ssdsl.repl.describe import counted
 from ssdsl.repl.errors import NothingSimulated, NothingToUndo, UnknownCommand, WrongArgument
 from ssdsl.repl.help import TOPICS, topic
-from ssdsl.repl.highlight import coloured
 from ssdsl.repl.reply import Reply, Shown
 from ssdsl.repl.save import save
 from ssdsl.repl.session import Draft, Session, Simulated, advanced, drafts_of, facts_of, tidy, went_back
+from ssdsl.repl.terminal.highlight import coloured
 from ssdsl.repl.views import VIEWS, simulated, view
 from ssdsl.show.check import check_views
 from ssdsl.text.diagnostic import PlanError
@@ -41,17 +40,18 @@ def command(session: Session, text: str) -> Answer:
     found = [c for c in COMMANDS.values() if c.name.startswith(name)] if name else []
     chosen = COMMANDS.get(name) or (found[0] if len(found) == 1 else None)
     if chosen is None:
-        raise PlanError(UnknownCommand(None, name, suggest(name, COMMANDS).replace("`", "`:", 1)))
+        raise PlanError(UnknownCommand(None, name, tuple(COMMANDS)))
     argument = argument.strip()
     if (chosen.takes == "" and argument) or (chosen.takes and not chosen.takes.startswith("[") and not argument):
-        raise PlanError(WrongArgument(None, chosen.name, chosen.takes or "no argument", ""))
+        takes = chosen.takes or "no argument"
+        raise PlanError(WrongArgument(None, chosen.name, takes, f"{chosen.name} {chosen.takes}".strip(), argument))
     return chosen.run(session, argument)
 
 
 def _undo(session: Session, argument: str) -> Answer:
     steps = int(argument) if argument.isdecimal() and len(argument) < 6 else 0 if argument else 1
     if not steps:
-        raise PlanError(WrongArgument(None, "undo", "[HOW MANY]", "a number, such as `:undo 2`"))
+        raise PlanError(WrongArgument(None, "undo", "[HOW MANY]", "undo 2", argument))
     if steps >= len(session.drafts):
         raise PlanError(NothingToUndo(None, len(session.drafts) - 1))
     back = went_back(session, steps)
@@ -74,7 +74,7 @@ def _plan(session: Session, argument: str) -> Answer:
 
 def _show(session: Session, argument: str) -> Answer:
     if argument not in VIEWS:
-        raise PlanError(WrongArgument(None, "show", f"one of {', '.join(VIEWS)}", suggest(argument, VIEWS)))
+        raise PlanError(WrongArgument(None, "show", f"one of {', '.join(VIEWS)}", "show ops", argument, tuple(VIEWS)))
     return session, Reply(view(session, argument))
 
 
@@ -106,7 +106,7 @@ def _diff(session: Session, argument: str) -> Answer:
 def _save(session: Session, argument: str, overwrite: bool = False) -> Answer:
     path = save(session, argument, overwrite)
     count = counted(len(parse(session.draft.source).statements), "statement")
-    given = [f"--set {n}={v}" for n, v in session.overrides.items() if n in session.facts.context.params]
+    given = [f"--set {n}={v}" for n, v in session.overrides.items() if n in session.facts.context.facts.params]
     same = f"; it is this plan with {' '.join(given)}" if given else ""
     return session, Reply((f"saved {path}: {count}{same}",))
 

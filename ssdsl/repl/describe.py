@@ -8,13 +8,13 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from ssdsl.lang.formatter.spell import spell
 from ssdsl.lang.nodes import Let
-from ssdsl.lang.spell import spell
 from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Operator
-from ssdsl.plan.assign import describe as placement_text
 from ssdsl.plan.context import Context
-from ssdsl.plan.values import Builtin, Devices, Function, Marker, Selection, StateOf
+from ssdsl.plan.eval.values import Builtin, Devices, Function, Marker, Selection, StateOf
+from ssdsl.plan.statements.assign import describe as placement_text
 from ssdsl.repl.reply import Shown
 from ssdsl.show.pattern import merged, starred
 
@@ -74,7 +74,7 @@ def shown(ctx: Context, value: Any) -> tuple[Shown, ...]:
 def devices_text(ctx: Context, devices: Devices) -> str:
     """`gpus[pp = 0] (2 devices)`."""
     size, fixed = 1, dict(devices.fixed)
-    for axis, n in ctx.meshes[devices.mesh].axes:
+    for axis, n in ctx.facts.meshes[devices.mesh].axes:
         size *= 1 if axis in fixed else n
     at = ", ".join(f"{axis} = {coordinate}" for axis, coordinate in devices.fixed)
     return f"{devices.mesh}{f'[{at}]' if at else ''} ({counted(size, 'device')})"
@@ -82,7 +82,7 @@ def devices_text(ctx: Context, devices: Devices) -> str:
 
 def _operators(ctx: Context, names: frozenset[str]) -> str:
     """How many; those that depend on no weights, and that nobody places, apart."""
-    placed = len(ctx.only_compute(names))
+    placed = len(ctx.model.only_compute(names))
     others = len(names) - placed
     return f"{counted(placed, 'operator')}{f', and {others} of inputs and constants' if others else ''}"
 
@@ -95,7 +95,7 @@ def _selection(ctx: Context, value: Selection) -> str:
 
 def _list(ctx: Context, value: tuple[Any, ...]) -> str:
     if value and all(isinstance(item, Selection) for item in value):
-        sizes = [f"{len(ctx.only_compute(item.operators)):,}" for item in value]
+        sizes = [f"{len(ctx.model.only_compute(item.operators)):,}" for item in value]
         sizes = sizes if len(sizes) <= MOST else [*sizes[: MOST - 1], "...", sizes[-1]]
         one = joined(sizes, "and")
         return f"a list of {counted(len(value), 'selection')} ({one} operators)"
@@ -106,14 +106,15 @@ def _list(ctx: Context, value: tuple[Any, ...]) -> str:
 
 def _rows(ctx: Context, value: Selection) -> Iterator[tuple[str, str]]:
     """Kinds, modules, dimensions, indices and devices of the operators that a plan places."""
-    operators = ctx.ordered(ctx.only_compute(value.operators) or value.operators)
+    operators = ctx.model.ordered(ctx.model.only_compute(value.operators) or value.operators)
     kinds = Counter(op.kind for op in operators)
     yield "kinds", _some(f"{count} {kind}" for kind, count in kinds.most_common())
     yield "modules", _some(_modules(operators))
     dimensions = dict.fromkeys((starred(d.name), d.size) for op in operators for d in op.dims if d.size > 1)
     yield "dimensions", _some(f"{name}={size}" for name, size in dimensions)
     yield "indices", _some(_indices(ctx, operators))
-    places = Counter(placement_text(ctx.placements[op.name]) for op in operators if op.name in ctx.placements)
+    placed = [ctx.facts.placements[op.name] for op in operators if op.name in ctx.facts.placements]
+    places = Counter(map(placement_text, placed))
     yield "devices", _some(name if count == len(operators) else f"{name} ({count})" for name, count in places.items())
 
 
@@ -130,7 +131,7 @@ def _indices(ctx: Context, operators: list[Operator]) -> Iterator[str]:
     """`tp=2 by heads (24)`: with the number of operators that have it, unless all have."""
     found: Counter[tuple[str, int, str]] = Counter()
     for op in operators:
-        for index in (*ctx.whole.get(op.name, {}).values(), *ctx.indices.get(op.name, ())):
+        for index in ctx.facts.indices.get(op.name, ()):
             found[index.name, index.count, op.dims[index.dim].name.removesuffix(".0")] += 1
     for (name, parts, dimension), count in found.items():
         yield f"{name}={parts} by {dimension}{'' if count == len(operators) else f' ({count})'}"

@@ -1,12 +1,24 @@
-"""What is entered, a statement, a block, a value to look at or a command, and what it leads to."""
+"""What is entered, a statement, a block, a value to look at or a command, and what it leads to.
+
+Statements are taken whole or not at all, and answered with what they did. A value alone is shown and not kept.
+"""
 
 from textwrap import dedent
 
+from ssdsl.lang import nodes
+from ssdsl.lang.errors.text import NothingSaid
+from ssdsl.lang.parse import parse
+from ssdsl.plan.check import warnings
+from ssdsl.plan.eval.values import Value
+from ssdsl.repl.changes import changes
 from ssdsl.repl.commands import command
+from ssdsl.repl.describe import shown
 from ssdsl.repl.reply import Reply
-from ssdsl.repl.session import Session
-from ssdsl.repl.statement import statement
-from ssdsl.text.diagnostic import PlanError
+from ssdsl.repl.session import Draft, Reading, Session, advanced, drafts_of, facts_of, look, tidy
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.source import Source
+
+COMMANDS_OF_OTHERS = {"help": ":help", "quit": ":quit", "exit": ":quit", "undo": ":undo"}  # what other prompts take
 
 
 def enter(session: Session, text: str) -> tuple[Session, Reply]:
@@ -14,7 +26,65 @@ def enter(session: Session, text: str) -> tuple[Session, Reply]:
     text = dedent(text).strip("\n")
     if not text.strip():
         return session, Reply()
+    if text.strip() not in session.facts.scope.values:
+        text = COMMANDS_OF_OTHERS.get(text.strip(), text)
     try:
-        return command(session, text) if text.startswith(":") else statement(session, text)
+        return command(session, text) if text.startswith(":") else _statement(session, text)
     except PlanError as error:
         return session, Reply(error.diagnostics, failed=True)
+
+
+def _statement(session: Session, text: str) -> tuple[Session, Reply]:
+    """The session with these statements; raises PlanError where they are wrong."""
+    old = session.draft
+    draft = Draft(f"{old.text}{text}\n", old.folder, old.name)
+    try:
+        script = parse(draft.source)
+    except PlanError as error:
+        if isinstance(error.diagnostics[0], NothingSaid) and (e := _expression(session, text)):
+            return session, _answer(session, look(session, e))
+        raise
+    new = [s for s in script.statements if s.span.end > len(old.text)]
+    facts = facts_of(draft, script, session.graph, session.overrides)
+    said = changes(session.facts, facts)
+    if not said and (value := _value_of(session, new)) is not None:
+        return session, _answer(session, value)
+    kept = tidy(draft, script)
+    drafts = drafts_of(kept, parse(kept.source), len(script.statements) - len(new))
+    warned = _warnings(session.facts, facts)
+    return advanced(session, drafts, facts), Reply((*(said or _nothing_new(new, warned)), *warned))
+
+
+def _expression(session: Session, text: str) -> nodes.Expr | None:
+    """The value that a text spells, if it is one and nothing else; its lines are numbered as they follow the plan's."""
+    before = session.draft.text.count("\n") - 1
+    source = Source(session.draft.name, "\n" * before + f"let value = (\n{text}\n)\n")
+    match parse(source).statements:
+        case (nodes.Let(_, None, value),):
+            return value
+    return None
+
+
+def _value_of(session: Session, new: list[nodes.Statement]) -> Value:
+    """The value of a call that stands alone; None where it has none, or there are other statements."""
+    match new:
+        case [nodes.Do(call)]:
+            return look(session, call)
+    return None
+
+
+def _answer(session: Session, value: Value) -> Reply:
+    return Reply(shown(session.facts.context, value))
+
+
+def _warnings(before: Reading, after: Reading) -> tuple[Diagnostic, ...]:
+    """Those that the plan did not have before."""
+    known = len(warnings(before.context.facts, before.source))
+    return tuple(warnings(after.context.facts, after.source)[known:])
+
+
+def _nothing_new(new: list[nodes.Statement], warned: tuple[Diagnostic, ...]) -> tuple[str, ...]:
+    if not new or warned:
+        return ()
+    holds = all(isinstance(s, nodes.Require) for s in new)
+    return ("this holds" if holds else "no change: the plan already says this",)

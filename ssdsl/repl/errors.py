@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ssdsl.lang.suggest import suggest
 from ssdsl.text.diagnostic import Diagnostic
 
 
@@ -13,7 +14,11 @@ class UnknownCommand(Diagnostic):
     title = "there is no command `:{name}`"
     help = "{suggestion}\n`:help` lists the commands"
     name: str
-    suggestion: str
+    known: tuple[str, ...]
+
+    @property
+    def suggestion(self) -> str:
+        return suggest(f":{self.name}", [f":{name}" for name in self.known])
 
 
 @dataclass(frozen=True)
@@ -22,10 +27,16 @@ class WrongArgument(Diagnostic):
 
     code = "E0802"
     title = "`:{command}` takes {takes}"
-    help = "{suggestion}"
+    help = "{change}"
     command: str
-    takes: str
-    suggestion: str
+    takes: str  # in words
+    example: str
+    given: str
+    known: tuple[str, ...] = ()  # the words that it takes, where they are few
+
+    @property
+    def change(self) -> str:
+        return suggest(self.given, self.known) or f"write `:{self.example}`"
 
 
 @dataclass(frozen=True)

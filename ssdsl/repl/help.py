@@ -4,31 +4,11 @@ import inspect
 
 from rich.text import Text
 
-from ssdsl.lang.explain import FORMS
-from ssdsl.lang.suggest import suggest
+from ssdsl.lang.nodes import STATEMENTS
 from ssdsl.repl.errors import WrongArgument
 from ssdsl.repl.reply import Shown
 from ssdsl.text.diagnostic import REGISTRY, PlanError
 
-STATEMENTS = {
-    "param": "A number that the user may set: `--set N=8`.",
-    "mesh": "The devices, row-major; `gpus[pp = s]` is a slice of them.",
-    "let": "A value, or with arguments, `let f(s, m) = ...`, a family of values.",
-    "use": 'Functions of the standard library, or of a file beside the plan: `use "mine.ssp": f`.',
-    "dim": "A further name for a dimension, where the analysis found no good one.",
-    "split": """Cut operators along a dimension: each gets an index. `into dp` takes the number of parts from the mesh's
-axis of that name; `into m = 4` says it, and an index that is no axis of the mesh runs its parts one after another,
-as micro-batches do. `split model.weights by row into dp` keeps state in parts; so do `.grads` and `.optimizer`.""",
-    "assign": "Put operators on devices: a part goes where the axes equal its indices of the same name.",
-    "order": """All tasks of A before all of B, also across devices; they agree on every index that neither fixes.
-`order by clock for s in 0..S:` and rows `TASKS at TIME` sort what each device runs.""",
-    "recompute": "Drop activations and compute them again in backward.",
-    "require": "The plan's own precondition.",
-    "def": "A function: its statements are those of whoever calls it. The block ends with an empty line.",
-    "return": "The value of a function.",
-    "for": "A loop; it also stands behind a statement: `assign stage[s] to gpus[pp = s] for s in 0..S`.",
-    "if": "A condition, with `elif` and `else`.",
-}
 SELECTIONS = """\
 model                    all operators
 model["h.*.mlp"]         beneath a module; `*` is one segment, `**` any; it may begin at any segment
@@ -48,7 +28,8 @@ Enter     ends a statement; a line that ends with `:` or has an open bracket goe
 Tab       completes; the right arrow takes the grey suggestion from the history
 Up        earlier entries, Ctrl-R searches them
 Ctrl-C    clears the line, Ctrl-D quits"""
-TOPICS = {**STATEMENTS, "selections": SELECTIONS, "values": VALUES, "keys": KEYS}
+ABOUT = {keyword: "\n".join(kind.about for kind in kinds) for keyword, kinds in STATEMENTS.items()}
+TOPICS = {**ABOUT, "selections": SELECTIONS, "values": VALUES, "keys": KEYS}
 
 
 def topic(name: str) -> tuple[Shown, ...]:
@@ -58,7 +39,6 @@ def topic(name: str) -> tuple[Shown, ...]:
         found = REGISTRY[name.upper()]
         return Text(f"{name.upper()}: {found.title}", style="bold"), f"\n{inspect.getdoc(found)}"
     if name not in TOPICS:
-        suggestion = suggest(name, TOPICS) or "`:help` lists the topics"
-        raise PlanError(WrongArgument(None, "help", "a statement, a topic or a code", suggestion))
-    form = (Text(FORMS[name], style="bold"),) if name in FORMS else ()
+        raise PlanError(WrongArgument(None, "help", "a statement, a topic or a code", "help", name, tuple(TOPICS)))
+    form = (Text(STATEMENTS[name][0].form, style="bold"),) if name in STATEMENTS else ()
     return *form, TOPICS[name]

@@ -6,12 +6,14 @@ from pathlib import Path
 
 from ssdsl.compile import Compiled
 from ssdsl.lang.format import format_script
-from ssdsl.lang.nodes import Script
+from ssdsl.lang.nodes import Expr, Script
 from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Graph
 from ssdsl.plan.context import Context
+from ssdsl.plan.eval.expressions import evaluate
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import Value
 from ssdsl.plan.interpret import interpret_part
-from ssdsl.plan.scope import Scope
 from ssdsl.simulate.report import Report
 from ssdsl.text.source import Source
 
@@ -30,8 +32,8 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Facts:
-    """What a text says about the model, and the names that it binds. Nobody adds to them."""
+class Reading:
+    """What a text says about the model, and the names that it binds. Nobody adds to it: `look` evaluates aside."""
 
     source: Source
     context: Context
@@ -63,7 +65,7 @@ class Session:
     overrides: Mapping[str, int]
     outside: Outside
     drafts: tuple[Draft, ...]
-    facts: Facts
+    facts: Reading
     simulated: Simulated | None = field(default=None)
 
     @property
@@ -77,13 +79,13 @@ def begin(graph: Graph, overrides: Mapping[str, int], outside: Outside, folder: 
     return Session(graph, overrides, outside, (draft,), facts_of(draft, parse(draft.source), graph, overrides))
 
 
-def facts_of(draft: Draft, script: Script, graph: Graph, overrides: Mapping[str, int]) -> Facts:
+def facts_of(draft: Draft, script: Script, graph: Graph, overrides: Mapping[str, int]) -> Reading:
     """What a draft says; raises PlanError. The whole is read anew, which takes
     0.2 s for GPT-3 175B in 16 stages and 256 micro-batches."""
-    return Facts(script.span.source, *interpret_part(script, graph, overrides, draft.folder))
+    return Reading(script.span.source, *interpret_part(script, graph, overrides, draft.folder))
 
 
-def advanced(session: Session, drafts: tuple[Draft, ...], facts: Facts) -> Session:
+def advanced(session: Session, drafts: tuple[Draft, ...], facts: Reading) -> Session:
     """The session with further drafts, the last of which says these facts."""
     return replace(session, drafts=(*session.drafts, *drafts), facts=facts)
 
@@ -96,10 +98,15 @@ def went_back(session: Session, steps: int) -> Session:
 
 
 def drafts_of(draft: Draft, script: Script, known: int = 0) -> tuple[Draft, ...]:
-    """A draft as the drafts that lead to it, one for each of its statements behind the `known` first ones."""
+    """The successive drafts, one per statement after the first `known`."""
     ends = [s.span.end for s in script.statements[known:]]
     lines = [draft.text.find("\n", end) for end in ends[:-1]]
     return (*(replace(draft, text=draft.text[:at] + "\n") for at in lines if at >= 0), draft)
+
+
+def look(session: Session, e: Expr) -> Value:
+    """The value of an expression, which leaves no trace in the session; raises PlanError."""
+    return evaluate(session.facts.context.aside(), session.facts.scope, e)
 
 
 def tidy(draft: Draft, script: Script) -> Draft:

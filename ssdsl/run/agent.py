@@ -1,6 +1,7 @@
-"""torchrun, as `launch` starts it: ends when its parent does, and writes down which ranks failed.
+"""torchrun, as `launch` starts it: ends when its parent does, and prints which ranks failed.
 
-Run as `python -m ssdsl.run.agent FAILURES.json [torchrun's arguments]`; exit status 1 when a rank failed.
+Run as `python -m ssdsl.run.agent [torchrun's arguments]`; exit status 1 when a rank failed. A pipe takes what it
+prints, also when the disk is full.
 """
 
 import ctypes
@@ -8,7 +9,6 @@ import json
 import os
 import signal
 import sys
-from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 SHUTDOWN_S = "2"
@@ -20,12 +20,12 @@ def main(arguments: list[str]) -> int:
 
     parser = get_args_parser()
     if "--shutdown-timeout" in parser.format_help():  # torch 2.13; older versions wait 30 s, which `launch` cuts short
-        arguments[1:1] = ["--shutdown-timeout", SHUTDOWN_S]
+        arguments[:0] = ["--shutdown-timeout", SHUTDOWN_S]
     try:
-        run(parser.parse_args(arguments[1:]))  # type: ignore[no-untyped-call]
+        run(parser.parse_args(arguments))  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
         failures = [{"rank": rank, "exitcode": f.exitcode} for rank, f in sorted(error.failures.items())]
-        Path(arguments[0]).write_text(json.dumps(failures), "utf-8")
+        print(json.dumps(failures), flush=True)
         return 1
     return 0
 

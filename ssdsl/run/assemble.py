@@ -1,4 +1,4 @@
-"""Whole tensors from the pieces that the ranks hold, checking that the pieces cover them and that copies agree."""
+"""Whole tensors from the pieces that the ranks hold, which must cover them; how far copies differ is noted."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,14 +6,9 @@ from typing import TypedDict
 
 import torch
 
-from ssdsl.run.errors import PiecesDisagree, PiecesIncomplete
+from ssdsl.run.compare import tensors
+from ssdsl.run.errors import PiecesIncomplete
 from ssdsl.text.diagnostic import PlanError
-
-COPIES = 1e-5
-"""How far two copies of a number may be apart, relative to the tensor's largest: about 100 roundings of fp32.
-
-Copies that the same operators computed in the same order are equal to the bit; sums in another order are not.
-"""
 
 
 class Piece(TypedDict):
@@ -37,19 +32,50 @@ class _Held:
     tensor: torch.Tensor
 
 
-def assemble(what: str, ranks: Mapping[int, Mapping[str, Piece]]) -> dict[str, torch.Tensor]:
-    """Every tensor in full, by name; `what` (as in "weight") is for the diagnostics."""
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Two ranks' copies of one element, of all copies of a tensor those that are furthest apart."""
+
+    error: float
+    first: int
+    second: int
+    index: tuple[int, ...]
+    first_value: float
+    second_value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Tensors in full, by name; `spreads` has those of which two ranks hold unequal copies."""
+
+    tensors: dict[str, torch.Tensor]
+    spreads: dict[str, Spread]
+
+
+def assemble(what: str, ranks: Mapping[int, Mapping[str, Piece]]) -> Whole:
+    """Every tensor in full; `what` (as in "weight") is for the diagnostics.
+
+    Raises PlanError where the pieces do not cover a tensor. Whether copies are too far apart is for the caller to say,
+    who knows how far rounding may take them.
+    """
     names = dict.fromkeys(name for pieces in ranks.values() for name in pieces)
-    return {name: _assemble(what, name, {r: p[name] for r, p in ranks.items() if name in p}) for name in names}
+    whole = Whole({}, {})
+    for name in names:
+        held = {rank: pieces[name] for rank, pieces in ranks.items() if name in pieces}
+        whole.tensors[name], spread = _assemble(what, name, held)
+        if spread is not None:
+            whole.spreads[name] = spread
+    return whole
 
 
-def _assemble(what: str, name: str, pieces: dict[int, Piece]) -> torch.Tensor:
+def _assemble(what: str, name: str, pieces: dict[int, Piece]) -> tuple[torch.Tensor, Spread | None]:
     first = next(iter(pieces.values()))
     full = torch.zeros(first["shape"], dtype=first["tensor"].dtype)
     owner = torch.full(first["shape"], -1)
+    spreads = []
     for rank, piece in pieces.items():
         held = _held(what, name, rank, piece, full)
-        _compare(what, name, held, full[held.places], owner[held.places])
+        spreads.append(_spread(held, full[held.places], owner[held.places]))
         full[held.places] = held.tensor
         owner[held.places] = rank
     if (owner < 0).any():
@@ -57,7 +83,7 @@ def _assemble(what: str, name: str, pieces: dict[int, Piece]) -> torch.Tensor:
         raise PlanError(
             PiecesIncomplete(None, what, name, f"no rank holds element {list(place)} of {list(full.shape)}")
         )
-    return full
+    return full, max((s for s in spreads if s is not None), key=lambda s: s.error, default=None)
 
 
 def _held(what: str, name: str, rank: int, piece: Piece, full: torch.Tensor) -> _Held:
@@ -75,15 +101,12 @@ def _held(what: str, name: str, rank: int, piece: Piece, full: torch.Tensor) -> 
     return _Held(rank, torch.meshgrid(*places, indexing="ij") if places else (), tensor)
 
 
-def _compare(what: str, name: str, held: _Held, known: torch.Tensor, owner: torch.Tensor) -> None:
-    """Raise where an earlier rank holds the same element with another value."""
+def _spread(held: _Held, known: torch.Tensor, owner: torch.Tensor) -> Spread | None:
+    """Where an earlier rank's copy differs most from this one's; NaN differs from every number."""
     if not (owner >= 0).any():
-        return
-    got, old = held.tensor.double(), known.double()
-    allowed = COPIES * float(old.nan_to_num().abs().max())
-    wrong = (owner >= 0) & ~torch.isclose(got, old, rtol=0, atol=allowed, equal_nan=True)
-    if wrong.any():
-        at = tuple(wrong.nonzero()[0].tolist())
-        place = [int(axis[at]) for axis in held.places]
-        values = float(old[at]), float(got[at])
-        raise PlanError(PiecesDisagree(None, what, name, int(owner[at]), held.rank, str(place), *values))
+        return None
+    found = tensors("copy", "", held.tensor, torch.where(owner >= 0, known, held.tensor))
+    if not found.error:
+        return None
+    place = tuple(int(axis[found.index]) for axis in held.places)
+    return Spread(found.error, int(owner[found.index]), held.rank, place, found.expected, found.got)

@@ -112,6 +112,82 @@ class FolderUnwritable(Diagnostic):
 
 
 @dataclass(frozen=True)
+class DiskFull(Diagnostic):
+    """A file could not be written in full: the disk is full, a quota is used up, or a file may not get that large.
+
+    What was written of it is removed. `ssdsl run` and `ssdsl verify` write the program, the ranks' results and, for
+    `verify`, all gradients of every step, into the folder of `--out`, or else into the one for temporary files.
+    """
+
+    code: ClassVar[str] = "E0509"
+    title: ClassVar[str] = "{who} cannot write to `{folder}`: no space"
+    note: ClassVar[str] = "{reason}"
+    help: ClassVar[str] = (
+        "free some space, raise the limit (ulimit -f, quota), or write elsewhere with --out DIR or TMPDIR=DIR"
+    )
+    who: str
+    folder: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RankStuck(Diagnostic):
+    """A process did not start, end or change its task for longer than `--timeout` allows, so the run was ended.
+
+    It is the one that was stopped (a debugger, Ctrl-Z, a batch system), that hangs in an operator, or that works on
+    one task longer than the limit. The others wait for what it should send. If every process waits, they wait for each
+    other: that is a bug of ssdsl, unless the program was changed.
+    """
+
+    code: ClassVar[str] = "E0513"
+    title: ClassVar[str] = "rank {rank}{role} has not moved for {since_s} s"
+    note: ClassVar[str] = "{how}\nit is in {doing}\n{waiting}"
+    help: ClassVar[str] = "if one task may take that long, allow more with --timeout {more}"
+    rank: int
+    role: str
+    since_s: int
+    how: str
+    doing: str
+    waiting: str
+    more: str
+
+
+@dataclass(frozen=True)
+class OutOfMemory(Diagnostic):
+    """A process asked for memory and did not get it: the machine or the GPU has no more, or a limit is reached.
+
+    Limits are those of the shell (`ulimit -v`), of a batch system or of a container.
+    """
+
+    code: ClassVar[str] = "E0514"
+    title: ClassVar[str] = "{who} ran out of memory"
+    note: ClassVar[str] = "{reason}"
+    help: ClassVar[str] = (
+        "cut the model or the batch into more parts (`ssdsl show PLAN memory`), or raise the limit (ulimit -v)"
+    )
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class LossNotFinite(Diagnostic):
+    """The loss became NaN or infinite. The weights mostly follow, and then no later step computes anything of use.
+
+    The plan is not the reason: `ssdsl verify` shows that the single device's loss is the same.
+    """
+
+    code: ClassVar[str] = "E0515"
+    severity: ClassVar[str] = "warning"
+    title: ClassVar[str] = "the loss is {loss} from step {step} on"
+    help: ClassVar[str] = (
+        "choose a smaller --lr (it is {lr:g}), or look for a division by zero or a logarithm of it in the model"
+    )
+    loss: str
+    step: int
+    lr: float
+
+
+@dataclass(frozen=True)
 class PiecesDisagree(Diagnostic):
     """Two ranks hold the same part of a tensor, with different numbers in it.
 
@@ -152,16 +228,22 @@ class RunDiffers(Diagnostic):
 
     The first tensor that differs in the order of training is named (losses, then gradients of step 0, and so on),
     because later ones mostly follow from it.
+
+    A plan adds the same numbers in another order, so the last digits differ. How much of that reaches a tensor depends
+    on the model, and is measured: the single device trains again a few times, each time with every weight and input
+    wrong by one unit in the last place. A tensor may differ by eight times what it differs there (the measured growth),
+    or by 16 units in the last place of its largest element (the rounding of a sum; 4 for a loss, 2 a step for a
+    weight), whichever is more. `ssdsl verify --json` has these numbers for each tensor.
     """
 
     code: ClassVar[str] = "E0512"
     title: ClassVar[str] = "{what} `{name}` differs from the single device's"
-    note: ClassVar[str] = "{where}: {got:.9g} instead of {expected:.9g}; the error may be {allowed:.3g}\n{summary}"
+    note: ClassVar[str] = "{where}: {got:.9g} instead of {expected:.9g}\n{reason}\n{summary}"
     help: ClassVar[str] = "this is a bug of ssdsl: report it with the plan and the model"
     what: str
     name: str
     where: str
     got: float
     expected: float
-    allowed: float
+    reason: str
     summary: str

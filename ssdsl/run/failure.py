@@ -1,10 +1,15 @@
-"""Why a run failed: which rank was first, and what it said."""
+"""Why a run failed: which rank was first, what it said, and what to change."""
 
 import json
+import os
 import signal
+from dataclasses import dataclass
 from pathlib import Path
+from subprocess import Popen
 
-from ssdsl.run.errors import LaunchFailed, RankFailed
+from ssdsl.run.errors import DiskFull, FolderUnwritable, LaunchFailed, OutOfMemory, RankFailed, RankStuck
+from ssdsl.run.lack import FULL, Lack, lack_in
+from ssdsl.runtime.stall import Stall, place, read_states
 from ssdsl.text.diagnostic import Diagnostic
 
 LINES = 25
@@ -12,32 +17,100 @@ LOGS = "`--out DIR` keeps the output of every rank in DIR/logs"
 MEMORY = "the machine may have run out of memory: take a smaller model, or cut it into more parts"
 
 
-def failure(out: Path, status: int) -> Diagnostic:
-    """The diagnostic of a failed run, from the files in `out` and torchrun's exit status.
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What a rank wrote of its failure, and when."""
+
+    rank: int
+    time_s: float
+    text: str
+
+
+def failure(out: Path, status: int, exits: dict[int, int]) -> Diagnostic:
+    """The diagnostic of a failed run, from the files in `out`, torchrun's exit status and those of the ranks.
 
     A rank that was killed, or ended without writing its error, comes before those that did: their error is mostly that
-    it went away. Of these the earliest is taken.
+    it went away. Of these the earliest is taken. A lack of memory or disk comes first of all: it explains the rest.
     """
-    errors = sorted(out.glob("rank*.err"), key=lambda path: path.stat().st_mtime_ns)
-    said = {int(path.stem.removeprefix("rank")): path for path in errors}
-    exits = _exits(out)
+    said = _said(out)
+    for one in said.values():
+        if lack := lack_in(one.text):
+            return _lacking(lack, one, out)
     silent = [rank for rank, code in exits.items() if rank not in said and code != -signal.SIGTERM]
     if silent:
         rank = min(silent, key=lambda r: (exits[r] > 0, r))
-        return RankFailed(None, rank, _ending(exits[rank]), _log(out, rank), _change(exits[rank]))
+        log = _log(out, rank)
+        was = _was(out, rank)
+        if lack := lack_in(log):
+            return _lacking(lack, _Said(rank, 0.0, f"rank {rank}, {was}:\n{log}"), out)
+        note = "\n".join([f"it was in {was}", log or "it said nothing"])
+        return RankFailed(None, rank, _ending(exits[rank]), note, _change(exits[rank]))
     if said:
-        rank = next(iter(said))
-        return RankFailed(None, rank, "failed", _tail(said[rank]), LOGS)
-    return LaunchFailed(None, status, _tail(out / "torchrun.log"), str(out / "torchrun.log"))
+        first = next(iter(said.values()))
+        return RankFailed(None, first.rank, "failed", _tail(first.text), LOGS)
+    log = _read(out / "torchrun.log")
+    if lack := lack_in(log):
+        return _lacking(lack, _Said(-1, 0.0, f"torchrun:\n{log}"), out)
+    return LaunchFailed(None, status, _tail(log), str(out / "torchrun.log"))
 
 
-def _exits(out: Path) -> dict[int, int]:
-    """The exit codes of the ranks that torchrun saw fail; negative for a signal."""
+def failed_ranks(out: Path) -> list[int]:
+    """The ranks that have written down their error."""
+    return list(_said(out))
+
+
+def stuck(stall: Stall, limit_s: float) -> RankStuck:
+    """The diagnostic of a rank that does not move."""
+    waiting = "\n".join(stall.waiting[:4] + (("and more",) if len(stall.waiting) > 4 else ()))
+    role = f", role {stall.role}," if stall.role else ""
+    waiting = f"these wait for others:\n{waiting}" if waiting else "no other rank waits"
+    return RankStuck(None, stall.rank, role, round(stall.since_s), stall.how, stall.doing, waiting, f"{2 * limit_s:g}")
+
+
+def unwritable(error: OSError, folder: Path) -> Diagnostic:
+    """A folder that cannot be written to."""
+    reason = (error.strerror or str(error)).lower()
+    if error.errno in FULL:
+        return DiskFull(None, "ssdsl", str(folder), reason)
+    return FolderUnwritable(None, str(folder), reason)
+
+
+def printed(agent: "Popen[bytes]") -> dict[int, int]:
+    """The exit codes of the ranks that torchrun saw fail, as it printed them; negative for a signal."""
+    assert agent.stdout is not None
+    os.set_blocking(agent.stdout.fileno(), False)
     try:
-        failures = json.loads((out / "failures.json").read_text("utf-8"))
-    except (OSError, ValueError):
+        return {f["rank"]: f["exitcode"] for f in json.loads(agent.stdout.read() or b"[]")}
+    except ValueError:
         return {}
-    return {f["rank"]: f["exitcode"] for f in failures}
+
+
+def _said(out: Path) -> dict[int, _Said]:
+    """What ranks said of their failures, the earliest first."""
+    found = {}
+    for path in out.glob("rank*.err"):
+        text, rank = _read(path), int(path.stem.removeprefix("rank"))
+        found[rank] = _Said(rank, path.stat().st_mtime, text)
+    for rank, state in read_states(out).items():  # complete also when the disk is full
+        if (failed := state["failed"]) is not None:
+            found[rank] = _Said(rank, failed["time"], failed["text"])
+    return {said.rank: said for said in sorted(found.values(), key=lambda said: said.time_s)}
+
+
+def _lacking(lack: Lack, said: _Said, out: Path) -> Diagnostic:
+    """A process that lacked memory or disk; the first line of what it said tells where it was."""
+    where, _, rest = said.text.strip().partition("\n")
+    who, _, place = where.removesuffix(":").partition(", ")
+    reason = (rest.strip().splitlines() or [where])[-1].strip()
+    if place:
+        reason = f"where: {place}\n{reason}"
+    return DiskFull(None, who, str(out), reason) if lack is Lack.DISK else OutOfMemory(None, who, reason)
+
+
+def _was(out: Path, rank: int) -> str:
+    """What a rank did when it ended."""
+    state = read_states(out).get(rank)
+    return place(state) if state is not None else "its start"
 
 
 def _ending(code: int) -> str:
@@ -50,13 +123,16 @@ def _change(code: int) -> str:
 
 def _log(out: Path, rank: int) -> str:
     found = sorted(out.glob(f"logs/*/attempt_*/{rank}/stderr.log"))
-    return (_tail(found[-1]) if found else "") or "it said nothing"
+    return _tail(_read(found[-1])) if found else ""
 
 
-def _tail(path: Path) -> str:
-    """The last lines of a file."""
+def _read(path: Path) -> str:
     try:
-        lines = path.read_text("utf-8", "replace").strip().splitlines()
+        return path.read_text("utf-8", "replace")
     except OSError:
         return ""
-    return "\n".join(lines[-LINES:])
+
+
+def _tail(text: str) -> str:
+    """The last lines."""
+    return "\n".join(text.strip().splitlines()[-LINES:])

@@ -13,13 +13,15 @@ from uuid import uuid4
 from rich.console import Console
 
 from ssdsl.run.errors import TooFewDevices
-from ssdsl.run.failure import failure
+from ssdsl.run.failure import failed_ranks, failure, printed, stuck, unwritable
 from ssdsl.run.processes import MARK, sigterm_raises, stop
 from ssdsl.run.progress import Progress
 from ssdsl.run.result import RunResult, read_result
+from ssdsl.runtime.stall import Stall, stall_in
 from ssdsl.text.diagnostic import PlanError
 
 POLL_S = 0.1
+LATER_S = 60.0  # the ranks give up that much later than `launch`, which knows more
 END_S = 4.0  # how long torchrun may take to end the run after a rank has written its error
 
 
@@ -33,11 +35,13 @@ class Training:
     optimizer: str = "adamw"
     lr: float = 1e-3
     record: bool = False
+    timeout_s: float = 600.0
 
     def arguments(self) -> list[str]:
         numbers = ["--steps", str(self.steps), "--seed", str(self.seed), "--lr", repr(self.lr)]
         record = ["--record"] if self.record else []
-        return [*numbers, "--device", self.device, "--optimizer", self.optimizer, *record]
+        timeout = ["--timeout", repr(self.timeout_s + LATER_S)]
+        return [*numbers, "--device", self.device, "--optimizer", self.optimizer, *timeout, *record]
 
 
 def launch(
@@ -56,38 +60,60 @@ def launch(
     """
     if training.device == "cuda":
         _need_gpus(processes)
+    try:
+        return _launch(folder, training, processes, out, dump, console)
+    except OSError as error:
+        raise PlanError(unwritable(error, out)) from error
+
+
+def _launch(
+    folder: Path, training: Training, processes: int, out: Path, dump: bool, console: Console | None
+) -> RunResult:
     _clear(out)
     mark = uuid4().hex
     command = _command(folder, training, processes, out, dump)
     with sigterm_raises(), (out / "torchrun.log").open("wb") as log:
         agent = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(mark), start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=_environment(mark),
+            start_new_session=True,
         )
         try:
             with Progress(out / "progress.jsonl", training.steps, console) as progress:
-                _watch(agent, out, progress)
+                stall = _watch(agent, out, progress, processes, training.timeout_s)
         finally:
             stop(agent, mark)
-    if agent.returncode != 0 or list(out.glob("rank*.err")):
-        raise PlanError(failure(out, agent.returncode))
+    if stall is not None:
+        raise PlanError(stuck(stall, training.timeout_s))
+    if agent.returncode != 0 or failed_ranks(out):
+        raise PlanError(failure(out, agent.returncode, printed(agent)))
     return read_result(out, training.steps, processes)
 
 
-def _watch(agent: "subprocess.Popen[bytes]", out: Path, progress: Progress) -> None:
-    """Return when torchrun has ended, or a while after a rank wrote down its error."""
-    failed_at: float | None = None
+def _watch(
+    agent: "subprocess.Popen[bytes]", out: Path, progress: Progress, ranks: int, timeout_s: float
+) -> Stall | None:
+    """Return when torchrun has ended, or a while after a rank wrote down its error, or with a rank that is stuck."""
+    started, failed_at = time.time(), 0.0
     while agent.poll() is None:
         progress.update()
-        if failed_at is None and list(out.glob("rank*.err")):
-            failed_at = time.monotonic()
-        if failed_at is not None and time.monotonic() - failed_at > END_S:
-            return
+        now = time.time()
+        if not failed_at and failed_ranks(out):
+            failed_at = now
+        if failed_at and now - failed_at > END_S:
+            return None
+        if not failed_at and (stall := stall_in(out, ranks, started, timeout_s)):
+            return stall
         time.sleep(POLL_S)
     progress.update()
+    return None
 
 
 def _command(folder: Path, training: Training, processes: int, out: Path, dump: bool) -> list[str]:
-    agent = [sys.executable, "-m", "ssdsl.run.agent", str(out / "failures.json")]
+    agent = [sys.executable, "-m", "ssdsl.run.agent"]
     where = ["--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(processes)]
     logs = ["--log-dir", str(out / "logs"), "--redirects", "3"]
     program = [str(folder / "main.py"), *training.arguments(), "--out", str(out)]
@@ -106,7 +132,7 @@ def _clear(out: Path) -> None:
     """Make the folder, without the results of an earlier run."""
     out.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(out / "logs", ignore_errors=True)
-    for pattern in ("rank*.json", "rank*.err", "rank*.pt", "progress.jsonl", "failures.json"):
+    for pattern in ("rank*.json", "rank*.err", "rank*.pt", ".rank*", "rank*.state", "progress.jsonl"):
         for path in out.glob(pattern):
             path.unlink()
 

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,12 +16,18 @@ OPTIMIZERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What training gave: the loss and every gradient of each step, the weights and buffers after the last."""
+    """What training gave: the loss and every gradient of each step, the weights and buffers after the last.
+
+    `start` has the weights before the first step, and `loss_type` is the type of the loss; only the single device has
+    them.
+    """
 
     losses: tuple[float, ...]
     grads: tuple[Tensors, ...]
     weights: Tensors
     buffers: Tensors
+    start: Tensors = field(default_factory=dict)
+    loss_type: torch.dtype = torch.float32
 
 
 def reference(model: Model, training: Training, follow: Sequence[Tensors] | None = None) -> Trained:
@@ -33,18 +39,20 @@ def reference(model: Model, training: Training, follow: Sequence[Tensors] | None
     module = copy.deepcopy(model.module)
     torch.manual_seed(training.seed)
     optimizer = OPTIMIZERS[training.optimizer](module.parameters(), lr=training.lr)
-    losses, grads = [], []
+    start = {n: p.detach().clone() for n, p in module.named_parameters()}
+    losses, grads, loss_type = [], [], torch.float32
     for step in range(training.steps):
         optimizer.zero_grad()
         loss = _loss(module(**model.batches[step % len(model.batches)]))
         loss.backward()  # type: ignore[no-untyped-call]
         losses.append(float(loss.detach()))
+        loss_type = loss.dtype
         grads.append({n: p.grad.to_dense().clone() for n, p in module.named_parameters() if p.grad is not None})
         if follow is not None:
             _take(module, follow[step])
         optimizer.step()
     weights = {n: p.detach() for n, p in module.named_parameters()}
-    return Trained(tuple(losses), tuple(grads), weights, dict(module.named_buffers()))
+    return Trained(tuple(losses), tuple(grads), weights, dict(module.named_buffers()), start, loss_type)
 
 
 def _take(module: torch.nn.Module, grads: Tensors) -> None:

@@ -1,6 +1,5 @@
 """Whether a finished run computed what a single device computes: every loss, gradient, weight and buffer."""
 
-import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +8,18 @@ from typing import Any
 import torch
 
 from ssdsl.model.source import Model
-from ssdsl.run.assemble import assemble
-from ssdsl.run.compare import Comparison, compare
-from ssdsl.run.errors import PiecesIncomplete, ResultMissing, RunDiffers
+from ssdsl.run.assemble import Spread, Whole, assemble
+from ssdsl.run.compare import FACTOR, Comparison, Limit, compare
+from ssdsl.run.errors import PiecesDisagree, PiecesIncomplete, ResultMissing, RunDiffers
+from ssdsl.run.growth import largest_of, measured_growth
 from ssdsl.run.launch import Training
-from ssdsl.run.precision import autocast_off, autocast_seen
 from ssdsl.run.reference import Tensors, Trained, reference
 from ssdsl.run.result import RunResult
 from ssdsl.text.diagnostic import PlanError
+
+RUNS = 4
+MORE_RUNS = 16
+Name = tuple[str, str]  # of a comparison: its kind and name
 
 
 def verify(model: Model, training: Training, result: RunResult) -> tuple[Comparison, ...]:
@@ -32,23 +35,30 @@ def verify_dumps(
     model: Model, training: Training, losses: tuple[float, ...], dumps: Mapping[int, Any]
 ) -> tuple[Comparison, ...]:
     """Compare what the ranks dumped with the single device; raises as `verify` does."""
-    plan = _trained(model, training.steps, losses, dumps)
+    plan, spreads = _trained(model, training.steps, losses, dumps)
     follow = plan.grads if training.optimizer == "adamw" else None
-    with autocast_seen() as seen:
-        single = reference(model, training, follow)
-    exact = None
-    if seen or any(p.dtype in (torch.bfloat16, torch.float16) for p in model.module.parameters()):
-        with autocast_off():
-            exact = reference(_in_float32(model), training, follow)
-    single = _without_idle(single, plan, model)
+    single = _without_idle(reference(model, training, follow), plan, model)
     _check_names(plan, single)
-    return compare(plan, single, training.lr, exact)
+    growth = measured_growth(model, training, single, follow, range(RUNS))
+    found = compare(plan, single, growth)
+    if any(c.differs for c in found) or _disagreement(found, spreads):  # before a plan is called wrong
+        growth = largest_of([growth, measured_growth(model, training, single, follow, range(RUNS, MORE_RUNS))])
+        found = compare(plan, single, growth)
+    if disagreement := _disagreement(found, spreads):
+        raise PlanError(disagreement)
+    return found
 
 
-def _in_float32(model: Model) -> Model:
-    """The same model without coarse rounding."""
-    batches = tuple({n: t.float() if t.is_floating_point() else t for n, t in b.items()} for b in model.batches)
-    return replace(model, module=copy.deepcopy(model.module).float(), batches=batches)
+def _disagreement(comparisons: tuple[Comparison, ...], spreads: Mapping[Name, Spread]) -> PiecesDisagree | None:
+    """Two copies that are further apart than what they are copies of may be from the single device's."""
+    allowed = {(c.kind, c.name): c.allowed for c in comparisons}
+    for (kind, name), spread in spreads.items():
+        if not spread.error <= allowed.get((kind, name), 0.0):
+            step, _, tensor = name.rpartition(" ")
+            what = f"{step}'s {kind}" if step else kind
+            values = str(list(spread.index)), spread.first_value, spread.second_value
+            return PiecesDisagree(None, what, tensor, spread.first, spread.second, *values)
+    return None
 
 
 def difference(comparisons: tuple[Comparison, ...]) -> RunDiffers | None:
@@ -59,7 +69,19 @@ def difference(comparisons: tuple[Comparison, ...]) -> RunDiffers | None:
     first = wrong[0]
     summary = f"{len(wrong)} of {len(comparisons)} tensors differ"
     where = f"largest error {first.error:.3g} at {list(first.index)}"
-    return RunDiffers(None, first.kind, first.name, where, first.got, first.expected, first.allowed, summary)
+    return RunDiffers(None, first.kind, first.name, where, first.got, first.expected, reason(first), summary)
+
+
+def reason(comparison: Comparison) -> str:
+    """What a tensor may be off by, and what decides that."""
+    match comparison.limit:
+        case Limit.ZERO:
+            return "it is zero in every element, so it is missing"
+        case Limit.GROWTH:
+            return f"allowed: {comparison.allowed:.3g}, {FACTOR:g} times the measured growth of rounding errors"
+        case Limit.ROUNDING:
+            largest = f"the largest element is {comparison.largest:.3g}"
+            return f"allowed: {comparison.allowed:.3g}, the rounding of a sum ({largest})"
 
 
 def _without_idle(single: Trained, plan: Trained, model: Model) -> Trained:
@@ -73,23 +95,31 @@ def _without_idle(single: Trained, plan: Trained, model: Model) -> Trained:
     return replace(single, weights=kept(single.weights), buffers=kept(single.buffers))
 
 
-def _trained(model: Model, steps: int, losses: tuple[float, ...], dumps: Mapping[int, Any]) -> Trained:
-    """What the ranks hold, put together; tensors by the names that the module itself lists them under."""
+def _trained(
+    model: Model, steps: int, losses: tuple[float, ...], dumps: Mapping[int, Any]
+) -> tuple[Trained, dict[Name, Spread]]:
+    """What the ranks hold, put together, and how far their copies differ; tensors by the module's own names."""
     names = _canonical(model.module)
-    grads = tuple(
+    grads = [
         _whole(names, f"step {step}'s gradient", {rank: dump["grads"][step] for rank, dump in dumps.items()})
         for step in range(steps)
-    )
+    ]
     weights = _whole(names, "weight", {rank: dump["weights"] for rank, dump in dumps.items()})
     buffers = _whole(names, "buffer", {rank: dump["buffers"] for rank, dump in dumps.items()})
-    frozen = [
-        n for n, _ in model.module.named_parameters() if n in buffers
-    ]  # a program keeps what it does not train there
-    weights |= {n: buffers.pop(n) for n in frozen}
-    return Trained(losses, grads, weights, buffers)
+    for name, _ in model.module.named_parameters():  # a program keeps what it does not train among the buffers
+        if name in buffers.tensors:
+            weights.tensors[name] = buffers.tensors.pop(name)
+        if name in buffers.spreads:
+            weights.spreads[name] = buffers.spreads.pop(name)
+    spreads: dict[Name, Spread] = {}
+    for step, whole in enumerate(grads):
+        spreads |= {("gradient", f"step {step} {name}"): spread for name, spread in whole.spreads.items()}
+    spreads |= {("weight", name): spread for name, spread in weights.spreads.items()}
+    spreads |= {("buffer", name): spread for name, spread in buffers.spreads.items()}
+    return Trained(losses, tuple(g.tensors for g in grads), weights.tensors, buffers.tensors), spreads
 
 
-def _whole(names: Mapping[str, str], what: str, ranks: Mapping[int, Mapping[str, Any]]) -> Tensors:
+def _whole(names: Mapping[str, str], what: str, ranks: Mapping[int, Mapping[str, Any]]) -> Whole:
     """The tensors in full; pieces under any of a tied weight's names are pieces of the one."""
     return assemble(what, {rank: {names.get(n, n): piece for n, piece in held.items()} for rank, held in ranks.items()})
 

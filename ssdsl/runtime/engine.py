@@ -1,10 +1,9 @@
-"""One rank's share of a training step. A role's `step(run)` calls it: forward, send, wait, backward, reduce, in order."""
+"""One rank's share of a step. A role's `step(run)` calls it: forward, send, wait, backward, reduce, in order."""
 
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 

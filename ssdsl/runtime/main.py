@@ -7,7 +7,6 @@ import resource
 import statistics
 import sys
 import time
-import traceback
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
@@ -16,9 +15,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .failure import leave, report_failure, save, state_folder, whole
 from .program import Program
+from .pulse import Pulse
 from .record import time_messages
-from .table import Table, join_world, role_of, tie_groups
+from .start import find_place, join_group
+from .table import join_world, role_of, tie_groups
 from .trainer import Trainer
 from .transport import Distributed
 from .world import World
@@ -29,14 +31,17 @@ FOLDER = Path(__file__).parent.parent
 def main() -> None:
     """Trains for some steps; every rank reports to `--out`, the one with the loss also as it goes."""
     options = _options()
-    rank = int(os.environ["RANK"])
-    trainer = None
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
+    ranks = int(json.loads((FOLDER / "program.json").read_text())["world_size"])
+    rank = find_place(ranks, str(FOLDER / "main.py"))
+    folder, pulse = state_folder(options.out), None
     try:
-        device = _start(json.loads((FOLDER / "program.json").read_text()), options)
+        pulse = Pulse(folder, rank)
+        pulse.says("joining the other ranks")
+        device = join_group(FOLDER, options.device, options.seed, options.timeout)
+        if options.record:  # what an optimizer loads is no memory of the step
+            torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True)
         base_bytes = _held(device)  # before there are weights
-        program, world = Program.read(FOLDER), World(Distributed())
+        program, world = Program.read(FOLDER), World(Distributed(timedelta(seconds=options.timeout)))
         with world.enter():
             join_world(program.table, world)
             role = role_of(program.table, world)
@@ -44,12 +49,17 @@ def main() -> None:
                 tie_groups(program.table, world)
                 _idle(rank, options)
             else:
+                pulse.says("loading its weights", role["name"])
                 trainer = Trainer(program, role, world, device, options.optimizer, options.lr)
+                pulse.watch(trainer.now)
                 _train(trainer, options, base_bytes)
+            pulse.says("waiting for the other ranks to end")
             world.transport.barrier()
         dist.destroy_process_group()
+        pulse.end()
+        leave(folder, options.out)
     except BaseException as error:
-        _report_failure(error, rank, trainer, options.out)
+        report_failure(error, rank, pulse, folder, ranks, options.timeout)
         sys.stdout.flush()
         os._exit(1)  # the other ranks may wait for this one in a collective: leave without waiting for them
 
@@ -61,13 +71,12 @@ def _idle(rank: int, options: argparse.Namespace) -> None:
         _write_report(options.out, report)
         if options.dump:
             empty: dict[str, Any] = {"weights": {}, "buffers": {}, "grads": [{} for _ in range(options.steps)]}
-            torch.save(empty, options.out / f"rank{rank}.pt")
+            save(empty, options.out / f"rank{rank}.pt")
 
 
 def _write_report(out: Path, report: dict[str, Any]) -> None:
-    beside = out / f".rank{report['rank']}.json"
-    beside.write_text(json.dumps(report))
-    beside.rename(out / f"rank{report['rank']}.json")
+    with whole(out / f"rank{report['rank']}.json") as beside:
+        beside.write_text(json.dumps(report))
 
 
 def _options() -> argparse.Namespace:
@@ -78,27 +87,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--optimizer", choices=("adamw", "sgd"), default="adamw")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 0.001)")
     parser.add_argument("--out", type=Path, default=None, help="folder for the ranks' reports")
+    parser.add_argument(
+        "--timeout", type=float, default=600, help="seconds to wait for a rank that does not move (default 600)"
+    )
     parser.add_argument("--record", action="store_true", help="report when each task of each step starts and ends")
     parser.add_argument(
         "--dump", action="store_true", help="save gradients of every step and the final weights to --out"
     )
     return parser.parse_args()
-
-
-def _start(table: Table, options: argparse.Namespace) -> torch.device:
-    """Joins the other processes; the device of this one."""
-    world, needed = int(os.environ["WORLD_SIZE"]), table["world_size"]
-    if world != needed:
-        raise SystemExit(f"this program is for {needed} processes, not {world}: torchrun --nproc-per-node={needed}")
-    if not (FOLDER / "weights.pt").exists():
-        raise SystemExit("this program was compiled from a model on the meta device: it has no weights and cannot run")
-    torch.manual_seed(options.seed)
-    if options.device == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if options.device == "cuda" else "gloo", timeout=timedelta(minutes=10))
-    if options.record:  # what an optimizer loads is no memory of the step
-        torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True)
-    return torch.device("cuda", torch.cuda.current_device()) if options.device == "cuda" else torch.device("cpu")
 
 
 def _train(trainer: Trainer, options: argparse.Namespace, base_bytes: int) -> None:
@@ -126,7 +122,7 @@ def _train(trainer: Trainer, options: argparse.Namespace, base_bytes: int) -> No
             print(f"median step {statistics.median(times) * 1e3:.1f} ms")
         return
     if options.dump:
-        torch.save({**trainer.state(), "grads": dumped}, options.out / f"rank{trainer.world.rank}.pt")
+        save({**trainer.state(), "grads": dumped}, options.out / f"rank{trainer.world.rank}.pt")
     report = {
         "rank": trainer.world.rank,
         "role": trainer.role["name"],
@@ -172,13 +168,3 @@ def _peak(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def _report_failure(error: BaseException, rank: int, trainer: "Trainer | None", out: Path | None) -> None:
-    doing = trainer.engine.doing if trainer is not None else None
-    where = f"rank {rank}" + (f", role {trainer.role['name']}, {doing}" if trainer is not None and doing else "")
-    text = str(error) if isinstance(error, SystemExit) else "".join(traceback.format_exception(error))
-    message = f"{where}:\n{text}"
-    print(message, file=sys.stderr, flush=True)
-    if out is not None:
-        (out / f"rank{rank}.err").write_text(message)

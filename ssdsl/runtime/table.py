@@ -5,11 +5,10 @@ from typing import Any
 
 import torch
 
-from .mesh import Mesh
 from .flat import Completion, FlatParam, Tie, Weights
+from .mesh import Mesh
 from .moves import take
 from .transfers import Leg, Message, Signal, Transfer
-
 from .world import Group, World
 
 Table = dict[str, Any]

@@ -30,9 +30,14 @@ class Trainer:
         self.engine = Engine(messages_of(table, world), self.weights, device, world, self._update)
         self.optimizer = _optimizer(self.weights.flats, optimizer, lr)
         self.grads: list[dict[str, Any]] | None = None
+        self.steps = 0
         self.pieces: dict[str, Piece] = {
             p.name: p for f in role["flats"] for p in pieces_of(f["weights"], role, world)
         } | {p.name: p for p in pieces_of(role["others"], role, world)}
+
+    def now(self) -> tuple[int, str]:
+        """The step and the task that run now, for another thread."""
+        return self.steps, self.engine.doing or "reports"
 
     def step(self, number: int, grads: list[dict[str, Any]] | None = None) -> float | None:
         """One training step; its loss, on the ranks that compute it. `grads` receives the gradients."""
@@ -40,6 +45,7 @@ class Trainer:
         with torch.no_grad():
             prepared = self.code.prepare(self.constants | batch, self.device)
         self.grads = grads
+        self.steps = number
         losses = self.engine.step(self.code.step, prepared)
         with torch.no_grad():
             return self._loss(losses)

@@ -4,6 +4,8 @@ All ranks of a group make the same calls on it in the same order. Tensors are co
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal, Protocol
 
 import torch
@@ -54,15 +56,19 @@ class Transport(Protocol):
     def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> Work: ...
 
 
+@dataclass(frozen=True)
 class Distributed:
-    """The transport of ranks that are processes."""
+    """The transport of ranks that are processes. `timeout` is how long a rank waits in a group: groups do not inherit
+    that of all ranks."""
+
+    timeout: timedelta | None = None
 
     @property
     def rank(self) -> int:
         return dist.get_rank()
 
     def new_group(self, ranks: Sequence[int] | None = None) -> Any:
-        return dist.new_group(None if ranks is None else list(ranks))
+        return dist.new_group(None if ranks is None else list(ranks), timeout=self.timeout)
 
     def barrier(self) -> None:
         dist.barrier()

@@ -1,10 +1,11 @@
 """What a diagnostic is: a fact about the user's text or model, where it shows, and the change to make.
 
-A diagnostic is a frozen dataclass whose fields are the values it speaks of and whose class variables are the texts,
-as `str.format` templates over those fields. Rendering is in `render.py`. The docstring is what `ssdsl explain` prints.
+A diagnostic is a frozen dataclass whose fields are the facts it speaks of and whose class variables are the texts, as
+`str.format` templates over those fields, and over properties where a sentence depends on the facts. The docstring is
+what `ssdsl explain` prints. Rendering is in `render.py`.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ssdsl.text.source import Span
@@ -31,13 +32,23 @@ class Diagnostic:
         assert known.__qualname__ == cls.__qualname__, f"{cls.code} is taken by {known.__qualname__}"
 
     def text(self, template: str) -> str:
-        """One of the class's templates with the fields filled in; empty lines that a field left empty are dropped."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return "\n".join(line.rstrip() for line in template.format(**values).split("\n")).strip()
+        """One of the class's templates with fields and properties filled in, without the lines they left empty."""
+        lines = template.format_map(_Attributes(self)).split("\n")
+        return "\n".join(line.rstrip() for line in lines if line.strip()).strip()
 
     def others(self) -> tuple[tuple[Span, str], ...]:
         """Further places to show, each with its label."""
         return ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Attributes:
+    """The attributes of a diagnostic as the mapping that `str.format_map` takes."""
+
+    of: Diagnostic
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self.of, name)
 
 
 class PlanError(Exception):

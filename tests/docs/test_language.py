@@ -3,19 +3,18 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from ssdsl.lang import nodes
 from ssdsl.lang.format import format_script
-from ssdsl.lang.layout import KEYWORDS
 from ssdsl.lang.parse import parse
+from ssdsl.lang.parser.layout import KEYWORDS
 from ssdsl.lower.lower import lower
-from ssdsl.plan.builtins import builtin_scope
-from ssdsl.plan.context import Context
-from ssdsl.plan.expressions import EVALUATORS
-from ssdsl.plan.interpret import STATEMENTS, interpret_all
+from ssdsl.plan.context import begin
+from ssdsl.plan.eval.builtins import builtin_scope
+from ssdsl.plan.interpret import interpret_all
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 
@@ -47,7 +46,7 @@ def test_plans_are_formatted(block: Any) -> None:
 def test_everything_has_an_example(blocks: list[Any]) -> None:
     """Every statement and every form of expression."""
     used = {type(node) for b in blocks if b.page == "language.md" and b.error != "E0110" for node in _nodes(b.text)}
-    assert used >= {*STATEMENTS, nodes.For, nodes.If, *EVALUATORS}
+    assert used >= {*get_args(nodes.Statement), *get_args(nodes.Expr)}
 
 
 def test_words(graph_of: Callable[[str], Any]) -> None:
@@ -55,11 +54,11 @@ def test_words(graph_of: Callable[[str], Any]) -> None:
     section = LANGUAGE.partition("### Words")[2].partition("###")[0]
     reserved, known = section.split("These have a meaning")
     assert set(re.findall(r"`(\w+)`", reserved)) == KEYWORDS
-    context = Context(graph_of("gpt:tiny"), {}, None, lambda *_: None)
+    context = begin(graph_of("gpt:tiny"))
     assert set(re.findall(r"`(\w+)`", known)) == builtin_scope(context).values.keys()
 
 
-@pytest.mark.parametrize("page", ["language.md", "schedules.md", "design.md"])
+@pytest.mark.parametrize("page", ["language.md", "schedules.md", "design.md", "extending-statement.md"])
 def test_links_lead_somewhere(page: str) -> None:
     folder = ROOT / "docs"
     text = (folder / page).read_text("utf-8")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ssdsl.lang import nodes
 from ssdsl.lang.assets import assets_folder, library_files
-from ssdsl.lang.comments import comments
 from ssdsl.lang.format import format_script
+from ssdsl.lang.formatter.comments import comments
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.text.source import Source, Span

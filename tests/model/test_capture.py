@@ -17,7 +17,7 @@ from ssdsl.model.graph import Graph, Origin
 from ssdsl.model.load import load
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
-from ssdsl.plan.paths import match_paths
+from ssdsl.plan.eval.paths import match_paths
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from tests.model.parts import outside, run_graph

@@ -39,6 +39,7 @@ def test_plan_shows_its_diagnostic(code: str, graph: Graph, golden: Callable[[Pa
     assert perf_counter() - start < 1
     assert code in {d.code for d in found}
     golden(FOLDER / f"{code}.err", "\n\n".join(map(render, found)) + "\n")
+    assert all(d.text(d.help) for d in found), "a help names the change to make"
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssdsl.model.graph import Graph
-from ssdsl.plan.balance import partition
-from ssdsl.plan.paths import match_paths
+from ssdsl.plan.eval.balance import partition
+from ssdsl.plan.eval.paths import match_paths
 
 PATHS = ("", "transformer.wte", "transformer.h.0", "transformer.h.0.attn.c_attn", "transformer.h.1.attn", "trunk.fc",
          "trunk#1.fc", "trunk#2.fc", "deep.h.0.mlp")  # fmt: skip

@@ -12,8 +12,8 @@ from ssdsl.compile import Compiled
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
+from ssdsl.repl.complete.offers import offers
 from ssdsl.repl.enter import enter
-from ssdsl.repl.offers import offers
 from ssdsl.repl.session import Outside, Session, begin
 from ssdsl.show.view import View, table
 from ssdsl.simulate.report import Report

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ssdsl.lang.layout import STATEMENTS
+from ssdsl.lang.nodes import STATEMENTS
 
 Entering = Any
 
@@ -79,7 +79,7 @@ def test_what_is_offered_last_is_entered_first(planned: Entering) -> None:
 
 def test_looking_adds_nothing_to_the_plan(planned: Entering) -> None:
     context = planned.session.facts.context
-    before = len(context.orders), len(context.clocks), context.steps
+    facts, steps = context.facts.copy(), context.budget.steps
     for text in (
         "order one_f_one_b(stage, 4).",
         'split model["h.*"].',
@@ -87,11 +87,11 @@ def test_looking_adds_nothing_to_the_plan(planned: Entering) -> None:
         "order balance(model, 2)[0].",
     ):
         planned.offered(text)
-    assert (len(context.orders), len(context.clocks), context.steps) == before
+    assert (context.facts, context.budget.steps) == (facts, steps)
 
 
 def test_a_module_that_is_called_twice(planned: Entering) -> None:
-    from ssdsl.repl.module_paths import next_segments
+    from ssdsl.repl.complete.module_paths import next_segments
 
     paths = ["trunk", "trunk#1", "trunk.fc", "trunk#1.fc", "h.0#1.fc", ""]
     assert next_segments(paths, "") == ("trunk", "trunk#1", "fc", "h", "*")

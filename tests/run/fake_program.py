@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 parser = argparse.ArgumentParser()
-for name in ("--steps", "--seed", "--device", "--optimizer", "--lr", "--out"):
+for name in ("--steps", "--seed", "--device", "--optimizer", "--lr", "--out", "--timeout"):
     parser.add_argument(name, required=True)
 parser.add_argument("--dump", action="store_true")
 options = parser.parse_args()
@@ -18,6 +18,20 @@ rank, out, steps = int(os.environ["RANK"]), Path(options.out), int(options.steps
 behaviour = (Path(__file__).parent / "behaviour").read_text()
 (out / f"pid{rank}").write_text(str(os.getpid()))
 
+if behaviour in ("stopped", "loops", "full"):
+    from pulse import Pulse  # a copy of the runtime's, which needs no torch
+
+    pulse = Pulse(out, rank)
+    pulse.says("forward of block 3", role=f"stage{rank}")
+    if behaviour == "full" and rank == 1:
+        pulse.failed("rank 1, role stage1, step 2, forward of block 3:\nOSError: [Errno 28] No space left on device")
+        os._exit(1)
+    if behaviour == "stopped" and rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if behaviour == "loops" and rank == 1:
+        while True:
+            time.sleep(0.01)
+    time.sleep(600)  # in place of dist.barrier(): the line says that it waits
 if behaviour == "raises" and rank == 1:
     (out / f"rank{rank}.err").write_text("in task fwd of block 3\nValueError: a number went missing\n")
     sys.exit(1)

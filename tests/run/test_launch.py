@@ -1,6 +1,7 @@
 """Launching: results come back, errors are those of the rank that failed, and no process stays behind."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,23 +12,27 @@ from pathlib import Path
 import pytest
 
 from ssdsl.run.launch import Training, launch
+from ssdsl.runtime import pulse
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 
+PULSE = Path(pulse.__file__)
 PROGRAM = Path(__file__).parent / "fake_program.py"
 
 
 def program(folder: Path, behaviour: str) -> Path:
     folder.mkdir()
     shutil.copy(PROGRAM, folder / "main.py")
+    shutil.copy(PULSE, folder / "pulse.py")
     (folder / "behaviour").write_text(behaviour)
     return folder
 
 
-def failed(tmp_path: Path, behaviour: str) -> str:
+def failed(tmp_path: Path, behaviour: str, timeout_s: float = 600) -> str:
     """The diagnostic of a run that must fail within ten seconds of its start and leave nothing behind."""
+    training = Training(timeout_s=timeout_s)
     with pytest.raises(PlanError) as caught:
-        launch(program(tmp_path / "program", behaviour), Training(), processes=2, out=tmp_path / "out")
+        launch(program(tmp_path / "program", behaviour), training, processes=2, out=tmp_path / "out")
     assert_gone(tmp_path / "out")
     return "\n".join(map(render, caught.value.diagnostics))
 
@@ -82,6 +87,30 @@ def test_a_rank_that_exits_silently(tmp_path: Path) -> None:
     assert "rank 1 ended with exit status 7" in text and "no such device" in text
 
 
+@pytest.mark.parametrize(
+    ("behaviour", "said"),
+    [("stopped", "its process is stopped"), ("loops", "it works, or hangs, and waits for no other")],
+)
+def test_a_rank_that_does_not_move(tmp_path: Path, behaviour: str, said: str) -> None:
+    text = failed(tmp_path, behaviour, timeout_s=4)
+    assert "error[E0513]: rank 1, role stage1, has not moved for" in text and said in text
+    assert "it is in forward of block 3" in text
+    assert re.search(r"rank 0 since \d+ s in forward of block 3", text)
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """The rank's own file has its place, so that it can still say so."""
+    text = failed(tmp_path, "full")
+    assert "error[E0509]: rank 1 cannot write to" in text and "No space left on device" in text
+    assert "where: role stage1, step 2, forward of block 3" in text
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(PlanError, match="E0508"):
+        launch(program(tmp_path / "p", "good"), Training(), processes=1, out=tmp_path / "out")
+
+
 def test_a_broken_program(tmp_path: Path) -> None:
     folder = tmp_path / "p"
     folder.mkdir()
@@ -93,10 +122,15 @@ def test_a_broken_program(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_orphans_when_the_user_ends_it(tmp_path: Path, number: signal.Signals) -> None:
-    """Ctrl-C, a polite and an impolite kill of the launching process all end the hanging ranks."""
+    """Ctrl-C, a polite and an impolite kill of the launching process all end the hanging ranks.
+
+    The tests may run where SIGINT is ignored (behind `nohup ... &`). A process hands that on to its children, and
+    Python then leaves it so: a background job is not meant to hear of Ctrl-C. This one is.
+    """
     folder, out = program(tmp_path / "p", "hangs"), tmp_path / "out"
     code = (
-        "import sys; from pathlib import Path; from ssdsl.run.launch import Training, launch;"
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from pathlib import Path; from ssdsl.run.launch import Training, launch;"
         f"launch(Path({str(folder)!r}), Training(), processes=2, out=Path({str(out)!r}))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, start_new_session=True)

@@ -9,17 +9,20 @@ import pytest
 import torch
 
 from ssdsl.model.source import Model
-from ssdsl.run.compare import compare
+from ssdsl.run.compare import Comparison, compare, tensors
+from ssdsl.run.growth import measured_growth
 from ssdsl.run.launch import Training
 from ssdsl.run.reference import Trained, reference
 from ssdsl.run.result import read_result
-from ssdsl.run.verify import difference, verify
+from ssdsl.run.verify import RUNS, difference, verify
 from ssdsl.show.verdict import verdict_view
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 
 SGD = Training(steps=3, optimizer="sgd", lr=0.1)
 ADAMW = Training(steps=3, optimizer="adamw", lr=1e-3)
+
+NAN, INF = float("nan"), float("inf")
 
 
 class Net(torch.nn.Module):
@@ -89,8 +92,14 @@ def test_other_order_of_sums_passes(model: Model, training: Training) -> None:
         model.name, copy.deepcopy(model.module).double(), tuple({"x": b["x"].double()} for b in model.batches), {}
     )
     plan = rounded(reference(exact, training))
-    single = reference(model, training, plan.grads if training is ADAMW else None)
-    assert difference(compare(plan, single, training.lr)) is None
+    assert difference(compared(model, training, plan)) is None
+
+
+def compared(model: Model, training: Training, plan: Trained) -> tuple[Comparison, ...]:
+    """The comparison without files."""
+    follow = plan.grads if training is ADAMW else None
+    single = reference(model, training, follow)
+    return compare(plan, single, measured_growth(model, training, single, follow, range(RUNS)))
 
 
 def rounded(trained: Trained) -> Trained:
@@ -120,16 +129,23 @@ def test_one_wrong_element(model: Model, kind: str, tmp_path: Path) -> None:
 def test_a_wrong_loss(model: Model) -> None:
     single = reference(model, SGD)
     losses = (single.losses[0], single.losses[1] * 1.0001, single.losses[2])
-    found = difference(compare(Trained(losses, single.grads, single.weights, single.buffers), single, 0.1))
+    found = difference(compared(model, SGD, Trained(losses, single.grads, single.weights, single.buffers)))
     assert found is not None and (found.what, found.name) == ("loss", "step 1")
 
 
 def test_nan_differs(model: Model) -> None:
-    single = reference(model, SGD)
-    plan = copy.deepcopy(single)
+    plan = reference(model, SGD)
     plan.weights["norm.bias"][1] = float("nan")
-    found = difference(compare(plan, single, 0.1))
+    found = difference(compared(model, SGD, plan))
     assert found is not None and found.name == "norm.bias"
+
+
+def test_nan_in_both_is_equal() -> None:
+    """A loss that overflows does so on the single device and on every rank."""
+    found = tensors("gradient", "g", torch.tensor([NAN, INF, 1.0]), torch.tensor([NAN, INF, 1.0]))
+    assert not found.differs and (found.error, found.largest) == (0.0, 1.0)
+    assert tensors("gradient", "g", torch.tensor([NAN, 1.0]), torch.tensor([1.0, NAN])).differs
+    assert tensors("gradient", "g", torch.tensor([-INF]), torch.tensor([INF])).differs
 
 
 def test_adamw_without_weight_decay_is_found(model: Model, tmp_path: Path) -> None:

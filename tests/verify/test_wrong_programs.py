@@ -42,6 +42,16 @@ def test_a_part_scaled(program: Callable[..., Any]) -> None:
     assert "error[E0512]: gradient `step 0 transformer.wte.weight` differs from the single device's" in found(wrong)
 
 
+def test_a_gradient_too_small_to_see(program: Callable[..., Any]) -> None:
+    """Times -3, in a layer whose gradients are a hundred million times smaller than the rest."""
+    wrong = program("data_parallel", "faint.py:faint")
+    role = wrong.folder / "role_gpus.py"
+    text, changed = re.subn(r"\* 1e-08\b", "* -3e-08", role.read_text())
+    assert changed
+    role.write_text(text)
+    assert re.search(r"error\[E0512\]: gradient `step 0 faint\.", found(wrong))
+
+
 def found(wrong: Any) -> str:
     """What verify says of the program, as the user sees it."""
     try:

@@ -6,6 +6,7 @@ generated code, and is what autograd sees of a recomputed region.
 
 from dataclasses import dataclass, field, replace
 
+from ssdsl.ir.comm import AllReduce
 from ssdsl.ir.function import (
     Backward,
     Function,
@@ -210,7 +211,10 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
             )
             after = readers.get(instr.result.name, [])
             gradient = bool(after) and all(is_fresh(r) and at == number for at, r in after)
-            found[instr.result.name] = value, gradient
+            found[instr.result.name] = (
+                value and isinstance(next(iter(instr.forward), None), AllReduce),
+                gradient and isinstance(next(iter(instr.backward), None), AllReduce),
+            )
     return found
 
 

@@ -52,11 +52,11 @@ def insert_communication(lowering: Lowering) -> Lowering:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """What an operator needs of a tensor, and the type of the gradient that it hands back."""
+    """What an operator needs of a tensor, and the type of the gradient that it hands back (None: it hands none)."""
 
     shape: Shape
     type: Type
-    gradient: Type
+    gradient: Type | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,29 @@ class _Draft:
         return Name(value, self.versions[value])
 
 
+def _live(body: list[Instr], learning: frozenset[str]) -> set[Name]:
+    """The values that get a gradient from an operator of the function."""
+    live: set[Name] = set()
+    for instr in reversed(body):
+        match instr:
+            case Op():
+                if any(v.name.value in learning for v in instr.results):
+                    live.update(instr.reads)
+            case Reshard() | Slice():
+                if instr.result.name in live:
+                    live.add(instr.source)
+            case Write():
+                pass
+    return live
+
+
+def _given_back(given: Input, live: set[Name]) -> Input:
+    """An input; one that no operator gives a gradient has none."""
+    if given.var.name in live:
+        return given
+    return replace(given, var=replace(given.var, gradient=None), gradient=False)
+
+
 class _Builder:
     """Walks the segments in order; what one function reads may add outputs to an earlier one."""
 
@@ -110,8 +133,11 @@ class _Builder:
         outputs = self.drafts[made.function].outputs
         outputs.setdefault(made.var.name, Output(made.var.name, str(made.var.name), made.var.gradient is not None, read=False))
         functions = tuple(self._finished(d) for d in self.drafts)
+        returning = {(f.number, i.slot) for f in functions for i in f.inputs if i.gradient}
         partial = made.var.type.layout.partial_axes(self.drafts[made.function].segment.submesh.axes)
-        messages: tuple[Message, ...] = tuple(self.transfers)
+        messages: tuple[Message, ...] = tuple(
+            t if (t.consumer, t.target_slot) in returning else replace(t, backward=None) for t in self.transfers
+        )
         return replace(
             self.lowering,
             functions=functions,
@@ -124,13 +150,14 @@ class _Builder:
         segment = draft.segment
         learns = any(o.value in self.lowering.learning for op in segment.operators for o in op.outputs)
         outputs = tuple(draft.outputs.values())
+        live = _live(draft.body, self.lowering.learning)
         loss = next((k for k, o in enumerate(outputs) if o.name == Name(self.graph.loss)), None)
         return Function(
             draft.number,
             f"block{draft.number}",
             segment.submesh,
             segment.time,
-            tuple(draft.inputs.values()),
+            tuple(_given_back(i, live) for i in draft.inputs.values()),
             tuple(draft.prepared.values()),
             tuple(draft.parameters.values()),
             (Section("", False, tuple(draft.body)),),
@@ -151,10 +178,12 @@ class _Builder:
     def _operator(self, draft: _Draft, operator: Operator) -> None:
         splits, axes = self.lowering.splits[operator.name], draft.segment.submesh.axes
         sunk = self.lowering.sunk.get(operator.name, frozenset())
+        learns = any(o.value in self.lowering.learning for o in operator.outputs)
         reads = []
         for operand in operator.inputs:
             type_, gradient = operand_types(operator, splits, operand, axes, is_output=False)
-            need = _Need(operand_shape(operator, operand), type_, with_sunk(gradient, axes, sunk))
+            returned = with_sunk(gradient, axes, sunk) if learns else None
+            need = _Need(operand_shape(operator, operand), type_, returned)
             reads.append(self._source(draft, operand.value, need))
         results = []
         for operand in operator.outputs:
@@ -177,7 +206,7 @@ class _Builder:
         param = self.params[draft.segment.submesh].get(buffer)
         layout = param.layout if param is not None else Layout((REPLICATE,) * len(draft.segment.submesh.axes))
         type_ = replace(var.type, layout=layout)
-        name = self._converted(draft, replace(var, gradient=None), _Need(shape, type_, type_))
+        name = self._converted(draft, var, _Need(shape, type_, None))
         slices: list[tuple[TimeIndex, Cut]] = []
         fixed = list(layout.shards())
         for index, digit in var.type.time:
@@ -362,11 +391,13 @@ class _Builder:
         for name, digit in need.type.time:
             if name in known:
                 continue
-            key = ("slice", var.name, name, digit)
+            key = ("slice", var.name, name, digit, need.gradient is None)
             (here,) = inside(Layout((digit,)), tuple(known.values())).shards()
             if key not in draft.converted:
                 type_ = replace(var.type, time=(*var.type.time, (name, digit)))
-                gradient = None if var.gradient is None else replace(need.gradient, time=type_.time)
+                gradient = None
+                if var.gradient is not None and need.gradient is not None:
+                    gradient = replace(need.gradient, time=type_.time)
                 result = self._var(draft, draft.fresh(var.name.value), need.shape, type_, gradient)
                 index = next(t for t in draft.segment.time if t.name == name)
                 self._check_even(draft.segment.time, need.shape, digit.factor, tuple(s for _, s in var.type.time))
@@ -379,13 +410,13 @@ class _Builder:
     def _resharded(self, draft: _Draft, var: Var, need: _Need) -> Var:
         common = tuple(s for _, s in var.type.time)
         have, want = inside(var.type.layout, common), inside(need.type.layout, common)
-        if var.gradient is None:
-            produced = returned = want
-        else:
+        learns = var.gradient is not None and need.gradient is not None
+        produced = returned = want
+        if var.gradient is not None and need.gradient is not None:
             produced, returned = inside(need.gradient.layout, common), inside(var.gradient.layout, common)
         if have == want and produced == returned:
             return var
-        key = ("reshard", var.name, want, produced)
+        key = ("reshard", var.name, want, produced, learns)
         if key not in draft.converted:
             part, submesh = need.shape.local(common), draft.segment.submesh
             for shard in {*have.shards(), *want.shards()}:
@@ -393,7 +424,9 @@ class _Builder:
             forward = self._steps(have, want, part, var.name.value, submesh)
             backward = self._steps(produced, returned, part, var.name.value, submesh)
             type_ = replace(var.type, layout=need.type.layout)
-            gradient = None if var.gradient is None else replace(var.gradient, layout=need.gradient.layout)
+            gradient = None
+            if var.gradient is not None and need.gradient is not None:
+                gradient = replace(var.gradient, layout=need.gradient.layout)
             result = self._var(draft, draft.fresh(var.name.value), need.shape, type_, gradient)
             draft.body.append(Reshard(var.name, result, forward, backward))
             draft.converted[key] = result

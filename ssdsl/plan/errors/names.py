@@ -1,10 +1,19 @@
-"""Mistakes with names, parameters and functions."""
+"""Mistakes with names, parameters and calls of functions. Those of one statement alone stand in its file."""
 
 from dataclasses import dataclass
 
-from ssdsl.plan.errors.traced import Traced
+from ssdsl.lang.assets import library_names
+from ssdsl.lang.suggest import listed, suggest
+from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.text.diagnostic import Diagnostic
-from ssdsl.text.source import Span
+
+FOREIGN = {  # words of other languages, and what a plan writes
+    "range": "a range is written with two dots: `range(2)` is `0..2`, `range(1, S)` is `1..S`",
+    "print": "`ssdsl show` prints what a plan means",
+    "abs": "write `x if x > 0 else -x`",
+    "sum": "there is no `sum`: write the numbers with `+`",
+    "None": "write `none`",
+}
 
 
 @dataclass(frozen=True)
@@ -16,27 +25,43 @@ class UnknownName(Traced, Diagnostic):
 
     code = "E0201"
     title = "there is no `{name}` here"
-    help = "{suggestion}"
+    help = "{change}"
     name: str
-    suggestion: str
+    known: tuple[str, ...]
+
+    @property
+    def change(self) -> str:
+        """Where the name comes from, if the standard library has it; else what was meant."""
+        name = self.name
+        if name in library_names():
+            return f"write `use {library_names()[name]}: {name}` above this line"
+        if name in FOREIGN:
+            return FOREIGN[name]
+        if found := suggest(name, self.known):
+            return found
+        if found := suggest(name, library_names()):
+            return f"{found} They come by `use`: `ssdsl plans` lists them"
+        return f"bind it above this line, such as by `let {name} = ...`"
 
 
 @dataclass(frozen=True)
-class NameTaken(Traced, Diagnostic):
+class NameTaken(Conflict, Diagnostic):
     """A name is bound twice: `let x = 1`, then `let x = 2`. A name in a plan means one thing."""
 
     code = "E0202"
     title = "`{name}` is already bound"
     label = "bound again here"
-    note = "{note_text}"
+    note = "{what}"
     help = "choose another name"
     name: str
-    first: Span | None
-    note_text: str
+    has_meaning: str = ""  # where nothing in the plan bound it: "a word that every plan has"
 
-    def others(self) -> tuple[tuple[Span, str], ...]:
-        first = ((self.first, "bound here first"),) if self.first else ()
-        return (*first, *super().others())
+    @property
+    def what(self) -> str:
+        return f"`{self.name}` is {self.has_meaning}" if self.has_meaning else ""
+
+    def earlier(self) -> str:
+        return "bound here first"
 
 
 @dataclass(frozen=True)
@@ -45,46 +70,21 @@ class UnknownParam(Traced, Diagnostic):
 
     code = "E0225"
     title = "the plan has no parameter `{name}`"
-    note = "{known}"
-    help = "{suggestion}"
+    note = "it has {has}"
+    help = "{change}"
     name: str
-    suggestion: str
-    known: str
+    value: int
+    known: tuple[str, ...]
 
+    @property
+    def has(self) -> str:
+        return listed(self.known) or "none"
 
-@dataclass(frozen=True)
-class NotConstant(Traced, Diagnostic):
-    """The default of a parameter is a number made of numbers and earlier parameters: `param M = 2 * S`.
-
-    So the plan's parameters can be listed without a model.
-    """
-
-    code = "E0226"
-    title = "the default of a parameter cannot depend on `{name}`"
-    help = "use numbers, earlier parameters, `min` and `max`; other values are bound by `let`"
-    name: str
-
-
-@dataclass(frozen=True)
-class MisplacedParam(Traced, Diagnostic):
-    """`param` stands in a function, a loop or a condition. The parameters of a plan are fixed and stand at its top."""
-
-    code = "E0227"
-    title = "`param` stands inside a block"
-    help = "move it to the top of the plan"
-
-
-@dataclass(frozen=True)
-class RequireFailed(Traced, Diagnostic):
-    """The plan's own precondition, a `require`, does not hold for these parameters and this model."""
-
-    code = "E0228"
-    title = "{why}"
-    label = "this does not hold"
-    note = "{values}"
-    help = "choose other parameters with `--set`"
-    why: str
-    values: str
+    @property
+    def change(self) -> str:
+        if not self.known:
+            return f"leave `--set {self.name}={self.value}` out, or add `param {self.name} = ...` to the plan"
+        return suggest(self.name, self.known) or f"set one that it has, such as `--set {self.known[0]}={self.value}`"
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,32 @@ class WrongArguments(Traced, Diagnostic):
 
     code = "E0229"
     title = "`{name}` takes {takes}"
-    label = "{given}"
+    label = "given {given}"
+    help = "{change}"
     name: str
-    takes: str
-    given: str
+    formals: tuple[str, ...] | str  # the names of a plan's function; in words, what a built-in one takes
+    positional: int
+    keyed: tuple[str, ...]
+
+    @property
+    def takes(self) -> str:
+        if isinstance(self.formals, str):
+            return self.formals
+        return f"({', '.join(self.formals)})" if self.formals else "no arguments"
+
+    @property
+    def given(self) -> str:
+        number = self.positional + len(self.keyed)
+        return f"{number} argument{'' if number == 1 else 's'}{''.join(f', {name}' for name in self.keyed)}"
+
+    @property
+    def change(self) -> str:
+        """How the call reads; a name that is misspelt is said."""
+        if isinstance(self.formals, str):
+            return f"give {self.takes.strip('()')}, without names" if self.keyed else f"give {self.takes.strip('()')}"
+        unknown = [name for name in self.keyed if name not in self.formals]
+        found = suggest(unknown[0], self.formals) if unknown else ""
+        return found or f"write `{self.name}({', '.join(self.formals)})`"
 
 
 @dataclass(frozen=True)
@@ -117,9 +139,9 @@ class TooManySteps(Traced, Diagnostic):
     """
 
     code = "E0231"
-    title = "the plan takes more than {limit} steps"
+    title = "the plan takes more than {limit:,} steps"
     help = "shorten the loops"
-    limit: str
+    limit: int
 
 
 @dataclass(frozen=True)
@@ -128,61 +150,4 @@ class CallsTooDeep(Traced, Diagnostic):
 
     code = "E0232"
     title = "calls are nested too deeply"
-    help = "call fewer functions from within functions"
-
-
-@dataclass(frozen=True)
-class MisplacedReturn(Traced, Diagnostic):
-    """`return` gives the value of a function; outside of a function there is nothing to return from."""
-
-    code = "E0233"
-    title = "`return` stands outside of a function"
-    help = "remove it, or bind the value with `let`"
-
-
-@dataclass(frozen=True)
-class NoSuchLibrary(Traced, Diagnostic):
-    """`use` names a file that does not exist: `use pipelin: gpipe`.
-
-    A bare name is a file of the standard library (`ssdsl plans` lists them); a string is a file beside the plan.
-    """
-
-    code = "E0234"
-    title = "there is no `{name}` to use"
-    help = "{suggestion}"
-    name: str
-    suggestion: str
-
-
-@dataclass(frozen=True)
-class UseOutside(Traced, Diagnostic):
-    """`use` takes files beside the plan or in folders below it, and never any other, also not through a link."""
-
-    code = "E0235"
-    title = "`{name}` is outside of the plan's folder"
-    help = "put the file beside the plan"
-    name: str
-
-
-@dataclass(frozen=True)
-class NotInFile(Traced, Diagnostic):
-    """The file that `use` names does not define this name: `use pipeline: onef1b`."""
-
-    code = "E0236"
-    title = "`{file}` defines no `{name}`"
-    note = "{known}"
-    help = "{suggestion}"
-    file: str
-    name: str
-    suggestion: str
-    known: str
-
-
-@dataclass(frozen=True)
-class UseCycle(Traced, Diagnostic):
-    """Two files use each other, or a file uses itself."""
-
-    code = "E0237"
-    title = "`{name}` uses itself"
-    help = "move what both need to a third file"
-    name: str
+    help = "reduce the depth of nested calls"

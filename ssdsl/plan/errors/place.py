@@ -1,10 +1,10 @@
-"""Mistakes of `mesh`, `assign` and `order`."""
+"""Mistakes about devices and order that no one statement makes alone."""
 
 from dataclasses import dataclass
 
-from ssdsl.plan.errors.traced import Traced
+from ssdsl.lang.suggest import listed, suggest
+from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.text.diagnostic import Diagnostic
-from ssdsl.text.source import Span
 
 
 @dataclass(frozen=True)
@@ -17,17 +17,6 @@ class NoMesh(Traced, Diagnostic):
 
 
 @dataclass(frozen=True)
-class BadMesh(Traced, Diagnostic):
-    """The axes of a mesh have whole sizes of at least 1, distinct names, and not too many devices together."""
-
-    code = "E0251"
-    title = "{reason}"
-    help = "{help_text}"
-    reason: str
-    help_text: str
-
-
-@dataclass(frozen=True)
 class NotAssigned(Traced, Diagnostic):
     """Every operator that computes with weights must be put on devices by an `assign`."""
 
@@ -36,27 +25,17 @@ class NotAssigned(Traced, Diagnostic):
     note = "{where}"
     help = "assign them, for instance `assign {example} to {mesh}`"
     count: int
-    where: str
-    example: str
+    modules: tuple[str, ...]  # where they are
+    missing: str | None  # a module that none of the plan's statements assigns; None if the whole model is not
     mesh: str
 
+    @property
+    def where(self) -> str:
+        return f"{'they are' if self.count > 1 else 'it is'} in {listed(self.modules)}"
 
-@dataclass(frozen=True)
-class AssignedTwice(Traced, Diagnostic):
-    """Two `assign` put one operator on different devices."""
-
-    code = "E0253"
-    title = "`{operator}` is already assigned to `{before}`"
-    note = "{more}"
-    help = "leave it out of one: `assign (A - B) to ...`"
-    operator: str
-    before: str
-    more: str
-    first: Span | None
-
-    def others(self) -> tuple[tuple[Span, str], ...]:
-        first = ((self.first, "assigned here first"),) if self.first else ()
-        return (*first, *super().others())
+    @property
+    def example(self) -> str:
+        return "model" if self.missing is None else f'model["{self.missing}"]'
 
 
 @dataclass(frozen=True)
@@ -65,12 +44,19 @@ class NoSuchAxis(Traced, Diagnostic):
 
     code = "E0254"
     title = "the mesh `{mesh}` has no axis `{axis}`"
-    note = "{known}"
-    help = "{suggestion}"
+    note = "its axes are {has}"
+    help = "{change}"
     mesh: str
     axis: str
-    suggestion: str
-    known: str
+    known: tuple[str, ...]
+
+    @property
+    def has(self) -> str:
+        return listed(self.known)
+
+    @property
+    def change(self) -> str:
+        return suggest(self.axis, self.known) or f"choose one of its axes: `{self.mesh}[{self.known[0]} = 0]`"
 
 
 @dataclass(frozen=True)
@@ -85,11 +71,14 @@ class NoSuchDevice(Traced, Diagnostic):
     mesh: str
     coordinate: int
     size: int
-    last: int
+
+    @property
+    def last(self) -> int:
+        return self.size - 1
 
 
 @dataclass(frozen=True)
-class SplitAndFixed(Traced, Diagnostic):
+class SplitAndFixed(Conflict, Diagnostic):
     """An operator is split into an index whose axis its devices fix: its parts would have to be all at one coordinate.
 
     Split into `pp`, it lies on all devices along `pp`; assigned to `gpus[pp = 0]`, on the first only.
@@ -101,11 +90,9 @@ class SplitAndFixed(Traced, Diagnostic):
     help = "assign it to the whole mesh, or name the index otherwise"
     operator: str
     name: str
-    first: Span | None
 
-    def others(self) -> tuple[tuple[Span, str], ...]:
-        first = ((self.first, "split here"),) if self.first else ()
-        return (*first, *super().others())
+    def earlier(self) -> str:
+        return "split here"
 
 
 @dataclass(frozen=True)
@@ -114,16 +101,6 @@ class RelatesNothing(Traced, Diagnostic):
 
     code = "E0257"
     severity = "warning"
-    title = "this order relates nothing"
+    title = "`order` matches no pair of tasks"
     note = "an index outside of its range names no task"
     help = "remove it, or look at its indices"
-
-
-@dataclass(frozen=True)
-class NoSuchOrder(Traced, Diagnostic):
-    """`order by` sorts by a clock, the one thing that there is to sort by: each row says `TASKS at TIME`."""
-
-    code = "E0258"
-    title = "tasks cannot be ordered by `{by}`"
-    help = "write `order by clock:`, and below it rows such as `stage[s].fwd[m = m] at 2 * m`"
-    by: str

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+from ssdsl.lang.suggest import listed, suggest
 from ssdsl.plan.errors.traced import Traced
+from ssdsl.plan.eval.paths import near_paths, top_modules
+from ssdsl.plan.plan import Phase, State
 from ssdsl.text.diagnostic import Diagnostic
 
 
@@ -17,11 +20,19 @@ class NoSuchPath(Traced, Diagnostic):
     code = "E0240"
     title = "no module of `{model}` matches `{pattern}`"
     note = "{modules}"
-    help = "{suggestion}"
+    help = "{change}"
     model: str
     pattern: str
-    suggestion: str
-    modules: str
+    paths: tuple[str, ...]  # of the operators selected from
+
+    @property
+    def modules(self) -> str:
+        tops = top_modules(self.paths)
+        return f"its modules are {listed(tops)}" if tops else ""
+
+    @property
+    def change(self) -> str:
+        return near_paths(self.pattern, self.paths) or f"`ssdsl show PLAN --model {self.model} ops` lists the modules"
 
 
 @dataclass(frozen=True)
@@ -30,11 +41,20 @@ class NoSuchKind(Traced, Diagnostic):
 
     code = "E0241"
     title = "no operator selected here is of kind `{kind}`"
-    note = "{known}"
-    help = "{suggestion}"
+    note = "{has}"
+    help = "{change}"
     kind: str
-    suggestion: str
-    known: str
+    known: tuple[str, ...]
+
+    @property
+    def has(self) -> str:
+        return f"its kinds are {listed(self.known)}" if self.known else ""
+
+    @property
+    def change(self) -> str:
+        """A kind, a phase or a state that is like it."""
+        words = [*self.known, *map(str, Phase), *map(str, State)]
+        return suggest(self.kind, words) or "choose one of these, a phase such as `.fwd`, or state such as `.weights`"
 
 
 @dataclass(frozen=True)
@@ -43,10 +63,14 @@ class NoSuchIndex(Traced, Diagnostic):
 
     code = "E0242"
     title = "no operator selected here has an index `{name}`"
-    note = "{known}"
+    note = "they have {has}"
     help = "split the operators into `{name}` above this line"
     name: str
-    known: str
+    known: tuple[str, ...]
+
+    @property
+    def has(self) -> str:
+        return listed(self.known) or "none"
 
 
 @dataclass(frozen=True)
@@ -55,6 +79,7 @@ class NothingSelected(Traced, Diagnostic):
 
     code = "E0243"
     title = "this selects no operator"
+    help = "select some: `a & b` is what both have, `a | b` all of both; `ssdsl show PLAN --model MODEL ops` lists them"
 
 
 @dataclass(frozen=True)
@@ -62,11 +87,16 @@ class NotWhole(Traced, Diagnostic):
     """`split`, `assign` and `recompute` speak of whole operators; phases and fixed indices are for `order`."""
 
     code = "E0244"
-    title = "{statement} takes whole operators"
+    title = "`{statement}` takes whole operators"
     label = "names {found}"
     help = "leave {found} out"
     statement: str
-    found: str
+    phase: Phase | None
+    index: str | None
+
+    @property
+    def found(self) -> str:
+        return f"the phase `.{self.phase}`" if self.phase is not None else f"the index `{self.index}`"
 
 
 @dataclass(frozen=True)
@@ -90,12 +120,29 @@ class DifferentParts(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class TooFewUnits(Traced, Diagnostic):
-    """`balance(OPS, S)` needs at least S repeated modules or runs of other operators to choose from."""
+    """`balance(OPS, S)` needs at least S repeated modules, or runs of other operators, to make stages of.
+
+    The model is cut between modules, never inside of one: a model of 12 layers gives at most 12 stages, and the
+    modules in front of the layers and behind them are stages too.
+    """
 
     code = "E0248"
-    title = "cannot balance {units} units over {stages} stages"
-    note = "{names}"
-    help = "choose at most {units} stages"
-    units: int
+    title = "cannot divide {modules} into {stages} stages"
+    note = "stages are made of whole modules; here these are {names}"
+    help = "{change}"
+    units: tuple[str, ...]
     stages: int
-    names: str
+
+    @property
+    def modules(self) -> str:
+        return f"{len(self.units)} module{'' if len(self.units) == 1 else 's'}"
+
+    @property
+    def names(self) -> str:
+        return listed(self.units)
+
+    @property
+    def change(self) -> str:
+        if len(self.units) == 1:
+            return "choose 1 stage, or select more of the model: `balance(model, S)`"
+        return f"choose at most {len(self.units)} stages"

@@ -1,29 +1,96 @@
-"""Mistakes of `split`, `dim` and `recompute`."""
+"""Mistakes of `split`: of dimensions, of numbers of parts, and of indices that do not go together."""
 
 from dataclasses import dataclass
+from math import prod
 
-from ssdsl.plan.errors.traced import Traced
+from ssdsl.lang.suggest import joined, listed, suggest
+from ssdsl.plan.errors.traced import Conflict, Traced
+from ssdsl.plan.facts import Origin
 from ssdsl.text.diagnostic import Diagnostic
-from ssdsl.text.source import Span
+
+MOST_CHOICES = 6
+
+
+def places(paths: tuple[str, ...], has: str) -> str:
+    """`h.0.attn` and 11 more have `has`."""
+    more = f" and {len(paths) - 1} more have" if len(paths) > 1 else " has"
+    return f"`{paths[0]}`{more} {has}"
+
+
+@dataclass(frozen=True)
+class Division:
+    """One cut of a dimension into equal parts: of which index, and the parameter that the number is, if it is one."""
+
+    index: str
+    count: int
+    origin: Origin | None
+
+    @property
+    def is_set(self) -> bool:
+        return self.origin is not None and self.origin.is_set
+
+    def __str__(self) -> str:
+        return f"{self.index} = {self.count}{f', {self.origin}' if self.origin else ''}"
 
 
 @dataclass(frozen=True)
 class DoesNotDivide(Traced, Diagnostic):
     """A dimension is cut into equal parts, so its size must be a multiple of their number.
 
-    `split model by heads into tp` with 12 heads and `tp = 8` does not go. Sizes may be given: `into m = [3, 5]`.
+    `split model by heads into tp` with 12 heads and `tp = 8` does not go. Of a dimension that is cut several times the
+    size must be a multiple of the product: `split model by batch into dp, m = 4` with `dp = 2` needs a multiple of 8.
+    Sizes may be given: `into m = [3, 5]`.
     """
 
     code = "E0203"
-    title = "cannot split `{dim}` into {count} equal parts"
-    label = "{origin}"
+    title = "cannot split `{dim}` into {cut.count} equal parts"
+    label = "{cut}"
     note = "{where}"
-    help = "{choices}"
+    help = "{change}"
     dim: str
-    count: int
-    origin: str
-    where: str
-    choices: str
+    cut: Division
+    taken: tuple[Division, ...]  # the cuts that the dimension has already, the outermost first, if all are equal ones
+    whole: int  # the size before all cuts
+    left: int  # the size that this one cuts
+    paths: tuple[str, ...]
+
+    @property
+    def where(self) -> str:
+        if not self.taken:
+            return places(self.paths, f"{self.dim} = {self.left}{' left to cut' if self.left != self.whole else ''}")
+        before = joined([f"{t.index} = {t.count}{f' ({t.origin})' if t.is_set else ''}" for t in self.taken], "and")
+        return f"{places(self.paths, f'{self.dim} = {self.whole}')}; behind {before} each part has {self.left}"
+
+    @property
+    def change(self) -> str:
+        """What to set: this number of parts, or one of an earlier cut, if that is what the user has set."""
+        cuts = (self.cut, *self.taken)
+        blamed = sorted(cuts, key=lambda cut: not cut.is_set) if not self.cut.is_set else cuts
+        for cut in blamed:
+            if choices := self._choices(cut):
+                name = f"{cut.origin.param} = " if cut.origin else "" if cut is self.cut else f"{cut.index} = "
+                return f"choose {self._goal(cut)}: {name}{joined(list(map(str, choices)), 'or')}"
+        if self.taken:
+            return f"split `{self.dim}` less above, or leave `{self.cut.index}` out"
+        return f"leave `{self.cut.index}` out: `{self.dim}` cannot be cut"
+
+    def _others(self, cut: Division) -> int:
+        return prod(c.count for c in (self.cut, *self.taken) if c is not cut)
+
+    def _goal(self, cut: Division) -> str:
+        if not self.taken:
+            return f"a divisor of {self.left}"
+        others = [f"{c.index} = {c.count}" for c in (*self.taken, self.cut) if c is not cut]
+        return f"a number that with {joined(others, 'and')} divides {self.whole}"
+
+    def _choices(self, cut: Division) -> list[int]:
+        """The numbers of parts that go with the other cuts, the largest first.
+
+        Of batch = 8 with dp = 8 and m = 4: none for m, as 8 / 8 leaves 1; for dp the divisors of 8 / 4 = 2.
+        """
+        size, rest = (self.left, 0) if cut is self.cut else divmod(self.whole, self._others(cut))
+        least = 1 if self.taken else 2
+        return [] if rest else [n for n in range(min(size, 4096), least - 1, -1) if size % n == 0][:MOST_CHOICES]
 
 
 @dataclass(frozen=True)
@@ -35,15 +102,24 @@ class NoSuchDimension(Traced, Diagnostic):
 
     code = "E0204"
     title = "no operator selected here has a dimension `{dim}`"
-    note = "{known}"
-    help = "{suggestion}"
+    note = "{has}"
+    help = "{change}"
     dim: str
-    suggestion: str
-    known: str
+    known: tuple[str, ...]  # of the selected operators
+    aliases: tuple[str, ...]  # named by `dim`
+
+    @property
+    def has(self) -> str:
+        return f"they have {listed(self.known, 12)}" if self.known else ""
+
+    @property
+    def change(self) -> str:
+        found = suggest(self.dim, (*self.known, *self.aliases))
+        return found or "`ssdsl show PLAN --model MODEL dims` lists the dimensions of every operator"
 
 
 @dataclass(frozen=True)
-class Contradiction(Traced, Diagnostic):
+class Contradiction(Conflict, Diagnostic):
     """Two statements say different things of one operator's index.
 
     An index is added once: two splits into `tp` must cut the same dimension into as many parts.
@@ -51,17 +127,17 @@ class Contradiction(Traced, Diagnostic):
 
     code = "E0205"
     title = "`{operator}` already has an index `{name}`"
-    label = "{now}"
+    label = "cuts `{dim}` into {count}"
     help = "choose another index, or leave these operators out: `model[{name} = none]`"
     operator: str
     name: str
-    now: str
-    before: str
-    first: Span | None
+    dim: str
+    count: int
+    first_dim: str
+    first_count: int
 
-    def others(self) -> tuple[tuple[Span, str], ...]:
-        first = ((self.first, self.before),) if self.first else ()
-        return (*first, *super().others())
+    def earlier(self) -> str:
+        return f"cuts `{self.first_dim}` into {self.first_count}"
 
 
 @dataclass(frozen=True)
@@ -69,14 +145,21 @@ class CannotSplit(Traced, Diagnostic):
     """An operator cannot be cut along this dimension: a softmax needs all of what it normalises over."""
 
     code = "E0206"
-    title = "cannot split {kind} by `{dim}`: {reason}"
+    title = "cannot split a {kind} by `{dim}`: {reason}"
     note = "{where}"
-    help = "leave these operators out: `split OPERATORS - model.{kind_name} by {dim} ...`"
+    help = "leave these operators out: `split OPERATORS - model.{kind} by {dim} ...`"
     kind: str
     dim: str
     reason: str
-    where: str
-    kind_name: str
+    operator: str
+    path: str
+    source: str  # the line of the model
+    count: int  # of operators like this
+
+    @property
+    def where(self) -> str:
+        more = f" and {self.count - 1} more operators" if self.count > 1 else ""
+        return f"`{self.operator}`{f' in `{self.path}`' if self.path else ''}, {self.source}{more}"
 
 
 @dataclass(frozen=True)
@@ -84,33 +167,38 @@ class UnknownCount(Traced, Diagnostic):
     """Into how many parts? A bare index takes its number of parts from the mesh axis of the same name."""
 
     code = "E0207"
-    title = "into how many parts is `{name}` cut?"
+    title = "the number of parts of `{name}` is unknown"
     label = "{reason}"
     help = "{suggestion}\nsay how many: `into {name} = 4`"
     name: str
-    reason: str
-    suggestion: str
+    axes: tuple[str, ...]
+
+    @property
+    def reason(self) -> str:
+        return "the meshes have axes of different sizes" if self.name in self.axes else "no mesh above has this axis"
+
+    @property
+    def suggestion(self) -> str:
+        return suggest(self.name, self.axes)
 
 
 @dataclass(frozen=True)
-class CountMismatch(Traced, Diagnostic):
+class CountMismatch(Conflict, Diagnostic):
     """An index and the mesh axis of its name meet, so they must have the same size."""
 
     code = "E0208"
     title = "`{name}` has {count} parts, and the axis `{name}` of `{mesh}` has {size} devices"
     label = "{count} parts"
-    note = "{where}"
+    note = "for instance `{operator}`"
     help = "leave the number out: `into {name}` takes it from the mesh; or name the index otherwise"
     name: str
     count: int
     mesh: str
     size: int
-    where: str
-    first: Span | None
+    operator: str
 
-    def others(self) -> tuple[tuple[Span, str], ...]:
-        first = ((self.first, f"{self.size} devices along `{self.name}`"),) if self.first else ()
-        return (*first, *super().others())
+    def earlier(self) -> str:
+        return f"{self.size} devices along `{self.name}`"
 
 
 @dataclass(frozen=True)
@@ -120,10 +208,16 @@ class BadSizes(Traced, Diagnostic):
     code = "E0209"
     title = "the parts' sizes add up to {total}, but `{dim}` has {size}"
     note = "{where}"
+    help = "give sizes that add up to {size}, or a number of equal parts: `into {index} = 2`"
+    index: str
     total: int
     dim: str
     size: int
-    where: str
+    paths: tuple[str, ...]
+
+    @property
+    def where(self) -> str:
+        return places(self.paths, f"{self.dim} = {self.size}")
 
 
 @dataclass(frozen=True)
@@ -145,71 +239,3 @@ class UnequalOnAxis(Traced, Diagnostic):
     help = "give equal sizes, or name the index otherwise, so that its parts run one after another"
     name: str
     mesh: str
-
-
-@dataclass(frozen=True)
-class OnlyByRow(Traced, Diagnostic):
-    """State is sharded by rows: `split model.weights by row into dp`. Rows need not be even."""
-
-    code = "E0217"
-    title = "{state} are split by `row`"
-    label = "not by `{dim}`"
-    help = "write `by row`"
-    state: str
-    dim: str
-
-
-@dataclass(frozen=True)
-class StateOverAxis(Traced, Diagnostic):
-    """State is sharded over devices, so the index is an axis of a mesh: `split model.weights by row into dp`."""
-
-    code = "E0218"
-    title = "state is split over the axes of a mesh"
-    label = "`{name}` {reason}"
-    help = "{suggestion}"
-    name: str
-    suggestion: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class ShardedTwice(Traced, Diagnostic):
-    """The same state of a weight is sharded in two ways."""
-
-    code = "E0219"
-    title = "the {state} of `{weight}` are already split over other axes"
-    help = "remove one"
-    state: str
-    weight: str
-    first: Span | None
-
-    def others(self) -> tuple[tuple[Span, str], ...]:
-        first = ((self.first, "split here first"),) if self.first else ()
-        return (*first, *super().others())
-
-
-@dataclass(frozen=True)
-class NoDimension(Traced, Diagnostic):
-    """`dim NAME = OPS.name` gives the dimension `name` of these operators a further name.
-
-    For instance `dim tokens = model.linear.seq`, and then `split model by tokens into sp`.
-    """
-
-    code = "E0220"
-    title = "`dim` names a dimension of operators"
-    help = "write `dim name = OPERATORS.dimension`"
-
-
-@dataclass(frozen=True)
-class RecomputedTwice(Traced, Diagnostic):
-    """An operator belongs to two different checkpoints. Each operator is recomputed by one."""
-
-    code = "E0221"
-    title = "`{operator}` is already recomputed with other operators"
-    help = "remove one"
-    operator: str
-    first: Span | None
-
-    def others(self) -> tuple[tuple[Span, str], ...]:
-        first = ((self.first, "recomputed here first"),) if self.first else ()
-        return (*first, *super().others())

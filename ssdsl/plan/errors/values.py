@@ -1,9 +1,39 @@
 """Mistakes with values: numbers, lists and what is expected where."""
 
 from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
 
 from ssdsl.plan.errors.traced import Traced
+from ssdsl.plan.eval.values import Function, Selection, Value, is_list, is_number, is_whole, kind_of
 from ssdsl.text.diagnostic import Diagnostic
+
+
+class Wanted(Enum):
+    """What a place takes: in words, and what to write there."""
+
+    OPERATORS = "a selection of operators", 'write `model`, or some of it, such as `model["h.*.mlp"]`'
+    DEVICES = "devices, a mesh or a slice of one", "name a mesh, `gpus`, or a slice of one, `gpus[pp = 0]`"
+    WHOLE = "a whole number", "write a number such as `4`, or the name of a `param`"
+    NUMBER = "a number", "write a number such as `4`, or the name of a `param`"
+    NUMBERS = "numbers", "give numbers, `min(S, M)`, or one list of them that is not empty"
+    TRUTH = "a truth value such as `D > 1`", "compare it: `D > 1`, `S == 2`"
+    LIST = "a list", "write `[a, b]` or a range such as `0..S`; one item is added by `list + [item]`"
+    LOOP = "a list or a range such as `0..S`", "write a range, `for s in 0..S`, or a list"
+    FUNCTION = "a function", "functions are defined by `def`, and come from other files by `use pipeline: gpipe`"
+    SELECTIONS = "selections", "`|` and `&` combine selections; truth values are combined by `or` and `and`"
+    AROUND_RANGE = "whole numbers around `..`", "divide whole numbers by `//`: `0..S // 2`"
+    PICKED = "a selection, a list or a mesh in front of `[`", "write what is chosen from in front: `model[...]`"
+    PATH = 'a path such as "h.*"', 'write the path of modules in quotation marks: `each("h.*")`'
+    PATH_OR_INDEX = 'a path such as "h.*.mlp", or an index such as `m = 0`', "write a path in quotation marks"
+    POSITION = "a whole number, the position in a list", "positions begin at 0: `stage[0]`"
+    PART = "a whole number, `none` or `any`", "`[m = 0]` is part 0; `[m = any]`: all that have the index `m`"
+    PARTS = "a number of parts or a list of sizes", "write `into m = 4`, or sizes: `into m = [3, 5]`"
+    TIME = "a number, the nominal time", "write a number behind `at`, such as `2 * m + s`"
+
+    def __init__(self, words: str, example: str) -> None:
+        self.words = words
+        self.example = example
 
 
 @dataclass(frozen=True)
@@ -11,11 +41,36 @@ class WrongType(Traced, Diagnostic):
     """A value of one kind stands where another is needed: `split 3 by batch into dp`."""
 
     code = "E0210"
-    title = "expected {expected}, found {found}"
-    help = "{help_text}"
-    expected: str
-    found: str
-    help_text: str
+    title = "expected {wanted.words}, found {found}"
+    help = "{change}"
+    wanted: Wanted
+    value: Value
+
+    @property
+    def found(self) -> str:
+        return kind_of(self.value)
+
+    @property
+    def change(self) -> str:
+        """What to write instead: for some pairs of what is wanted and found there is a particular mistake behind."""
+        value, wanted = self.value, self.wanted
+        if isinstance(value, Function) and wanted is not Wanted.FUNCTION:
+            return f"call it: `{value.name}({', '.join(value.formals)})`"
+        if wanted is Wanted.NUMBER and isinstance(value, str):
+            return 'paths are not computed: `each("h.*")` lists the modules that match'
+        if wanted is Wanted.NUMBER and isinstance(value, Selection):
+            return "selections are combined with `|`, `&` and `-`"
+        if wanted is Wanted.OPERATORS and isinstance(value, str):
+            return f'write `model["{value}"]`' if "`" not in value else wanted.example
+        if wanted is Wanted.OPERATORS and is_list(value) and value and isinstance(value[0], Selection):
+            return "choose one of the list's selections: `stage[0]`, or `stage[s]` in a loop `for s in 0..S`"
+        if wanted is Wanted.LOOP and is_whole(value):
+            return f"write a range: `0..{value}`"
+        if wanted is Wanted.PATH_OR_INDEX and is_whole(value):
+            return f"name the index: `[m = {value}]`"
+        if wanted in (Wanted.WHOLE, Wanted.POSITION, Wanted.PART) and isinstance(value, Fraction) and is_number(value):
+            return "divide whole numbers by `//`, which gives a whole number"
+        return wanted.example
 
 
 @dataclass(frozen=True)
@@ -24,10 +79,13 @@ class NoSuchItem(Traced, Diagnostic):
 
     code = "E0211"
     title = "there is no item {position} in a list of {length}"
-    help = "{help_text}"
+    help = "{change}"
     position: int
     length: int
-    help_text: str
+
+    @property
+    def change(self) -> str:
+        return f"its items are 0 to {self.length - 1}" if self.length else "the list is empty: leave the item out"
 
 
 @dataclass(frozen=True)
@@ -36,6 +94,7 @@ class DivisionByZero(Traced, Diagnostic):
 
     code = "E0212"
     title = "division by zero"
+    help = "divide by a number that is not 0; `a // b if b > 0 else 0` asks first"
 
 
 @dataclass(frozen=True)
@@ -44,6 +103,7 @@ class NumberTooLarge(Traced, Diagnostic):
 
     code = "E0213"
     title = "this number is too large"
+    help = "keep numbers below 2^62"
 
 
 @dataclass(frozen=True)
@@ -52,5 +112,16 @@ class NoSuchAttribute(Traced, Diagnostic):
 
     code = "E0214"
     title = "{found} has no `.{name}`"
-    found: str
+    help = "{change}"
+    value: Value
     name: str
+
+    @property
+    def found(self) -> str:
+        return kind_of(self.value)
+
+    @property
+    def change(self) -> str:
+        if is_list(self.value) and self.value and isinstance(self.value[0], Selection):
+            return f"choose one of the list's selections: `stage[0].{self.name}`"
+        return f"write a selection in front of the dot: `model.{self.name}`"

@@ -1,0 +1,64 @@
+"""What can be wrong with a plan's file."""
+
+from dataclasses import dataclass
+
+from ssdsl.text.diagnostic import Diagnostic
+
+
+@dataclass(frozen=True)
+class NoSuchFile(Diagnostic):
+    """The plan that the command names does not exist: `ssdsl check megatorn.ssp`.
+
+    A plan is a file, or the name of one in the standard library (`ssdsl plans` lists those).
+    """
+
+    code = "E0101"
+    title = "there is no plan `{name}`"
+    help = "{suggestion}\n`ssdsl plans` lists the plans that come with ssdsl"
+    name: str
+    suggestion: str
+
+
+@dataclass(frozen=True)
+class FileUnreadable(Diagnostic):
+    """The plan's file exists but cannot be read: `ssdsl check examples/` names a folder."""
+
+    code = "E0102"
+    title = "cannot read `{name}`: {reason}"
+    help = "name a text file that you may read"
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class FileNotUtf8(Diagnostic):
+    """A plan is UTF-8 text. Editors that save in another encoding, or a binary file, lead here."""
+
+    code = "E0103"
+    title = "`{name}` is not UTF-8 text"
+    label = "the byte {byte} is no UTF-8"
+    help = "save the file as UTF-8"
+    name: str
+    byte: str
+
+
+@dataclass(frozen=True)
+class FileTooLarge(Diagnostic):
+    """A plan is a short text; a file beyond the limit is most likely not a plan."""
+
+    code = "E0104"
+    title = "`{name}` is larger than {limit_kib} KiB"
+    help = "is it a plan? loops and functions keep plans short"
+    name: str
+    limit_kib: int
+
+
+@dataclass(frozen=True)
+class FileUnwritable(Diagnostic):
+    """A file that a command was told to write cannot be written: its folder does not exist, or is not yours."""
+
+    code = "E0125"
+    title = "`{file}` cannot be written: {reason}"
+    help = "give a file in a folder that exists and that you may write to"
+    file: str
+    reason: str

@@ -1,0 +1,231 @@
+"""What can be wrong with the text of a plan."""
+
+from dataclasses import dataclass
+
+from ssdsl.lang.nodes import STATEMENTS
+from ssdsl.lang.suggest import either, suggest
+from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.source import Span
+
+CHARACTERS = {
+    "'": 'strings are written "..."',
+    "/": "division of whole numbers is `//`; comments begin with `#`",
+    ";": "write one statement a line",
+    "{": "lists are written [a, b]",
+    "!": "`not x`, and `a != b`",
+    "\\": "a statement may span lines inside brackets",
+}
+FOREIGN = {  # words of other languages with which a line may begin
+    "while": "every plan ends: there is `for s in 0..S:`",
+    "import": "functions of another file come by `use pipeline: one_f_one_b`",
+    "from": "functions of another file come by `use pipeline: one_f_one_b`",
+    "set": "a number that the user may set is `param N = 2`",
+    "print": "`ssdsl show` prints what a plan means",
+}
+
+
+@dataclass(frozen=True)
+class UnknownStatement(Diagnostic):
+    """A line begins with a word that is no statement: `splt model by batch into dp`.
+
+    A line is a statement, which begins with its keyword, or a call of a function. `:help` in `ssdsl repl` lists the
+    statements.
+    """
+
+    code = "E0110"
+    title = "there is no statement `{word}`"
+    help = "{change}"
+    word: str
+
+    @property
+    def change(self) -> str:
+        found = FOREIGN.get(self.word) or suggest(self.word, STATEMENTS)
+        return found or "a statement begins with " + either(STATEMENTS)
+
+
+@dataclass(frozen=True)
+class UnexpectedWord(Diagnostic):
+    """The line begins well and goes on otherwise than its statement does: `split model batch into dp` lacks `by`."""
+
+    code = "E0111"
+    title = "expected {expected}, found {found}"
+    help = "{comment}\n{suggestion}\n{form}"
+    expected: str
+    found: str
+    word: str
+    keywords: tuple[str, ...]  # those that could stand here
+    statement: str  # the first word of the line
+    has_slashes: bool  # whether `//` stands in the line, which other languages begin comments with
+
+    @property
+    def comment(self) -> str:
+        return "comments begin with `#`; `//` divides whole numbers" if self.has_slashes else ""
+
+    @property
+    def suggestion(self) -> str:
+        """A keyword that is meant; if nothing else is known of the line, what is expected in it."""
+        if self.word.isidentifier() and (found := suggest(self.word, self.keywords)):
+            return found
+        if self.form or self.comment:
+            return ""
+        return f"write {self.expected} in place of {self.found}"
+
+    @property
+    def form(self) -> str:
+        found = STATEMENTS.get(self.statement)
+        return f"the statement reads `{found[0].form}`" if found else ""
+
+
+@dataclass(frozen=True)
+class UnknownCharacter(Diagnostic):
+    """A character that the language does not use: `let x = 6 / 2` (division of whole numbers is `//`)."""
+
+    code = "E0112"
+    title = "unexpected character {shown}"
+    help = "{change}"
+    character: str
+
+    @property
+    def shown(self) -> str:
+        return f"`{self.character}`" if self.character.isprintable() else f"U+{ord(self.character):04X}"
+
+    @property
+    def change(self) -> str:
+        return CHARACTERS.get(self.character, "remove it")
+
+
+@dataclass(frozen=True)
+class UnclosedString(Diagnostic):
+    """A string ends on the line on which it begins: `model["h.*]` lacks the second quotation mark."""
+
+    code = "E0113"
+    title = "this string is not closed"
+    label = "begins here"
+    help = 'close it with `"` on the same line'
+
+
+@dataclass(frozen=True)
+class UnclosedBracket(Diagnostic):
+    """A bracket is open when a new statement begins, or the text ends: `mesh gpus(dp = 2`."""
+
+    code = "E0114"
+    title = "`{bracket}` is not closed"
+    label = "opened here"
+    help = "close it with `{closing}`"
+    bracket: str
+    closing: str
+
+
+@dataclass(frozen=True)
+class UnmatchedBracket(Diagnostic):
+    """A closing bracket that fits no open one: `mesh gpus(dp = 2]`."""
+
+    code = "E0115"
+    title = "`{bracket}` closes nothing"
+    help = "{change}"
+    bracket: str
+    closing: str | None  # what would close the bracket that is open, if one is
+    opening: Span | None
+
+    @property
+    def change(self) -> str:
+        return f"close with `{self.closing}`" if self.closing else "no bracket is open here: remove it"
+
+    def others(self) -> tuple[tuple[Span, str], ...]:
+        return ((self.opening, "this is open"),) if self.opening else ()
+
+
+@dataclass(frozen=True)
+class TabInIndentation(Diagnostic):
+    """Blocks are indented by spaces; how wide a tab is depends on the editor."""
+
+    code = "E0116"
+    title = "this line is indented by a tab"
+    help = "indent by four spaces"
+
+
+@dataclass(frozen=True)
+class UnalignedLine(Diagnostic):
+    """A line is indented less than the one before it, but as no line that is still open.
+
+    for s in 0..S:
+        assign stage[s] to gpus[pp = s]
+      order a -> b        # neither in the loop nor behind it
+    """
+
+    code = "E0117"
+    title = "this line is aligned with no block"
+    label = "{columns} spaces"
+    help = "the blocks open here are indented by {known} spaces"
+    columns: int
+    known: str
+
+
+@dataclass(frozen=True)
+class UnexpectedIndentation(Diagnostic):
+    """A line is indented more than the one before it, and that does not open a block with `:`."""
+
+    code = "E0118"
+    title = "this line is indented, and no block begins here"
+    help = "align it with the line above, or end that with `:`"
+
+
+@dataclass(frozen=True)
+class MissingBlock(Diagnostic):
+    """Behind the `:` of `for`, `if` and `def` come the lines of the block, indented, on lines of their own."""
+
+    code = "E0119"
+    title = "expected an indented block"
+    help = "put the block's lines below the `:`, indented by four spaces"
+
+
+@dataclass(frozen=True)
+class NestedTooDeeply(Diagnostic):
+    """Brackets, operators or blocks are nested deeper than anybody reads: `((((...))))`."""
+
+    code = "E0120"
+    title = "this is nested too deeply"
+    label = "more than {limit} levels"
+    help = "give the inner parts names with `let`, or move them to a function"
+    limit: int
+
+
+@dataclass(frozen=True)
+class ReservedWord(Diagnostic):
+    """A word of the language stands where a name should: `let order = 3`."""
+
+    code = "E0121"
+    title = "`{word}` is a word of the language and cannot be a name"
+    help = "choose another name, such as `{word}_`"
+    word: str
+
+
+@dataclass(frozen=True)
+class MissingLet(Diagnostic):
+    """A name is bound by `let`, once: `x = 3` is written `let x = 3`."""
+
+    code = "E0122"
+    title = "a name is bound by `let`"
+    help = "write `let {name} = ...`; a number that the user may set is `param {name} = ...`"
+    name: str
+
+
+@dataclass(frozen=True)
+class NumberTooLong(Diagnostic):
+    """Numbers in a plan count parts and devices; eighteen digits are more than enough."""
+
+    code = "E0123"
+    title = "this number is too long"
+    label = "{digits} digits"
+    help = "no count in a plan has more than {limit} digits"
+    digits: int
+    limit: int
+
+
+@dataclass(frozen=True)
+class NothingSaid(Diagnostic):
+    """A value alone on a line says nothing about the plan: `model["h.0"]`. Only calls stand alone."""
+
+    code = "E0124"
+    title = "this value is not used"
+    help = "begin the line with a statement: `split`, `assign`, `order`, `recompute`, `let`"

@@ -1,0 +1,1 @@
+"""From nodes to text: expressions, lines and the comments between them."""

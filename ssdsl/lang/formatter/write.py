@@ -1,0 +1,134 @@
+"""The lines that a script's nodes spell, each with its indentation and the span it came from."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import get_args
+
+from ssdsl.lang import nodes
+from ssdsl.lang.formatter.spell import spell
+from ssdsl.lang.parser.layout import KEYWORDS
+from ssdsl.text.source import Span
+
+PLAIN = re.compile(r"[A-Za-z_]\w*(\.([A-Za-z_]\w*|[0-9]+))*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line without its indentation; `column` is where it stood in its source, from zero."""
+
+    indent: int
+    text: str
+    span: Span
+
+    @property
+    def column(self) -> int:
+        return self.span.source.line_column(self.span.start)[1] - 1
+
+
+def write(script: nodes.Script) -> Iterator[Line]:
+    """All lines of a script."""
+    return _block(script.statements, 0)
+
+
+def _block(statements: tuple[nodes.Statement, ...], indent: int) -> Iterator[Line]:
+    for statement in statements:
+        yield from _statement(statement, indent)
+
+
+def _statement(s: nodes.Statement, indent: int) -> Iterator[Line]:
+    match s:
+        case nodes.For(bindings, body, False):
+            yield Line(indent, f"for {_where(bindings)}:", _head(s.span, body))
+            yield from _block(body, indent + 1)
+        case nodes.If(branches, other):
+            yield from _if(s, branches, other, indent)
+        case nodes.Def(name, formals, body):
+            yield Line(indent, f"def {name.text}({_words(formals)}):", _head(s.span, body))
+            yield from _block(body, indent + 1)
+        case nodes.Clock(by, bindings, rows):
+            loop = f" for {_where(bindings)}" if bindings else ""
+            yield Line(indent, f"order by {by.text}{loop}:", _head(s.span, rows))
+            for row in rows:
+                yield Line(indent + 1, f"{spell(row.tasks)} at {spell(row.time)}", row.span)
+        case _:
+            yield Line(indent, _simple(s), s.span)
+
+
+def _if(
+    s: nodes.If, branches: tuple[nodes.Branch, ...], other: tuple[nodes.Statement, ...], indent: int
+) -> Iterator[Line]:
+    for i, branch in enumerate(branches):
+        start = s.span if i == 0 else branch.span
+        yield Line(indent, f"{'elif' if i else 'if'} {spell(branch.test)}:", _head(start, branch.body))
+        yield from _block(branch.body, indent + 1)
+    if other:
+        yield Line(indent, "else:", _else_span(branches[-1].body[-1].span, other))
+        yield from _block(other, indent + 1)
+
+
+def _head(span: Span, body: tuple[nodes.Node, ...]) -> Span:
+    """The line that opens a block: up to its `:`, which stands before the body and its comments."""
+    text = re.sub(r"#[^\n]*", lambda m: " " * len(m[0]), span.source.text[span.start : body[0].span.start])
+    return Span(span.source, span.start, span.start + len(text.rstrip()))
+
+
+def _else_span(last: Span, body: tuple[nodes.Statement, ...]) -> Span:
+    text = last.source.text[last.end : body[0].span.start]
+    plain = re.sub(r"#[^\n]*", lambda m: " " * len(m[0]), text)
+    start = last.end + max(plain.find("else"), 0)
+    return Span(last.source, start, last.end + len(plain.rstrip()))
+
+
+def _simple(s: nodes.Statement) -> str:
+    """A statement of one line: by the `spelling` of its class, unless some of it is optional or quoted."""
+    match s:
+        case nodes.Param(name, default, help_):
+            return f"param {name.text} = {spell(default)}" + ("" if help_ is None else f' "{help_}"')
+        case nodes.Let(name, formals, value):
+            given = "" if formals is None else f"({_words(formals)})"
+            return f"let {name.text}{given} = {spell(value)}"
+        case nodes.Use(module, names):
+            of = f'"{module.value}"' if isinstance(module, nodes.Text) else module.text
+            return f"use {of}: {_words(names)}"
+        case nodes.Require(test, why):
+            return f"require {spell(test)}" + ("" if why is None else f', "{why}"')
+        case nodes.Split(operators, dim, cuts):
+            return f"split {spell(operators)} by {_dim_name(dim.text)} into {', '.join(map(_cut, cuts))}"
+        case nodes.Order(steps):
+            return "order " + " -> ".join(map(spell, steps))
+        case nodes.For(bindings, body, True):
+            return f"{_simple(body[0])} for {_where(bindings)}"
+        case nodes.Do(call):
+            return spell(call)
+    return s.spelling.format_map({f.name: _spelled(getattr(s, f.name)) for f in fields(s) if f.name != "span"})
+
+
+def _spelled(field: object) -> str:
+    """A field of a statement: a word, an expression or several of them."""
+    match field:
+        case nodes.Word(text):
+            return text
+        case nodes.Keyed(name, value):
+            return f"{name.text} = {spell(value)}"
+        case tuple():
+            return ", ".join(map(_spelled, field))
+    assert isinstance(field, get_args(nodes.Expr)), field
+    return spell(field)
+
+
+def _cut(cut: nodes.Cut) -> str:
+    return cut.name.text if cut.count is None else f"{cut.name.text} = {spell(cut.count)}"
+
+
+def _dim_name(text: str) -> str:
+    is_plain = PLAIN.fullmatch(text) and text.split(".")[0] not in KEYWORDS
+    return text if is_plain else f'"{text}"'
+
+
+def _where(bindings: tuple[nodes.Binding, ...]) -> str:
+    return ", ".join(f"{b.name.text} in {spell(b.values)}" for b in bindings)
+
+
+def _words(words: tuple[nodes.Word, ...]) -> str:
+    return ", ".join(w.text for w in words)

@@ -1,0 +1,157 @@
+"""From the parser's tree to nodes: by the rule's name, which is that of the node's class.
+
+`RULES` has what is not so simple: where the children of a rule are not just the node's fields.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, get_args
+
+from lark import Token, Tree
+
+from ssdsl.lang import nodes
+from ssdsl.lang.errors.text import NothingSaid
+from ssdsl.lang.parser.layout import PREFIX, span_of
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Source, Span
+
+NODES = (*get_args(nodes.Statement), *get_args(nodes.Expr), nodes.Binding, nodes.Keyed, nodes.Cut, nodes.At)
+
+
+def build(source: Source, tree: Tree[Token]) -> nodes.Script:
+    """The script that a parse tree spells."""
+    statements = _Builder(source).all(tree)
+    return nodes.Script(statements, span=Span(source, 0, len(source.text)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    source: Source
+
+    def __call__(self, item: Any) -> Any:
+        """The node of a tree, the word of a name; None for what is optional and absent."""
+        if item is None:
+            return None
+        if isinstance(item, Token):
+            return nodes.Word(str(item), span=span_of(self.source, item))
+        return RULES[item.data.rstrip("_")](self, item, *item.children)
+
+    def all(self, tree: Any) -> tuple[Any, ...]:
+        return tuple(self(child) for child in tree.children if child is not None)
+
+    def span(self, tree: Any) -> Span:
+        start, end = tree.meta.start_pos - len(PREFIX), tree.meta.end_pos - len(PREFIX)
+        return Span(self.source, start, min(end, len(self.source.text)))
+
+
+def _text(token: Token | None) -> str | None:
+    return None if token is None else token[1:-1]
+
+
+def _same(node: type[Any]) -> Callable[..., Any]:
+    """A rule whose children are the node's fields."""
+    return lambda b, tree, *children: node(*map(b, children), span=b.span(tree))
+
+
+def _gathered(node: type[Any]) -> Callable[..., Any]:
+    """A rule whose last children are together the node's last field."""
+    first = len(fields(node)) - 2  # without `span` and the last
+
+    def rule(b: _Builder, tree: Any, *children: Any) -> Any:
+        rest = tuple(b(child) for child in children[first:] if child is not None)
+        return node(*map(b, children[:first]), rest, span=b.span(tree))
+
+    return rule
+
+
+def _param(b: _Builder, tree: Any, name: Token, default: Any, help_: Token | None) -> nodes.Param:
+    return nodes.Param(b(name), b(default), _text(help_), span=b.span(tree))
+
+
+def _use(b: _Builder, tree: Any, module: Token, *names: Token) -> nodes.Use:
+    is_file = module.type == "STRING"
+    found = nodes.Text(module[1:-1], span=span_of(b.source, module)) if is_file else b(module)
+    return nodes.Use(found, tuple(map(b, names)), span=b.span(tree))
+
+
+def _require(b: _Builder, tree: Any, test: Any, why: Token | None) -> nodes.Require:
+    return nodes.Require(b(test), _text(why), span=b.span(tree))
+
+
+def _order(b: _Builder, tree: Any, *steps: Any) -> nodes.Order:
+    exprs = (s for s in steps if not isinstance(s, Token))  # the arrows are tokens
+    return nodes.Order(tuple(map(b, exprs)), span=b.span(tree))
+
+
+def _do(b: _Builder, tree: Any, call: Any) -> nodes.Do:
+    node = b(call)
+    if not isinstance(node, nodes.Call):
+        raise PlanError(NothingSaid(b.span(tree)))
+    return nodes.Do(node, span=b.span(tree))
+
+
+def _suffixed(b: _Builder, tree: Any, statement: Any, where: Any) -> nodes.For:
+    return nodes.For(b(where), (b(statement),), True, span=b.span(tree))
+
+
+def _for(b: _Builder, tree: Any, where: Any, block: Any) -> nodes.For:
+    return nodes.For(b(where), b(block), False, span=b.span(tree))
+
+
+def _if(b: _Builder, tree: Any, *parts: Any) -> nodes.If:
+    *pairs, other = parts
+    tests = [
+        nodes.Branch(b(t), b(body), span=b.span(t).to(b.span(body)))
+        for t, body in zip(pairs[::2], pairs[1::2], strict=True)
+    ]
+    return nodes.If(tuple(tests), b(other.children[0]) if other else (), span=b.span(tree))
+
+
+def _clock(b: _Builder, tree: Any, by: Token, where: Any, *rows: Any) -> nodes.Clock:
+    return nodes.Clock(b(by), b(where) or (), tuple(b(r) for r in rows if isinstance(r, Tree)), span=b.span(tree))
+
+
+def _dim_name(b: _Builder, tree: Any, *parts: Token) -> nodes.Word:
+    is_text = parts[0].type == "STRING"
+    return nodes.Word(parts[0][1:-1] if is_text else ".".join(parts), span=b.span(tree))
+
+
+def _binary(b: _Builder, tree: Any, left: Any, operator: Token, right: Any) -> nodes.Binary:
+    return nodes.Binary(str(operator), b(left), b(right), span=b.span(tree))
+
+
+def _unary(b: _Builder, tree: Any, operator: Token, operand: Any) -> nodes.Unary:
+    return nodes.Unary(str(operator), b(operand), span=b.span(tree))
+
+
+def _tuple(b: _Builder, tree: Any, *children: Any) -> tuple[Any, ...]:
+    return b.all(tree)
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    **{cls.__name__.lower(): _same(cls) for cls in NODES},
+    "mesh": _gathered(nodes.Mesh),
+    "split": _gathered(nodes.Split),
+    "call": _gathered(nodes.Call),
+    "pick": _gathered(nodes.Pick),
+    "param": _param,
+    "use": _use,
+    "order": _order,
+    "require": _require,
+    "do": _do,
+    "suffixed": _suffixed,
+    "for": _for,
+    "if": _if,
+    "clock": _clock,
+    "block": _tuple,
+    "where": _tuple,
+    "formals": _tuple,
+    "dim_name": _dim_name,
+    "binary": _binary,
+    "unary": _unary,
+    "name": lambda b, tree, token: nodes.Name(str(token), span=b.span(tree)),
+    "number": lambda b, tree, token: nodes.Number(str(token), span=b.span(tree)),
+    "text": lambda b, tree, token: nodes.Text(token[1:-1], span=b.span(tree)),
+    "parentheses": lambda b, tree, inner: b(inner),
+    "list": lambda b, tree, *items: nodes.ListOf(b.all(tree), span=b.span(tree)),
+}

@@ -1,0 +1,113 @@
+"""Why a text does not parse, in the user's words: from the parser's complaint to a diagnostic."""
+
+from lark import Token
+
+from ssdsl.lang.errors.text import (
+    FOREIGN,
+    MissingBlock,
+    MissingLet,
+    ReservedWord,
+    UnclosedString,
+    UnexpectedIndentation,
+    UnexpectedWord,
+    UnknownCharacter,
+    UnknownStatement,
+)
+from ssdsl.lang.nodes import STATEMENTS
+from ssdsl.lang.parser.layout import KEYWORDS, Layout, span_of
+from ssdsl.lang.suggest import joined, nearest
+from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.source import Source, Span
+
+WORDS = {
+    "NAME": "a name",
+    "NUMBER": "a number",
+    "STRING": "a string",
+    "EQUAL": "`=`",
+    "COLON": "`:`",
+    "COMMA": "`,`",
+    "DOT": "`.`",
+    "ARROW": "`->`",
+    "LPAR": "`(`",
+    "RPAR": "`)`",
+    "LSQB": "`[`",
+    "RSQB": "`]`",
+    "_NL": "the end of the line",
+    "_INDENT": "an indented block",
+}
+EXPRESSION = {"NAME", "NUMBER", "STRING", "LPAR", "LSQB", "MINUS", "NOT"}
+GOES_ON = {"PLUS", "MINUS", "TIMES", "RANGE", "COMPARE", "AND", "OR", "IF", "DOT", "LPAR", "LSQB"}
+
+
+def explain_character(source: Source, at: int) -> Diagnostic:
+    """A character at which no token begins."""
+    character = source.text[at]
+    if character == '"':
+        end = source.text.find("\n", at)
+        return UnclosedString(Span(source, at, end if end >= 0 else len(source.text)))
+    return UnknownCharacter(Span(source, at, at + 1), character)
+
+
+def explain_token(layout: Layout, token: Token, accepted: set[str]) -> Diagnostic:
+    """A token which the grammar does not accept where it stands."""
+    place = span_of(layout.source, token)
+    if token.type == "_INDENT":
+        return UnexpectedIndentation(place)
+    if accepted == {"_INDENT"} or (accepted == {"_NL"} and _last(layout, token).type == "COLON"):
+        return MissingBlock(place)
+    line = _line(layout, token)
+    if (found := _first_word(layout, line)) is not None:
+        return found
+    if token.value in KEYWORDS and "NAME" in accepted and not accepted & {"IF", "FOR"}:
+        return ReservedWord(place, token.value)
+    keywords = tuple(t.lower() for t in sorted(accepted) if t.lower() in KEYWORDS)
+    has_slashes = any(t.value == "//" for t in line)
+    first = str(line[0]) if line else ""
+    return UnexpectedWord(place, _expected(accepted), _found(token), str(token), keywords, first, has_slashes)
+
+
+def _last(layout: Layout, token: Token) -> Token:
+    before = [t for t in layout.tokens[-2:] if t is not token]
+    return before[-1] if before else token
+
+
+def _line(layout: Layout, token: Token) -> list[Token]:
+    """The tokens of the logical line in which this one stands, from its start up to and with this one."""
+    line: list[Token] = []
+    for t in reversed(layout.tokens):
+        if t.type in ("_NL", "_INDENT", "_DEDENT") and t is not token:
+            break
+        line.append(t)
+    return line[::-1]
+
+
+def _first_word(layout: Layout, line: list[Token]) -> Diagnostic | None:
+    """A line that begins with a name and is no call was meant as a statement, unless it binds a name."""
+    if len(line) < 2 or line[0].type != "NAME":
+        return None
+    first, token = line[0], line[-1]
+    place = span_of(layout.source, first)
+    if token.type == "EQUAL" and len(line) == 2:
+        return MissingLet(place, str(first))
+    is_like_statement = str(first) in FOREIGN or nearest(str(first), STATEMENTS)
+    if not is_like_statement and token.type not in EXPRESSION | {k.upper() for k in KEYWORDS}:
+        return None
+    return UnknownStatement(place, str(first))
+
+
+def _expected(accepted: set[str]) -> str:
+    """The accepted tokens in words: what must come rather than what may go on."""
+    words = {k.upper() for k in KEYWORDS} & accepted
+    if accepted >= EXPRESSION - {"MINUS", "NOT"}:
+        return "a value"
+    rest = accepted - GOES_ON - {"IF", "FOR", "AND", "OR", "NOT"}
+    if "_NL" in rest and len(rest) > 1:
+        rest -= {"_NL"} if words - {"IF", "FOR", "AND", "OR"} else {"COMMA"}
+    named = [WORDS.get(t, f"`{t.lower()}`") for t in sorted(rest or accepted)]
+    return joined(named, "or") or "nothing more"
+
+
+def _found(token: Token) -> str:
+    if token.type in ("_NL", "$END"):
+        return "the end of the line"
+    return "the end of the block" if token.type == "_DEDENT" else f"`{str(token)[:60]}`"

@@ -1,0 +1,65 @@
+"""The words that every plan has."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ssdsl.lang import nodes
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.values import Wanted, WrongType
+from ssdsl.plan.eval.balance import balance
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.select import by_path
+from ssdsl.plan.eval.values import Builtin, Marker, Selection, Value, is_list, is_whole
+from ssdsl.text.diagnostic import PlanError
+
+Arguments = tuple[Value, ...]
+
+
+def builtin_scope(ctx: Context) -> Scope:
+    """The outermost scope: `model`, the functions and the constants of the language."""
+    scope = Scope()
+    scope.values |= {
+        "model": Selection(frozenset(ctx.model.operators)),
+        "none": Marker.NONE,
+        "any": Marker.ANY,
+        "true": True,
+        "false": False,
+        "balance": Builtin("balance", "(operators, stages)", 2, 2, balance),
+        "each": Builtin("each", "a path", 1, 1, _each),
+        "len": Builtin("len", "a list", 1, 1, _len),
+        "min": Builtin("min", "numbers, or a list of them", 1, 100, _extreme(min)),
+        "max": Builtin("max", "numbers, or a list of them", 1, 100, _extreme(max)),
+    }
+    return scope
+
+
+def _each(ctx: Context, e: nodes.Call, given: Arguments) -> Arguments:
+    """One selection per module that a path matches."""
+    at, (pattern,) = e.arguments[0], given
+    assert not isinstance(at, nodes.Keyed)
+    if not isinstance(pattern, str):
+        raise PlanError(WrongType(at.span, Wanted.PATH, pattern))
+    found = by_path(ctx, Selection(frozenset(ctx.model.operators)), pattern, at)
+    return tuple(Selection(unit, (unit,)) for unit in found.units)
+
+
+def _len(ctx: Context, e: nodes.Call, given: Arguments) -> int:
+    (value,) = given
+    if not is_list(value):
+        raise PlanError(WrongType(e.arguments[0].span, Wanted.LIST, value))
+    return len(value)
+
+
+def _extreme(choose: Callable[..., Any]) -> Callable[[Context, nodes.Call, Arguments], int]:
+    """`min` or `max` of arguments, or of the items of one list."""
+
+    def function(ctx: Context, e: nodes.Call, given: Arguments) -> int:
+        first = given[0]
+        numbers = first if len(given) == 1 and is_list(first) and first else given
+        ctx.budget.spend(e, 1 + len(numbers) // 64)
+        wrong = () if isinstance(numbers, range) else [n for n in numbers if not is_whole(n)]
+        if wrong:
+            raise PlanError(WrongType(e.span, Wanted.NUMBERS, wrong[0]))
+        return int(choose(numbers))
+
+    return function

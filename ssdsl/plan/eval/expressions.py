@@ -1,0 +1,116 @@
+"""The value of an expression."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TypeVar, assert_never
+
+from ssdsl.lang import nodes
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.values import Wanted, WrongType
+from ssdsl.plan.eval.calls import call
+from ssdsl.plan.eval.operations import binary
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.select import attribute, pick
+from ssdsl.plan.eval.values import Value, is_list, is_number, is_whole
+from ssdsl.text.diagnostic import PlanError
+
+T = TypeVar("T")
+
+
+def evaluate(ctx: Context, scope: Scope, e: nodes.Expr) -> Value:
+    """The value of an expression; raises PlanError. The call of a `def` adds the facts of its statements."""
+    match e:
+        case nodes.Name(text):
+            return scope.find(text, e.span)
+        case nodes.Number(text):
+            return Fraction(text) if "." in text else int(text)
+        case nodes.Text(text):
+            return text
+        case nodes.Binary():
+            return _binary(ctx, scope, e)
+        case nodes.Pick():
+            return _pick(ctx, scope, e)
+        case nodes.Attribute(target):
+            return attribute(ctx, e, evaluate(ctx, scope, target))
+        case nodes.Call():
+            return _call(ctx, scope, e)
+        case nodes.ListOf(items):
+            return tuple(evaluate(ctx, scope, item) for item in items)
+        case nodes.Comprehension(item, bindings):
+            return tuple(evaluate(ctx, inner, item) for inner in turns(ctx, scope, bindings))
+        case nodes.Conditional(then, test, other):
+            return evaluate(ctx, scope, then if truth(ctx, scope, test) else other)
+        case nodes.Unary():
+            return _unary(ctx, scope, e)
+        case _:
+            assert_never(e)
+
+
+def expect(ctx: Context, scope: Scope, e: nodes.Expr, kind: type[T], wanted: Wanted) -> T:
+    """The value of an expression that must be of some kind; raises PlanError if it is of another."""
+    value = evaluate(ctx, scope, e)
+    if not isinstance(value, kind):
+        raise PlanError(WrongType(e.span, wanted, value))
+    return value
+
+
+def whole_number(ctx: Context, scope: Scope, e: nodes.Expr) -> int:
+    value = evaluate(ctx, scope, e)
+    if not is_whole(value):
+        raise PlanError(WrongType(e.span, Wanted.WHOLE, value))
+    return value
+
+
+def truth(ctx: Context, scope: Scope, e: nodes.Expr) -> bool:
+    return expect(ctx, scope, e, bool, Wanted.TRUTH)
+
+
+def turns(ctx: Context, scope: Scope, bindings: tuple[nodes.Binding, ...]) -> Iterator[Scope]:
+    """The scopes of the turns of a loop, the last binding the fastest."""
+    if not bindings:
+        yield scope
+        return
+    first, *rest = bindings
+    values = evaluate(ctx, scope, first.values)
+    if not is_list(values):
+        raise PlanError(WrongType(first.values.span, Wanted.LOOP, values))
+    ctx.budget.spend(first, len(values))
+    scope.check_free(first.name)
+    for value in values:
+        yield from turns(ctx, scope.inside({first.name.text: value}), tuple(rest))
+
+
+def _call(ctx: Context, scope: Scope, e: nodes.Call) -> Value:
+    """The function and its arguments, in the order in which they stand, then the call."""
+    function = evaluate(ctx, scope, e.function)
+    given = [evaluate(ctx, scope, a) for a in e.arguments if not isinstance(a, nodes.Keyed)]
+    keyed = {a.name.text: evaluate(ctx, scope, a.value) for a in e.arguments if isinstance(a, nodes.Keyed)}
+    return call(ctx, e, function, given, keyed)
+
+
+def _pick(ctx: Context, scope: Scope, e: nodes.Pick) -> Value:
+    """`value[a, m = b]` is `value[a][m = b]`."""
+    value = evaluate(ctx, scope, e.target)
+    for key in e.keys:
+        name = key.name if isinstance(key, nodes.Keyed) else None
+        at = key.value if isinstance(key, nodes.Keyed) else key
+        value = pick(ctx, e, value, name, evaluate(ctx, scope, at), at)
+    return value
+
+
+def _unary(ctx: Context, scope: Scope, e: nodes.Unary) -> Value:
+    if e.operator == "not":
+        return not truth(ctx, scope, e.operand)
+    value = evaluate(ctx, scope, e.operand)
+    if not is_number(value):
+        raise PlanError(WrongType(e.operand.span, Wanted.NUMBER, value))
+    return -value
+
+
+def _binary(ctx: Context, scope: Scope, e: nodes.Binary) -> Value:
+    """`and` and `or` look at their right side only where it matters."""
+    if e.operator == "and":
+        return truth(ctx, scope, e.left) and truth(ctx, scope, e.right)
+    if e.operator == "or":
+        return truth(ctx, scope, e.left) or truth(ctx, scope, e.right)
+    return binary(ctx, e, evaluate(ctx, scope, e.left), evaluate(ctx, scope, e.right))

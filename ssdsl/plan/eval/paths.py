@@ -1,0 +1,87 @@
+"""Module paths and the patterns that name them."""
+
+import re
+from collections.abc import Iterable
+
+from ssdsl.lang.suggest import listed, nearest, suggest
+
+CALL = re.compile(r"#\d+$")
+
+
+def match_paths(paths: dict[str, frozenset[str]], pattern: str) -> tuple[frozenset[str], ...]:
+    """The operators beneath each module that a pattern names, in the order of the graph.
+
+    At the root, or if nothing matches there, beginning at any segment: "h.*" finds "transformer.h.0".
+    """
+    segments = _segments(pattern)
+    if not segments:
+        return (frozenset().union(*paths.values()),)
+    if "" in segments:
+        return ()
+    for start in ([], ["**"]):
+        compiled = re.compile(_expression([*start, *segments]))
+        units: dict[str, list[str]] = {}
+        for path in paths:
+            if found := compiled.match(path):
+                units.setdefault(found[0], []).append(path)
+        if units:
+            return tuple(frozenset().union(*(paths[p] for p in unit)) for unit in units.values())
+    return ()
+
+
+def _segments(pattern: str) -> list[str]:
+    """The segments, with neighbouring `**` made one and those at the ends, which say nothing, dropped."""
+    out: list[str] = []
+    for segment in pattern.split("."):
+        if segment != "**" or (out and out[-1] != "**"):
+            out.append(segment)
+    return out[:-1] if out and out[-1] == "**" else out
+
+
+def _expression(segments: list[str]) -> str:
+    """What stands between two `**` is sought from where the last was found, and never again: no backtracking."""
+    pieces: list[list[str]] = [[]]
+    for s in segments:
+        if s == "**":
+            pieces.append([])
+        else:
+            pieces[-1].append(_segment(s))
+    end = r"(?=\.|$)"
+    first, *rest = [r"\.".join(piece) + end if piece else "" for piece in pieces]
+    return first + "".join(rf"(?>\.?(?:[^.]+\.)*?{piece})" for piece in rest)
+
+
+def _segment(segment: str) -> str:
+    """A name stands for all calls of the module, `name#2` for one; the first is `name#0`."""
+    name, _, number = segment.partition("#")
+    first, *rest = [re.escape(piece) for piece in re.split(r"\*+", name)]
+    glob = first + "".join(f"(?>[^.#]*?{piece})" for piece in rest[:-1]) + "".join(f"[^.#]*{p}" for p in rest[-1:])
+    if not number:
+        return glob + r"(?:#\d+)?"
+    return glob + ("" if number == "0" else "#" + re.escape(number))
+
+
+def near_paths(pattern: str, paths: Iterable[str]) -> str:
+    """ "did you mean `h.*.mlp`?" for a pattern that names nothing, or nothing: whole patterns first, then words."""
+    known = dict.fromkeys(paths)
+    prefixes: dict[str, None] = {}
+    for path in known:
+        parts = ["*" if p.isdigit() else p for p in CALL.sub("", path).split(".")]
+        for i in range(len(parts)):
+            for j in range(i + 1, len(parts) + 1):
+                prefixes[".".join(parts[i:j])] = None
+    starred = ".".join("*" if p.isdigit() else p for p in pattern.split("."))
+    if close := suggest(starred, prefixes):
+        return close
+    words = [w for s in pattern.split(".") if s not in ("*", "**") and not s.isdigit() for w in _near_word(s, prefixes)]
+    return f"did you mean {listed(words)}?" if words else ""
+
+
+def top_modules(paths: Iterable[str]) -> tuple[str, ...]:
+    """The modules of a model, two levels deep."""
+    return tuple(dict.fromkeys(".".join(p.split(".")[:2]) for p in paths if p))
+
+
+def _near_word(segment: str, prefixes: Iterable[str]) -> tuple[str, ...]:
+    words = [p for p in prefixes if "." not in p]
+    return () if segment in words else nearest(segment, words)[:1]

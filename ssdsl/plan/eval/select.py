@@ -1,0 +1,110 @@
+"""Selections: by path, kind, index, phase and state; and the items of lists and slices of meshes."""
+
+from ssdsl.lang import nodes
+from ssdsl.model.graph import Operator
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.select import FixedTwice, NoSuchIndex, NoSuchKind, NoSuchPath, NothingSelected, NotWhole
+from ssdsl.plan.errors.values import NoSuchAttribute, NoSuchItem, Wanted, WrongType
+from ssdsl.plan.eval.devices import slice_of
+from ssdsl.plan.eval.values import Devices, Marker, Selection, StateOf, Value, is_list, is_whole
+from ssdsl.plan.facts import index_names
+from ssdsl.plan.plan import Phase, State
+from ssdsl.text.diagnostic import PlanError
+
+PHASES = {str(p): p for p in Phase}
+STATES = {str(s): s for s in State}
+
+
+def attribute(ctx: Context, e: nodes.Attribute, value: Value) -> Selection | StateOf:
+    """`.fwd`, `.weights`, `.linear`."""
+    name = e.name.text
+    if not isinstance(value, Selection):
+        raise PlanError(NoSuchAttribute(e.name.span, value, name))
+    if name in PHASES:
+        if value.phase is not None:
+            raise PlanError(FixedTwice(e.name.span, f".{value.phase}"))
+        return Selection(value.operators, value.units, value.fixed, PHASES[name])
+    if name in STATES:
+        require_whole(value, e.target, f".{name}")
+        return StateOf(value.operators, STATES[name])
+    return _of_kind(ctx, e, value)
+
+
+def _of_kind(ctx: Context, e: nodes.Attribute, value: Selection) -> Selection:
+    kind = e.name.text
+    found = frozenset(name for name in value.operators if ctx.model.operators[name].kind == kind)
+    if not found:
+        kinds = dict.fromkeys(op.kind for op in ctx.model.ordered(value.operators))
+        raise PlanError(NoSuchKind(e.name.span, kind, tuple(kinds)))
+    return value.within(found)
+
+
+def pick(ctx: Context, e: nodes.Pick, value: Value, name: nodes.Word | None, key: Value, at: nodes.Expr) -> Value:
+    """`value[key]`, or `value[name = key]`; `at` is where the key stands."""
+    if isinstance(value, Devices) and name is not None:
+        return slice_of(ctx, value, name, key, at)
+    if is_list(value) and name is None:
+        return _item(value, key, at)
+    if not isinstance(value, Selection):
+        raise PlanError(WrongType(e.target.span, Wanted.PICKED, value))
+    if name is not None:
+        return _by_index(ctx, value, name, key, at)
+    if not isinstance(key, str):
+        raise PlanError(WrongType(at.span, Wanted.PATH_OR_INDEX, key))
+    return by_path(ctx, value, key, at)
+
+
+def by_path(ctx: Context, value: Selection, pattern: str, at: nodes.Expr) -> Selection:
+    """The operators beneath the modules that a pattern matches, one unit per module; raises PlanError if none is."""
+    if not ctx.model.has_matched(pattern):
+        ctx.budget.spend(at, 1 + len(ctx.model.paths) // 256)
+    ctx.budget.spend(at, 1 + len(value.operators) // 512)
+    units = tuple(kept for unit in ctx.model.match(pattern) if (kept := unit & value.operators))
+    if not units:
+        paths = dict.fromkeys(op.path for op in ctx.model.ordered(value.operators))
+        raise PlanError(NoSuchPath(at.span, ctx.model.graph.name, pattern, tuple(paths)))
+    return Selection(frozenset().union(*units), units, value.fixed, value.phase)
+
+
+def _item(value: tuple[Value, ...] | range, key: Value, at: nodes.Expr) -> Value:
+    if not is_whole(key):
+        raise PlanError(WrongType(at.span, Wanted.POSITION, key))
+    if not 0 <= key < len(value):
+        raise PlanError(NoSuchItem(at.span, key, len(value)))
+    return value[key]
+
+
+def _by_index(ctx: Context, value: Selection, name: nodes.Word, key: Value, at: nodes.Expr) -> Selection:
+    """Fix an index, or keep the operators that have it (`any`) or have it not (`none`)."""
+    if isinstance(key, Marker):
+        if name.text in ctx.facts.broken:
+            raise PlanError()
+        has = frozenset(n for n in value.operators if ctx.facts.index(n, name.text))
+        return value.within(has if key is Marker.ANY else value.operators - has)
+    if not is_whole(key):
+        raise PlanError(WrongType(at.span, Wanted.PART, key))
+    if not ctx.facts.count(value.operators, name.text):
+        if name.text in ctx.facts.broken:
+            raise PlanError()
+        raise PlanError(NoSuchIndex(name.span, name.text, index_names(ctx.facts, ctx.model, value.operators)))
+    if any(name.text == fixed for fixed, _ in value.fixed):
+        raise PlanError(FixedTwice(name.span, name.text))
+    return Selection(value.operators, value.units, (*value.fixed, (name.text, key)), value.phase)
+
+
+def require_whole(value: Selection, e: nodes.Expr, statement: str) -> None:
+    """Raises PlanError for a selection of parts or phases."""
+    if value.phase is not None or value.fixed:
+        raise PlanError(NotWhole(e.span, statement, value.phase, value.fixed[0][0] if value.fixed else None))
+
+
+def whole_operators(ctx: Context, value: Value, e: nodes.Expr, statement: str) -> list[Operator]:
+    """The operators of a statement that takes whole ones, in the order of the graph; raises PlanError if there are
+    none."""
+    if not isinstance(value, Selection):
+        raise PlanError(WrongType(e.span, Wanted.OPERATORS, value))
+    require_whole(value, e, statement)
+    if not value.operators:
+        raise PlanError(NothingSelected(e.span))
+    ctx.budget.spend(e, 1 + len(value.operators) // 256)
+    return ctx.model.ordered(value.operators)

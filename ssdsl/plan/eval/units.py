@@ -1,0 +1,61 @@
+"""Repeated modules: the units that a model is balanced and recomputed by.
+
+A module is repeated where its path has a segment that is a number: `transformer.h.3`, and `h.3#1`, its second call.
+"""
+
+from ssdsl.plan.model_index import ModelIndex
+
+
+def repeated_units(model: ModelIndex, operators: frozenset[str], level: int = 1) -> list[tuple[str, list[str]]]:
+    """Units of COMPUTE operators in the order of the graph, each with its module path; "" for a run of others.
+
+    A unit is what lies beneath a path up to its numbered segment, of the first `level` ones: `transformer.h.3`. What
+    lies between such modules forms runs of its own. A unit that is interrupted includes what interrupts it.
+    """
+    units: list[tuple[str, list[str]]] = []
+    place: dict[str, int] = {}
+    for op in model.ordered(model.only_compute(operators)):
+        name = module_of(op.path, level)
+        if name in place and name:
+            at = place[name]
+            for other, names in units[at + 1 :]:
+                units[at][1].extend(names)
+                place.pop(other, None)
+            del units[at + 1 :]
+            units[at][1].append(op.name)
+        elif units and units[-1][0] == name:
+            units[-1][1].append(op.name)
+        else:
+            place[name] = len(units)
+            units.append((name, [op.name]))
+    return units
+
+
+def module_runs(model: ModelIndex, operators: frozenset[str]) -> list[tuple[str, list[str]]]:
+    """Runs of COMPUTE operators of one module each, in the order of the graph: for models that repeat no module."""
+    runs: list[tuple[str, list[str]]] = []
+    for op in model.ordered(model.only_compute(operators)):
+        if runs and runs[-1][0] == op.path:
+            runs[-1][1].append(op.name)
+        else:
+            runs.append((op.path, [op.name]))
+    return runs
+
+
+def module_of(path: str, level: int) -> str:
+    """The path up to its numbered segment, of the first `level` ones; empty if it has none."""
+    segments, end, left = path.split("."), 0, level
+    for i, segment in enumerate(segments):
+        if is_number(segment) and left:
+            end, left = i + 1, left - 1
+    return ".".join(segments[:end])
+
+
+def deepest_level(model: ModelIndex, operators: frozenset[str]) -> int:
+    """The largest number of numbered segments in a path."""
+    return max((sum(map(is_number, model.operators[n].path.split("."))) for n in operators), default=0)
+
+
+def is_number(segment: str) -> bool:
+    """Whether a segment of a path numbers a repeated module: `3`, and `3#1`."""
+    return segment.partition("#")[0].isdigit()

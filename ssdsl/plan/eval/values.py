@@ -1,0 +1,125 @@
+"""What expressions evaluate to: `Value`."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
+
+from ssdsl.lang import nodes
+from ssdsl.plan.plan import Phase, State
+
+if TYPE_CHECKING:
+    from ssdsl.plan.context import Context
+    from ssdsl.plan.eval.scope import Scope
+
+
+class Marker(StrEnum):
+    """`[tp = none]` selects the operators without that index, `[tp = any]` those with it."""
+
+    NONE = "none"
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Operators, and in `order` which of their tasks: fixed indices and a phase.
+
+    `units` are the parts it was selected by, one per module that a path matched; empty if it was not.
+    """
+
+    operators: frozenset[str]
+    units: tuple[frozenset[str], ...] = field(default=(), compare=False)
+    fixed: tuple[tuple[str, int], ...] = ()
+    phase: Phase | None = None
+
+    def within(self, operators: frozenset[str]) -> "Selection":
+        """What is left of it within these operators."""
+        units = tuple(kept for unit in self.units if (kept := unit & operators))
+        return Selection(operators, units, self.fixed, self.phase)
+
+
+@dataclass(frozen=True, slots=True)
+class StateOf:
+    """The weights that these operators read, their gradients or their optimizer state."""
+
+    operators: frozenset[str]
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """A mesh, or a slice of it."""
+
+    mesh: str
+    fixed: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function(ABC):
+    """A function of a plan and the scope it was defined in. What its call does, the statement that defines it knows."""
+
+    node: nodes.Def | nodes.Let
+    scope: "Scope"
+
+    @abstractmethod
+    def result(self, ctx: "Context", scope: "Scope") -> "Value":
+        """What a call gives whose arguments are bound in this scope."""
+
+    @property
+    def name(self) -> str:
+        return self.node.name.text
+
+    @property
+    def formals(self) -> tuple[str, ...]:
+        return tuple(word.text for word in self.node.formals or ())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Builtin:
+    """A function of the language itself. It is given the call, for its span, and at least `least` arguments."""
+
+    name: str
+    takes: str
+    least: int
+    most: int
+    function: "Callable[[Context, nodes.Call, tuple[Value, ...]], Value]"
+
+
+Number: TypeAlias = int | Fraction
+Plain: TypeAlias = Number | bool | str | range | Marker | Selection | StateOf | Devices | Function | Builtin
+Value: TypeAlias = "Plain | tuple[Value, ...] | None"  # None is what a function without `return` gives
+
+KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (bool, "a truth value"),
+    (int, "a number"),
+    (Fraction, "a fraction"),
+    (Marker, "`none` or `any`"),
+    (str, "a string"),
+    ((tuple, range), "a list"),
+    (Selection, "a selection of operators"),
+    (StateOf, "the state of operators"),
+    (Devices, "devices"),
+    ((Function, Builtin), "a function"),
+)
+
+
+def kind_of(value: Value) -> str:
+    """What a value is, in words."""
+    return next((words for kind, words in KINDS if isinstance(value, kind)), "nothing")
+
+
+def is_whole(value: Value) -> TypeGuard[int]:
+    """Whether it is a whole number; `true` is none."""
+    return type(value) is int
+
+
+def is_number(value: Value) -> TypeGuard[Number]:
+    """Whether it is a whole number or a fraction; `true` is none."""
+    return isinstance(value, int | Fraction) and not isinstance(value, bool)
+
+
+def is_list(value: Value) -> "TypeGuard[tuple[Value, ...] | range]":
+    """Whether it has items: a range is the list of its numbers."""
+    return isinstance(value, tuple | range)

@@ -1,0 +1,59 @@
+"""What a plan may ask of a model: its operators in order, those that a plan places, and its modules."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ssdsl.model.graph import Graph, Operator, Stage
+from ssdsl.plan.eval.paths import match_paths
+
+Units = tuple[frozenset[str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelIndex:
+    """A graph with what is looked up in it all the time. The underscored fields remember answers, nothing else."""
+
+    graph: Graph
+    operators: dict[str, Operator]
+    position: dict[str, int]  # of each operator in the graph
+    compute: frozenset[str]  # those that a plan places; the others run wherever their consumers are
+    compute_position: dict[str, int]  # of those, among themselves
+    paths: dict[str, frozenset[str]]  # the operators of each module, not those of the modules in it
+    _computing: dict[frozenset[str], frozenset[str]] = field(default_factory=dict, repr=False)
+    _matches: dict[str, Units] = field(default_factory=dict, repr=False)
+
+    def ordered(self, names: Iterable[str]) -> list[Operator]:
+        """Operators in the order of the graph."""
+        return [self.operators[name] for name in sorted(names, key=self.position.__getitem__)]
+
+    def only_compute(self, names: frozenset[str]) -> frozenset[str]:
+        """Those of them that are placed: the same set object for the same set, so that later look-ups are cheap."""
+        if names not in self._computing:
+            self._computing[names] = names if names <= self.compute else names & self.compute
+        return self._computing[names]
+
+    def has_matched(self, pattern: str) -> bool:
+        """Whether a pattern was looked for before, and is free now."""
+        return pattern in self._matches
+
+    def match(self, pattern: str) -> Units:
+        """The operators beneath each module that a pattern such as `h.*` names."""
+        if pattern not in self._matches:
+            self._matches[pattern] = match_paths(self.paths, pattern)
+        return self._matches[pattern]
+
+
+def index_model(graph: Graph) -> ModelIndex:
+    """The look-up tables of a graph."""
+    compute = [op.name for op in graph.operators if op.stage is Stage.COMPUTE]
+    by_path: dict[str, list[str]] = {}
+    for op in graph.operators:
+        by_path.setdefault(op.path, []).append(op.name)
+    return ModelIndex(
+        graph=graph,
+        operators={op.name: op for op in graph.operators},
+        position={op.name: i for i, op in enumerate(graph.operators)},
+        compute=frozenset(compute),
+        compute_position={name: i for i, name in enumerate(compute)},
+        paths={path: frozenset(names) for path, names in by_path.items()},
+    )

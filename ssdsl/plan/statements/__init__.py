@@ -1,0 +1,1 @@
+"""What the statements of a plan mean: one file for each, and `execute` that finds the right one."""

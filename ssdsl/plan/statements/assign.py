@@ -1,0 +1,66 @@
+"""`assign`: where operators run."""
+
+from dataclasses import dataclass
+
+from ssdsl.lang import nodes
+from ssdsl.model.graph import Operator
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.traced import Conflict
+from ssdsl.plan.errors.values import Wanted
+from ssdsl.plan.eval.expressions import evaluate, expect
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.select import whole_operators
+from ssdsl.plan.eval.values import Devices
+from ssdsl.plan.plan import Placement
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+
+def assign(ctx: Context, scope: Scope, s: nodes.Assign) -> None:
+    """Place the COMPUTE operators of a selection; the others run wherever their consumers are."""
+    operators = whole_operators(ctx, evaluate(ctx, scope, s.operators), s.operators, "assign")
+    devices = expect(ctx, scope, s.devices, Devices, Wanted.DEVICES)
+    place(ctx, operators, Placement(devices.mesh, devices.fixed, s.span))
+
+
+def place(ctx: Context, operators: list[Operator], placement: Placement) -> None:
+    """Say where operators run; raises PlanError if some of them are placed elsewhere already."""
+    twice = []
+    for op in operators:
+        if op.name not in ctx.model.compute:
+            continue
+        known = ctx.facts.placements.setdefault(op.name, placement)
+        if (known.mesh, known.fixed) != (placement.mesh, placement.fixed):
+            twice.append((op, known))
+    if twice:
+        op, known = twice[0]
+        raise PlanError(AssignedTwice(placement.span, op.path or op.name, known, len(twice), first=known.span))
+
+
+def describe(placement: Placement) -> str:
+    """`gpus[pp = 1]`."""
+    fixed = ", ".join(f"{axis} = {at}" for axis, at in placement.fixed)
+    return f"{placement.mesh}[{fixed}]" if fixed else placement.mesh
+
+
+@dataclass(frozen=True)
+class AssignedTwice(Conflict, Diagnostic):
+    """Two `assign` put one operator on different devices."""
+
+    code = "E0253"
+    title = "`{operator}` is already assigned to `{devices}`"
+    note = "{more}"
+    help = "leave it out of one: `assign (A - B) to ...`"
+    operator: str
+    before: Placement
+    count: int  # of operators like this
+
+    @property
+    def devices(self) -> str:
+        return describe(self.before)
+
+    @property
+    def more(self) -> str:
+        return f"and so are {self.count - 1} more operators" if self.count > 1 else ""
+
+    def earlier(self) -> str:
+        return "assigned here first"

@@ -1,0 +1,50 @@
+"""`order by clock`: a schedule as a nominal time for each task, by which every device sorts what it runs."""
+
+from dataclasses import dataclass
+
+from ssdsl.lang import nodes
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.traced import Traced
+from ssdsl.plan.errors.values import Wanted, WrongType
+from ssdsl.plan.eval.expressions import evaluate, turns
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import Number, is_number
+from ssdsl.plan.plan import Clock, TaskSet, Timed
+from ssdsl.plan.statements.order import task_set
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+
+def clock(ctx: Context, scope: Scope, s: nodes.Clock) -> None:
+    """The rows of all turns of the loop, sorted; a row whose index is out of range names no task."""
+    if s.by.text != "clock":
+        raise PlanError(NoSuchOrder(s.by.span, s.by.text))
+    rows: list[tuple[Number, int, Timed]] = []
+    said: set[tuple[int, TaskSet, Number]] = set()  # a loop that goes on without a row's tasks says them again
+    for inner in turns(ctx, scope, s.bindings):
+        for number, row in enumerate(s.rows):
+            ctx.budget.spend(row)
+            tasks = task_set(ctx, row.tasks, evaluate(ctx, inner, row.tasks))
+            time = _time(ctx, inner, row.time)
+            if tasks is not None and (number, tasks, time) not in said:
+                said.add((number, tasks, time))
+                rows.append((time, number, Timed(tasks, time, row.span)))
+    rows.sort(key=lambda row: row[:2])
+    ctx.facts.clocks.append(Clock(tuple(timed for _, _, timed in rows), s.span, ctx.stack.site))
+    ctx.facts.pairs[s.span] = ctx.facts.pairs.get(s.span, 0) + len(rows) // 2
+
+
+def _time(ctx: Context, scope: Scope, e: nodes.Expr) -> Number:
+    value = evaluate(ctx, scope, e)
+    if not is_number(value):
+        raise PlanError(WrongType(e.span, Wanted.TIME, value))
+    return value
+
+
+@dataclass(frozen=True)
+class NoSuchOrder(Traced, Diagnostic):
+    """`order by` sorts by a clock, the one thing that there is to sort by: each row says `TASKS at TIME`."""
+
+    code = "E0258"
+    title = "tasks cannot be ordered by `{by}`"
+    help = "write `order by clock:`, and below it rows such as `stage[s].fwd[m = m] at 2 * m`"
+    by: str

@@ -1,0 +1,61 @@
+"""`dim NAME = OPS.name`: a further name for dimensions that the analysis could not name well."""
+
+from dataclasses import dataclass
+
+from ssdsl.lang import nodes
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.names import NameTaken
+from ssdsl.plan.errors.split import NoSuchDimension
+from ssdsl.plan.errors.traced import Traced
+from ssdsl.plan.errors.values import Wanted
+from ssdsl.plan.eval.expressions import expect
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import Selection
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+
+def dim(ctx: Context, scope: Scope, s: nodes.Dim) -> None:
+    """All dimensions of the same class, of any operator, get the name; raises PlanError where there is none."""
+    if s.name.text in ctx.facts.aliases or s.name.text in ctx.model.graph.dim_names.values():
+        raise PlanError(NameTaken(s.name.span, s.name.text, "the name of a dimension"))
+    targets = _targets(s)
+    known: dict[str, None] = {}
+    for at, (target, role) in enumerate(targets):
+        try:
+            value = expect(ctx, scope, target, Selection, Wanted.OPERATORS)
+        except PlanError:
+            if at == len(targets) - 1:
+                raise
+            continue
+        operators = ctx.model.ordered(value.operators)
+        classes = frozenset(d.cls for op in operators for d in op.dims if d.name in (role, f"{role}.0"))
+        if classes:
+            ctx.facts.aliases[s.name.text] = classes
+            return
+        known = dict.fromkeys(d.name for op in operators for d in op.dims)
+    raise PlanError(NoSuchDimension(s.value.span, targets[-1][1], tuple(known), ()))
+
+
+def _targets(s: nodes.Dim) -> list[tuple[nodes.Expr, str]]:
+    """The ways to read `a.b.c`: operators `a` and name `b.c`, or operators `a.b` and name `c`."""
+    found: list[tuple[nodes.Expr, str]] = []
+    e, role = s.value, ""
+    while isinstance(e, nodes.Attribute):
+        role = f"{e.name.text}.{role}" if role else e.name.text
+        e = e.target
+        found.append((e, role))
+    if not found:
+        raise PlanError(NoDimension(s.value.span))
+    return found[::-1]
+
+
+@dataclass(frozen=True)
+class NoDimension(Traced, Diagnostic):
+    """`dim NAME = OPS.name` gives the dimension `name` of these operators a further name.
+
+    For instance `dim tokens = model.linear.seq`, and then `split model by tokens into sp`.
+    """
+
+    code = "E0220"
+    title = "`dim` names a dimension of operators"
+    help = "write `dim name = OPERATORS.dimension`"

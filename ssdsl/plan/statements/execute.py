@@ -1,0 +1,125 @@
+"""The statements of a block, one after another. Here is the row of each kind of statement.
+
+What a block means is here too: the bodies of `for`, `if` and `def` are executed as the plan itself is.
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from ssdsl.lang import nodes
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.traced import Traced
+from ssdsl.plan.eval.expressions import evaluate, truth, turns
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import Function, Value
+from ssdsl.plan.statements.assign import assign
+from ssdsl.plan.statements.clock import clock
+from ssdsl.plan.statements.dim import dim
+from ssdsl.plan.statements.let import let
+from ssdsl.plan.statements.mesh import mesh
+from ssdsl.plan.statements.order import order
+from ssdsl.plan.statements.param import MisplacedParam, param
+from ssdsl.plan.statements.recompute import recompute
+from ssdsl.plan.statements.require import require
+from ssdsl.plan.statements.split import split
+from ssdsl.plan.statements.use import use
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The value of a `return`, on its way out of the blocks."""
+
+    value: Value
+
+
+def execute(ctx: Context, scope: Scope, statements: tuple[nodes.Statement, ...]) -> Returned | None:
+    """Carry out statements up to a `return`; raises PlanError at the first mistake."""
+    for s in statements:
+        ctx.budget.spend(s)
+        if (returned := _statement(ctx, scope, s)) is not None:
+            if not ctx.stack.functions:
+                raise PlanError(MisplacedReturn(s.span))
+            return returned
+    return None
+
+
+def _statement(ctx: Context, scope: Scope, s: nodes.Statement) -> Returned | None:
+    """One statement. A new kind of statement is a new case: mypy points here until there is one."""
+    match s:
+        case nodes.For(bindings, body):
+            return _loop(ctx, scope, bindings, body)
+        case nodes.If():
+            return _branch(ctx, scope, s)
+        case nodes.Return(value):
+            return Returned(evaluate(ctx, scope, value))
+        case nodes.Do(call):
+            evaluate(ctx, scope, call)
+        case nodes.Def(_, formals):
+            scope.check_free(*formals)
+            scope.bind(s.name, Procedure(s, scope))
+        case nodes.Param():
+            param(ctx, scope, s)
+        case nodes.Mesh():
+            mesh(ctx, scope, s)
+        case nodes.Let():
+            let(ctx, scope, s)
+        case nodes.Use():
+            use(ctx, scope, s, execute)
+        case nodes.Dim():
+            dim(ctx, scope, s)
+        case nodes.Split():
+            split(ctx, scope, s)
+        case nodes.Assign():
+            assign(ctx, scope, s)
+        case nodes.Order():
+            order(ctx, scope, s)
+        case nodes.Clock():
+            clock(ctx, scope, s)
+        case nodes.Recompute():
+            recompute(ctx, scope, s)
+        case nodes.Require():
+            require(ctx, scope, s)
+        case _:
+            assert_never(s)
+    return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Procedure(Function):
+    """`def f(a, b):` and its block. The facts that a call says are those of the plan."""
+
+    node: nodes.Def
+
+    def result(self, ctx: Context, scope: Scope) -> Value:
+        returned = execute(ctx, scope, self.node.body)
+        return None if returned is None else returned.value
+
+
+def _loop(
+    ctx: Context, scope: Scope, bindings: tuple[nodes.Binding, ...], body: tuple[nodes.Statement, ...]
+) -> Returned | None:
+    for inner in turns(ctx, scope, bindings):
+        if (returned := execute(ctx, inner, body)) is not None:
+            return returned
+    return None
+
+
+def _branch(ctx: Context, scope: Scope, s: nodes.If) -> Returned | None:
+    """The first block whose test holds; it opens no scope of its own, and declares no parameters."""
+    for statement in (*(x for b in s.branches for x in b.body), *s.other):
+        if isinstance(statement, nodes.Param):
+            raise PlanError(MisplacedParam(statement.span))
+    for b in s.branches:
+        if truth(ctx, scope, b.test):
+            return execute(ctx, scope, b.body)
+    return execute(ctx, scope, s.other)
+
+
+@dataclass(frozen=True)
+class MisplacedReturn(Traced, Diagnostic):
+    """`return` gives the value of a function; outside of a function there is nothing to return from."""
+
+    code = "E0233"
+    title = "`return` stands outside of a function"
+    help = "remove it, or bind the value with `let`"

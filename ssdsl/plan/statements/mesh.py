@@ -1,0 +1,70 @@
+"""`mesh`: the devices."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ssdsl.lang import nodes
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.traced import Traced
+from ssdsl.plan.eval.devices import mesh_size
+from ssdsl.plan.eval.expressions import whole_number
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import Devices
+from ssdsl.plan.plan import Mesh
+from ssdsl.plan.statements.param import origin_of
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+MOST_DEVICES = 65536
+
+
+def mesh(ctx: Context, scope: Scope, s: nodes.Mesh) -> None:
+    """Declare a mesh, which takes the ranks behind those of the meshes before it; raises PlanError."""
+    axes = tuple((axis.name.text, whole_number(ctx, scope, axis.value)) for axis in s.axes)
+    first = sum(map(mesh_size, ctx.facts.meshes.values()))
+    new = Mesh(s.name.text, axes, first, s.span)
+    _check(ctx, s, new)
+    scope.bind(s.name, Devices(s.name.text))
+    ctx.facts.meshes[s.name.text] = new
+    for axis in s.axes:
+        if origin := origin_of(ctx, scope, axis.value):
+            ctx.facts.axis_origins[s.name.text, axis.name.text] = origin
+
+
+def _check(ctx: Context, s: nodes.Mesh, new: Mesh) -> None:
+    for axis, (name, size) in zip(s.axes, new.axes, strict=True):
+        if size < 1:
+            raise PlanError(BadMesh(axis.span, Flaw.EMPTY_AXIS, name, size))
+    if new.first + mesh_size(new) > MOST_DEVICES:
+        raise PlanError(BadMesh(s.span, Flaw.TOO_LARGE, new.name, new.first + mesh_size(new)))
+    seen: set[str] = set()
+    for axis in s.axes:
+        if axis.name.text in seen:
+            raise PlanError(BadMesh(axis.name.span, Flaw.AXIS_TWICE, axis.name.text))
+        seen.add(axis.name.text)
+    if new.name in ctx.facts.meshes:
+        raise PlanError(BadMesh(s.name.span, Flaw.MESH_TWICE, new.name))
+
+
+class Flaw(Enum):
+    """What is wrong with a mesh, and what to do."""
+
+    EMPTY_AXIS = "the axis `{name}` has {number} devices", "give at least 1"
+    TOO_LARGE = "{number:,} devices are too many", f"a plan has at most {MOST_DEVICES:,} devices"
+    AXIS_TWICE = "the mesh has two axes `{name}`", "name them apart"
+    MESH_TWICE = "there is already a mesh `{name}`", "name them apart"
+
+
+@dataclass(frozen=True)
+class BadMesh(Traced, Diagnostic):
+    """The axes of a mesh have whole sizes of at least 1, distinct names, and not too many devices together."""
+
+    code = "E0251"
+    title = "{reason}"
+    help = "{flaw.value[1]}"
+    flaw: Flaw
+    name: str
+    number: int = 0
+
+    @property
+    def reason(self) -> str:
+        return self.flaw.value[0].format(name=self.name, number=self.number)

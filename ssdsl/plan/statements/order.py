@@ -1,0 +1,37 @@
+"""`order A -> B`: which tasks run before which. A pair of task sets stays one fact, however many tasks it relates."""
+
+from itertools import pairwise
+
+from ssdsl.lang import nodes
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.values import Wanted, WrongType
+from ssdsl.plan.eval.expressions import evaluate
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import Selection, Value
+from ssdsl.plan.plan import Order, TaskSet
+from ssdsl.text.diagnostic import PlanError
+
+
+def order(ctx: Context, scope: Scope, s: nodes.Order) -> None:
+    """Each step before the next; a step whose index is out of range names no task, and relates to none."""
+    tasks = [task_set(ctx, step, evaluate(ctx, scope, step)) for step in s.steps]
+    site = ctx.stack.site
+    orders = [Order(a, b, s.span, site) for a, b in pairwise(tasks) if a is not None and b is not None]
+    ctx.facts.orders.extend(orders)
+    ctx.facts.pairs[s.span] = ctx.facts.pairs.get(s.span, 0) + len(orders)
+
+
+def task_set(ctx: Context, e: nodes.Expr, value: Value) -> TaskSet | None:
+    """The tasks that an expression names; None where an index is out of range. Raises PlanError if it is no
+    selection."""
+    if not isinstance(value, Selection):
+        raise PlanError(WrongType(e.span, Wanted.OPERATORS, value))
+    operators = ctx.model.only_compute(value.operators)
+    fixed = []
+    for name, at in value.fixed:
+        count = ctx.facts.count(operators, name)
+        if not 0 <= at < count:
+            return None
+        if count > 1:  # of one part there is nothing to choose
+            fixed.append((name, at))
+    return TaskSet(operators, tuple(fixed), value.phase) if operators else None

@@ -1,0 +1,80 @@
+"""`recompute`: activations that are dropped and computed again in backward, in checkpoints."""
+
+from dataclasses import dataclass
+
+from ssdsl.lang import nodes
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.traced import Conflict
+from ssdsl.plan.eval.expressions import evaluate
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.select import whole_operators
+from ssdsl.plan.eval.units import repeated_units
+from ssdsl.plan.eval.values import Selection, Value
+from ssdsl.plan.model_index import ModelIndex
+from ssdsl.plan.plan import Recompute
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.source import Span
+
+Unit = frozenset[str]
+
+
+def recompute(ctx: Context, scope: Scope, s: nodes.Recompute) -> None:
+    """Add the checkpoints: the units of the path, the elements of a list, or else the repeated modules.
+
+    Raises PlanError for an operator that belongs to another checkpoint already. What was said before is not added.
+    """
+    found = _units(ctx, s, evaluate(ctx, scope, s.operators))
+    known = {name: (unit, r.span) for r in ctx.facts.recomputes for unit in r.units for name in unit}
+    new: list[Unit] = []
+    for unit in (kept for names in found if (kept := ctx.model.only_compute(names))):
+        if not _is_known(ctx, s, unit, known):
+            known |= dict.fromkeys(unit, (unit, s.span))
+            new.append(unit)
+    if new:
+        ctx.facts.recomputes.append(Recompute(tuple(new), s.span))
+
+
+def _units(ctx: Context, s: nodes.Recompute, value: Value) -> list[Unit]:
+    """The checkpoints that a value means."""
+    if isinstance(value, tuple) and value:
+        return [frozenset(op.name for op in whole_operators(ctx, item, s.operators, "recompute")) for item in value]
+    operators = frozenset(op.name for op in whole_operators(ctx, value, s.operators, "recompute"))
+    if isinstance(value, Selection) and value.units:
+        return list(value.units)
+    return [run for _, names in repeated_units(ctx.model, operators) for run in _runs(ctx.model, names)]
+
+
+def _runs(model: ModelIndex, names: list[str]) -> list[Unit]:
+    """A unit as what follows each other without gaps: of the split operators of a layer, attention and MLP apart."""
+    runs: list[list[str]] = []
+    at = model.compute_position
+    for name in names:
+        if runs and at[name] == at[runs[-1][-1]] + 1:
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return [frozenset(run) for run in runs]
+
+
+def _is_known(ctx: Context, s: nodes.Recompute, unit: Unit, known: dict[str, tuple[Unit, Span]]) -> bool:
+    """Whether this very unit was said before; raises PlanError if some of its operators belong to another."""
+    for op in ctx.model.ordered(unit):
+        other, span = known.get(op.name, (unit, None))
+        if other != unit:
+            raise PlanError(RecomputedTwice(s.span, op.path or op.name, first=span))
+        if span is not None:
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class RecomputedTwice(Conflict, Diagnostic):
+    """An operator belongs to two different checkpoints. Each operator is recomputed by one."""
+
+    code = "E0221"
+    title = "`{operator}` is already recomputed with other operators"
+    help = "remove one"
+    operator: str
+
+    def earlier(self) -> str:
+        return "recomputed here first"

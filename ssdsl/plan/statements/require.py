@@ -1,0 +1,43 @@
+"""`require`: a plan's own precondition."""
+
+from dataclasses import dataclass
+
+from ssdsl.lang import nodes
+from ssdsl.lang.formatter.spell import spell
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.traced import Traced
+from ssdsl.plan.eval.expressions import truth
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+
+def require(ctx: Context, scope: Scope, s: nodes.Require) -> None:
+    """Raises PlanError if the precondition does not hold."""
+    if not truth(ctx, scope, s.test):
+        raise PlanError(RequireFailed(s.test.span, spell(s.test), s.why, tuple(ctx.facts.params.items())))
+
+
+@dataclass(frozen=True)
+class RequireFailed(Traced, Diagnostic):
+    """The plan's own precondition, a `require`, does not hold for these parameters and this model."""
+
+    code = "E0228"
+    title = "{fact}"
+    label = "this does not hold"
+    note = "{values}"
+    help = "{change}"
+    test: str
+    why: str | None
+    params: tuple[tuple[str, int], ...]  # the values in force
+
+    @property
+    def fact(self) -> str:
+        return self.why or f"`{self.test}` does not hold"
+
+    @property
+    def values(self) -> str:
+        return ", ".join(f"{name} = {value}" for name, value in self.params)
+
+    @property
+    def change(self) -> str:
+        return "choose other parameters with `--set`" if self.params else "change what the plan says above this line"

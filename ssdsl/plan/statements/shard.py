@@ -1,0 +1,95 @@
+"""`split OPS.weights by row into dp`: state that is cut over devices (ZeRO)."""
+
+from dataclasses import dataclass
+
+from ssdsl.lang import nodes
+from ssdsl.lang.suggest import listed, suggest
+from ssdsl.model.graph import Origin
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.select import NothingSelected
+from ssdsl.plan.errors.traced import Conflict, Traced
+from ssdsl.plan.eval.values import StateOf
+from ssdsl.plan.plan import Shard, State
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+
+def shard(ctx: Context, s: nodes.Split, value: StateOf) -> None:
+    """Add the fact that some state of some weights is cut; raises PlanError where it is cut otherwise already."""
+    if s.dim.text != "row":
+        raise PlanError(OnlyByRow(s.dim.span, value.state, s.dim.text))
+    for cut in s.cuts:
+        _check_axis(ctx, cut)
+    weights = frozenset(
+        operand.value
+        for op in ctx.model.ordered(value.operators)
+        for operand in op.inputs
+        if ctx.model.graph.values[operand.value].origin is Origin.WEIGHT
+    )
+    if not weights:
+        raise PlanError(NothingSelected(s.operators.span))
+    new = Shard(value.state, weights, tuple(cut.name.text for cut in s.cuts), s.span)
+    for old in ctx.facts.shards:
+        if old.state is new.state and old.axes != new.axes and (both := old.weights & weights):
+            raise PlanError(ShardedTwice(s.span, new.state, min(both), first=old.span))
+    ctx.facts.shards.append(new)
+
+
+def _check_axis(ctx: Context, cut: nodes.Cut) -> None:
+    """Raises PlanError for an index that is no axis, or comes with a number."""
+    name = cut.name.text
+    if name in ctx.facts.broken:
+        raise PlanError()
+    axes = tuple(axis for _, axis, _ in ctx.facts.axes())
+    if cut.count is not None or name not in axes:
+        raise PlanError(StateOverAxis(cut.span, name, cut.count is not None, axes))
+
+
+@dataclass(frozen=True)
+class OnlyByRow(Traced, Diagnostic):
+    """State is sharded by rows: `split model.weights by row into dp`. Rows need not be even."""
+
+    code = "E0217"
+    title = "{state} are split by `row`"
+    label = "not by `{dim}`"
+    help = "write `by row`"
+    state: State
+    dim: str
+
+
+@dataclass(frozen=True)
+class StateOverAxis(Traced, Diagnostic):
+    """State is sharded over devices, so the index is an axis of a mesh: `split model.weights by row into dp`."""
+
+    code = "E0218"
+    title = "state is split over the axes of a mesh"
+    label = "`{name}` {reason}"
+    help = "{change}"
+    name: str
+    has_count: bool
+    axes: tuple[str, ...]
+
+    @property
+    def reason(self) -> str:
+        return "has a number of parts" if self.has_count else "is no axis of a mesh above"
+
+    @property
+    def change(self) -> str:
+        if self.has_count:
+            return f"write `into {self.name}`: the axis says how many parts there are"
+        if not self.axes:
+            return f"declare the devices above this line: `mesh gpus({self.name} = 2)`"
+        return suggest(self.name, self.axes) or f"choose an axis: {listed(self.axes)}"
+
+
+@dataclass(frozen=True)
+class ShardedTwice(Conflict, Diagnostic):
+    """The same state of a weight is sharded in two ways."""
+
+    code = "E0219"
+    title = "the {state} of `{weight}` are already split over other axes"
+    help = "remove one"
+    state: State
+    weight: str
+
+    def earlier(self) -> str:
+        return "split here first"

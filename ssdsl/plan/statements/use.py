@@ -1,0 +1,138 @@
+"""`use`: the definitions of another file, of the standard library or beside the plan, and nothing else of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ssdsl.lang import nodes
+from ssdsl.lang.assets import library_files
+from ssdsl.lang.parse import parse
+from ssdsl.lang.read import read_source
+from ssdsl.lang.suggest import listed, suggest
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.traced import Traced
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+DEFINITIONS = (nodes.Def, nodes.Let, nodes.Use, nodes.Param)
+
+
+class Define(Protocol):
+    """Carries out the statements of a file, in a scope that becomes what it defines."""
+
+    def __call__(self, ctx: Context, scope: Scope, statements: tuple[nodes.Statement, ...], /) -> object: ...
+
+
+def use(ctx: Context, scope: Scope, s: nodes.Use, define: Define) -> None:
+    """Bind names to what another file defines; raises PlanError, also for what is wrong in that file."""
+    path = _library(s.module) if isinstance(s.module, nodes.Word) else _beside(ctx, s.module)
+    if path in ctx.stack.files:
+        raise PlanError(UseCycle(s.module.span, path.name))
+    if path not in ctx.libraries:
+        ctx.libraries[path] = _load(ctx, scope.outermost, s, path, define)
+    found = ctx.libraries[path]
+    public = tuple(name for name in found.values if name in found.places)
+    for word in s.names:
+        if word.text not in public:
+            raise PlanError(NotInFile(word.span, path.name, word.text, public))
+        scope.bind(word, found.values[word.text])
+
+
+def _library(module: nodes.Word) -> Path:
+    files = {path.stem: path for path in library_files()}
+    if module.text not in files:
+        raise PlanError(NoSuchLibrary(module.span, module.text, tuple(files), True))
+    return files[module.text]
+
+
+def _beside(ctx: Context, module: nodes.Text) -> Path:
+    """A file in the folder of the file that uses it, after all links are followed; not above the plan's folder."""
+    root = (ctx.folder or Path()).resolve()
+    files = ctx.stack.files
+    base = files[-1].parent if files else root
+    try:
+        path = (base / module.value).resolve()
+        is_file = path.is_file()
+    except (OSError, ValueError, RuntimeError):
+        raise PlanError(NoSuchLibrary(module.span, module.value[:80], (), False)) from None
+    if not path.is_relative_to(base if files else root):
+        raise PlanError(UseOutside(module.span, module.value))
+    if not is_file:
+        known = sorted(p.name for p in base.glob("*.ssp"))
+        raise PlanError(NoSuchLibrary(module.span, module.value, tuple(known), False))
+    return path
+
+
+def _load(ctx: Context, outermost: Scope, s: nodes.Use, path: Path, define: Define) -> Scope:
+    """The scope of a file's definitions; diagnostics call the file as the user wrote it."""
+    found = Scope(outermost)
+    name = s.module.value if isinstance(s.module, nodes.Text) else f"stdlib/{s.module.text}.ssp"
+    script = parse(read_source(path, name))
+    define(ctx.reading(path), found, tuple(x for x in script.statements if isinstance(x, DEFINITIONS)))
+    return found
+
+
+@dataclass(frozen=True)
+class NoSuchLibrary(Traced, Diagnostic):
+    """`use` names a file that does not exist: `use pipelin: gpipe`.
+
+    A bare name is a file of the standard library (`ssdsl plans` lists them); a string is a file beside the plan.
+    """
+
+    code = "E0234"
+    title = "there is no `{name}` to use"
+    help = "{change}"
+    name: str
+    known: tuple[str, ...]  # files of the standard library, or beside the plan
+    in_library: bool
+
+    @property
+    def change(self) -> str:
+        if found := suggest(self.name, self.known):
+            return found
+        if self.in_library:
+            return f'the standard library has {listed(self.known)}; a file of your own is written `use "mine.ssp": f`'
+        return f"the folder has {listed(self.known)}" if self.known else "put the file beside the plan"
+
+
+@dataclass(frozen=True)
+class UseOutside(Traced, Diagnostic):
+    """`use` takes files beside the plan or in folders below it, and never any other, also not through a link."""
+
+    code = "E0235"
+    title = "`{name}` is outside of the plan's folder"
+    help = "put the file beside the plan"
+    name: str
+
+
+@dataclass(frozen=True)
+class NotInFile(Traced, Diagnostic):
+    """The file that `use` names does not define this name: `use pipeline: onef1b`."""
+
+    code = "E0236"
+    title = "`{file}` defines no `{name}`"
+    note = "it defines {has}"
+    help = "{change}"
+    file: str
+    name: str
+    known: tuple[str, ...]
+
+    @property
+    def has(self) -> str:
+        return listed(self.known) or "nothing"
+
+    @property
+    def change(self) -> str:
+        if not self.known:
+            return "name a file that defines functions"
+        return suggest(self.name, self.known) or "choose one of these names"
+
+
+@dataclass(frozen=True)
+class UseCycle(Traced, Diagnostic):
+    """Two files use each other, or a file uses itself."""
+
+    code = "E0237"
+    title = "`{name}` uses itself"
+    help = "move what both need to a third file"
+    name: str

@@ -1,0 +1,131 @@
+"""What may come next in an entry: words of the grammar, and names where it accepts one."""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ssdsl.lang.nodes import STATEMENTS
+from ssdsl.lang.parser.layout import KEYWORDS
+from ssdsl.plan.eval.values import Devices, Selection
+from ssdsl.repl.commands import COMMANDS
+from ssdsl.repl.complete.module_paths import next_segments
+from ssdsl.repl.complete.position import Position, position
+from ssdsl.repl.complete.supply import (
+    CONSTANTS,
+    Offer,
+    behind_dot,
+    devices,
+    dimensions,
+    in_brackets,
+    in_scope,
+    indices,
+    to_use,
+)
+from ssdsl.repl.complete.target import before_end, value_of
+from ssdsl.repl.help import TOPICS
+from ssdsl.repl.session import Session
+from ssdsl.repl.views import VIEWS
+
+WORD = re.compile(r"[A-Za-z_0-9]*$")
+OPEN_STRING = re.compile(r'(?:[^"#]|"[^"]*")*"(?P<inside>[^"]*)$')
+COMMENT = re.compile(r'(?:[^"#]|"[^"]*")*#')
+WORDS = (*STATEMENTS, *sorted(KEYWORDS - set(STATEMENTS)))
+SELECT = ("SPLIT", "ASSIGN", "ORDER", "RECOMPUTE", "ARROW", "AT")  # what stands in front of a selection
+INTRODUCE = ("PARAM", "LET", "DEF", "MESH", "DIM", "FOR")  # what stands in front of a new name
+OPERATORS = ("and", "or", "not", "else")
+INFREQUENT = (*OPERATORS, "for", "if")  # offered once their first letter is typed
+
+
+def offers(session: Session, text: str) -> list[Offer]:
+    """What the end of this text may become, the most likely first."""
+    line = text.rpartition("\n")[2]
+    if text.startswith(":"):
+        return _fitting(_of_command(text), text.rpartition(" ")[2] if " " in text else text)
+    if found := OPEN_STRING.match(line):
+        inside = found["inside"]
+        return _fitting(_in_string(session, line[: found.start("inside")], inside), inside.rpartition(".")[2])
+    if COMMENT.match(line):
+        return []
+    word = WORD.search(text)
+    typed = word[0] if word else ""
+    here = position(session.draft.text + text.removesuffix(typed))
+    return [] if here is None or typed[:1].isdigit() else _fitting(_next(session, here, typed), typed)
+
+
+def _fitting(found: Iterable[Offer], typed: str) -> list[Offer]:
+    same = {o.text: Offer(o.text, o.about, len(typed)) for o in reversed(list(found)) if o.text.startswith(typed)}
+    return list(same.values())[::-1]
+
+
+def _of_command(text: str) -> Iterator[Offer]:
+    name, space, _ = text[1:].partition(" ")
+    if not space:
+        yield from (Offer(f":{c.name}", c.about) for c in COMMANDS.values())
+    elif name == "show":
+        yield from map(Offer, VIEWS)
+    elif name == "help":
+        yield from map(Offer, TOPICS)
+    elif name in ("load", "save!"):
+        yield from (Offer(path.name) for path in sorted(Path().glob("*.ssp")))
+
+
+def _in_string(session: Session, before: str, inside: str) -> Iterator[Offer]:
+    """A module path in brackets; a file behind `use`."""
+    if before.lstrip().startswith("use"):
+        yield from (Offer(path.name) for path in sorted(session.draft.folder.glob("*.ssp")))
+    elif before.rstrip('" ').endswith(("[", "(")):
+        ctx = session.facts.context
+        for segment in next_segments(ctx.model.paths, inside):
+            yield Offer(segment)
+
+
+def _next(session: Session, here: Position, typed: str) -> Iterator[Offer]:
+    """Names where the grammar accepts one, and its words; at the start of a line the words first."""
+    types = here.types
+    hidden = () if typed else INFREQUENT if types else OPERATORS
+    accepted = [w for w in WORDS if w.upper() in here.accepted and w not in hidden]
+    words = [Offer(word, "" if types else STATEMENTS[word][0].form if word in STATEMENTS else "") for word in accepted]
+    names = list(_names(session, here)) if "NAME" in here.accepted else []
+    names = [o for o in names if typed or o.text not in CONSTANTS or types[-1:] == ("EQUAL",)]
+    yield from (*names, *words) if types else (*words, *names)
+
+
+def _names(session: Session, here: Position) -> Iterator[Offer]:
+    """Names by what stands before them."""
+    types = here.types
+    last = types[-1] if types else ""
+    if _is_new(types):
+        return
+    if types[:1] == ("USE",):
+        yield from to_use(session, here)
+    elif last == "DOT":
+        yield from behind_dot(session, here)
+    elif last == "BY":
+        yield from dimensions(session, here)
+    elif _in_cuts(types):
+        yield from indices(session)
+    elif last == "TO":
+        yield from devices(session)
+    else:
+        inner = value_of(session, before_end(here)) if last in ("LSQB", "COMMA") else None
+        if isinstance(inner, Selection | Devices):
+            yield from in_brackets(session, inner)
+        else:
+            yield from in_scope(session, selects=last in SELECT)
+
+
+def _is_new(types: tuple[str, ...]) -> bool:
+    """Whether a name here is one that the statement introduces."""
+    if not types or types[-1] in INTRODUCE:
+        return bool(types)
+    if types[0] in ("DEF", "MESH"):
+        return types[-1] in ("LPAR", "COMMA")
+    return types[0] == "LET" and "EQUAL" not in types
+
+
+def _in_cuts(types: tuple[str, ...]) -> bool:
+    """Behind `into`, or a comma that is in no bracket."""
+    if "INTO" not in types or types[-1] not in ("INTO", "COMMA"):
+        return False
+    since = types[types.index("INTO") :]
+    return sum(t in ("LPAR", "LSQB") for t in since) == sum(t in ("RPAR", "RSQB") for t in since)

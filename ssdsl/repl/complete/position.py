@@ -1,0 +1,74 @@
+"""Where in the grammar a text ends: the tokens of its last line, and the words that may follow."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from lark import Lark, Token, UnexpectedInput
+
+from ssdsl.lang.assets import grammar_text
+from ssdsl.lang.parser.layout import PREFIX, Layout
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Source
+
+LINE_ENDS = ("_NL", "_INDENT", "_DEDENT")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """`line` are the tokens of the statement so far, also those on earlier lines of an open bracket; `accepted` the
+    types of tokens that go on."""
+
+    text: str
+    line: tuple[Token, ...]
+    accepted: frozenset[str]
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return tuple(token.type for token in self.line)
+
+    def between(self, first: int, last: int) -> str:
+        """The text of these tokens, the last not among them."""
+        tokens = self.line[first:last]
+        if not tokens:
+            return ""
+        return self.text[(tokens[0].start_pos or 0) - len(PREFIX) : (tokens[-1].end_pos or 0) - len(PREFIX)]
+
+
+@dataclass(slots=True)
+class _Stream:
+    """The lexer's tokens, and whether they have ended."""
+
+    text: str
+    ended: bool = False
+
+    def __iter__(self) -> Iterator[Token]:
+        yield from _parser().lex(PREFIX + self.text)
+        self.ended = True
+
+
+def position(text: str) -> Position | None:
+    """Where this text ends, or nothing if it is wrong before."""
+    layout, stream = Layout(Source("", text)), _Stream(text)
+    parser = _parser().parse_interactive()
+    try:
+        for token in layout.process(iter(stream)):
+            if stream.ended:  # what follows closes the blocks
+                break
+            parser.feed_token(token)
+    except UnexpectedInput:
+        return None
+    except PlanError:
+        if not stream.ended:  # else a bracket is open, as it may be here
+            return None
+    accepted = parser.accepts()  # type: ignore[no-untyped-call]
+    if accepted == {"_INDENT"}:
+        parser.feed_token(Token("_INDENT", ""))
+        accepted = parser.accepts()  # type: ignore[no-untyped-call]
+    start = next((i + 1 for i, t in reversed(list(enumerate(layout.tokens))) if t.type in LINE_ENDS), 0)
+    return Position(text, tuple(layout.tokens[start:]), frozenset(accepted))
+
+
+@cache
+def _parser() -> Lark:
+    return Lark(grammar_text(), parser="lalr", lexer="basic", maybe_placeholders=True)

@@ -1,0 +1,147 @@
+"""The names that the model and the plan so far have to offer, each with a word on what it is."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ssdsl.lang import nodes
+from ssdsl.lang.assets import library_files
+from ssdsl.lang.parse import parse
+from ssdsl.lang.read import read_source
+from ssdsl.model.graph import Operator
+from ssdsl.plan.eval.values import Devices, Selection, StateOf
+from ssdsl.plan.facts import index_names
+from ssdsl.plan.plan import Phase, State
+from ssdsl.repl.complete.position import Position
+from ssdsl.repl.complete.target import before_end, value_of
+from ssdsl.repl.describe import counted, describe
+from ssdsl.repl.session import Session
+from ssdsl.text.diagnostic import PlanError
+
+PHASES = {
+    Phase.FORWARD: "forward",
+    Phase.BACKWARD: "backward",
+    Phase.DGRAD: "backward: gradients of inputs",
+    Phase.WGRAD: "backward: gradients of weights",
+}
+STATES = {State.WEIGHTS: "weights", State.GRADS: "their gradients", State.OPTIMIZER: "the optimizer's state"}
+CONSTANTS = ("none", "any", "true", "false")  # offered behind `=`, and once their first letter is typed
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A word that may stand where the last `typed` characters do, and what it is."""
+
+    text: str
+    about: str = ""
+    typed: int = 0
+
+
+def to_use(session: Session, here: Position) -> Iterator[Offer]:
+    if here.types == ("USE",):
+        yield from (Offer(path.stem, "of the standard library") for path in library_files())
+    else:
+        yield from (Offer(name, about) for name, about in _definitions(session, str(here.line[1])))
+
+
+def behind_dot(session: Session, here: Position) -> Iterator[Offer]:
+    """Kinds, phases and state of the selection; in `order` and the rows of a clock, phases come first."""
+    ctx = session.facts.context
+    if here.types[:1] == ("SPLIT",) and "BY" in here.types:
+        return
+    value = value_of(session, before_end(here))
+    if value is not None and not isinstance(value, Selection):
+        return
+    names = value.operators if value is not None else ctx.model.compute
+    operators = ctx.model.ordered(ctx.model.only_compute(names) or names)
+    kinds = [Offer(kind, counted(n, "operator")) for kind, n in _counts(op.kind for op in operators).items()]
+    phases = [Offer(str(p), about) for p, about in PHASES.items()] if value is None or value.phase is None else []
+    states = [Offer(str(s), about) for s, about in STATES.items()]
+    in_clock = here.types[0] == "NAME" and here.text.rpartition("\n")[2].startswith(" ")
+    in_order = here.types[0] == "ORDER" or in_clock
+    yield from (*phases, *kinds) if in_order else (*kinds, *states, *phases)
+
+
+def dimensions(session: Session, here: Position) -> Iterator[Offer]:
+    """Dimensions that some of the selected operators can be split by, the most frequent first."""
+    ctx = session.facts.context
+    if here.types[0] != "SPLIT":
+        yield Offer("clock", "order by clock for s in 0..S:")
+        return
+    value = value_of(session, here.between(1, len(here.line) - 1))
+    if isinstance(value, StateOf):
+        yield Offer("row", "the first axis of each weight")
+        return
+    operators = ctx.model.ordered(value.operators) if isinstance(value, Selection) else ctx.model.operators.values()
+    yield from _free_dims(operators)
+    yield from (Offer(name, "named by `dim`") for name in ctx.facts.aliases)
+
+
+def _free_dims(operators: Iterable[Operator]) -> Iterator[Offer]:
+    dims = [(d.name.removesuffix(".0"), d.size) for op in operators for d in op.dims if d.size > 1 and not d.fixed]
+    counts = _counts(name for name, _ in dims)
+    sizes: dict[str, list[int]] = {}
+    for name, size in dict.fromkeys(dims):
+        sizes.setdefault(name, []).append(size)
+    for name, count in counts.items():
+        some = ", ".join(map(str, sizes[name][:3]))
+        yield Offer(name, f"{some}, in {counted(count, 'operator')}")
+
+
+def indices(session: Session) -> Iterator[Offer]:
+    """The axes of the meshes, then the indices that there are."""
+    ctx = session.facts.context
+    for mesh, axis, size in ctx.facts.axes():
+        yield Offer(axis, f"{size}, an axis of {mesh.name}")
+    for name in index_names(ctx.facts, ctx.model, frozenset(ctx.facts.indices)):
+        yield Offer(name, "an index")
+
+
+def devices(session: Session) -> Iterator[Offer]:
+    ctx = session.facts.context
+    for name, value in session.facts.scope.values.items():
+        if isinstance(value, Devices):
+            yield Offer(name, describe(ctx, value))
+
+
+def in_brackets(session: Session, value: Selection | Devices) -> Iterator[Offer]:
+    """`[pp = ` of devices, `[m = ` or a path of a selection."""
+    ctx = session.facts.context
+    if isinstance(value, Devices):
+        for axis, size in ctx.facts.meshes[value.mesh].axes:
+            if axis not in dict(value.fixed):
+                yield Offer(f"{axis} = ", f"0 to {size - 1}")
+        return
+    for name in index_names(ctx.facts, ctx.model, value.operators):
+        yield Offer(f"{name} = ", f"0 to {ctx.facts.count(value.operators, name) - 1}, none or any")
+    yield Offer('"', "a module path")
+
+
+def in_scope(session: Session, selects: bool) -> Iterator[Offer]:
+    """The plan's own names, the latest first, then those that every plan has; if it `selects`, operators before all."""
+    ctx, scope = session.facts.context, session.facts.scope
+    every = scope.parent.values if scope.parent is not None else {}
+    names = [*reversed(scope.values.items()), *every.items()]
+    if selects:
+        names.sort(key=lambda item: not isinstance(item[1], Selection | tuple))
+    for name, value in names:
+        yield Offer(name, "" if name in CONSTANTS else describe(ctx, value))
+
+
+def _counts(words: Iterable[str]) -> dict[str, int]:
+    """How often each occurs, the most frequent first."""
+    return dict(Counter(words).most_common())
+
+
+def _definitions(session: Session, written: str) -> Iterator[tuple[str, str]]:
+    """The names that a file defines: `written` is a word of the standard library, or a string."""
+    files = {path.stem: path for path in library_files()}
+    path = session.draft.folder / written.strip('"') if written.startswith('"') else files.get(written)
+    try:
+        statements = parse(read_source(path)).statements if path else ()
+    except PlanError:
+        return
+    for s in statements:
+        if isinstance(s, nodes.Def | nodes.Let):
+            formals = s.formals
+            yield s.name.text, "" if formals is None else f"({', '.join(w.text for w in formals)})"

@@ -1,0 +1,1 @@
+"""The terminal: entries of several lines, keys and colours."""

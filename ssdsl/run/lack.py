@@ -1,0 +1,57 @@
+"""Errors of a machine with too little memory or disk. Loads no torch, which may be what did not fit."""
+
+import errno
+import traceback
+from enum import StrEnum
+
+from ssdsl.run.errors import DiskFull, OutOfMemory
+from ssdsl.text.diagnostic import Diagnostic
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+LAST = 6  # the lines of an error that say what it is; above them is the traceback
+
+
+class Lack(StrEnum):
+    MEMORY = "memory"
+    DISK = "disk"
+
+
+SIGNS = {
+    Lack.MEMORY: (
+        "MemoryError",
+        "can't allocate memory",
+        "Cannot allocate memory",
+        "bad_alloc",
+        "out of memory",
+        "OutOfMemoryError",
+        "can't start new thread",
+        "failed to map segment",
+    ),
+    # the last two are what torch.save says
+    Lack.DISK: (
+        "No space left on device",
+        "Disk quota exceeded",
+        "File too large",
+        "PytorchStreamWriter",
+        "unexpected pos",
+    ),
+}
+
+
+def lack_in(text: str) -> Lack | None:
+    """What is lacking, by the last lines of an error."""
+    last = "\n".join(text.strip().splitlines()[-LAST:])
+    return next((lack for lack, signs in SIGNS.items() if any(sign in last for sign in signs)), None)
+
+
+def lack_of(error: BaseException, folder: str = "") -> Diagnostic | None:
+    """The diagnostic of an error of this process; None if it is another mistake."""
+    text = "".join(traceback.format_exception_only(error)).strip()
+    match lack_in(text):
+        case Lack.MEMORY:
+            return OutOfMemory(None, "ssdsl", text.splitlines()[-1])
+        case Lack.DISK:
+            name = str(getattr(error, "filename", None) or folder or "the disk")
+            return DiskFull(None, "ssdsl", name, text.splitlines()[-1])
+        case None:
+            return None

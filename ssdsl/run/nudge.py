@@ -1,0 +1,66 @@
+"""A model whose weights and inputs are wrong by one unit in the last place, and in which precision it computes."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ssdsl.model.source import Model
+
+
+def nudged(model: Model, seed: int, precision: torch.dtype) -> Model:
+    """A copy with every number of its weights and inputs one unit of `precision` up or down, at random.
+
+    What is zero stays zero, and so does a whole number among the inputs: it is a label, an index or a mask, and exact.
+    A tensor that is itself coarser than `precision` moves by a unit of its own.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    module = copy.deepcopy(model.module)
+    with torch.no_grad():
+        for weight in module.parameters():
+            if weight.is_floating_point():
+                weight.copy_(_moved(weight, draw, precision))
+    batches = tuple({name: _moved_input(t, draw, precision) for name, t in batch.items()} for batch in model.batches)
+    return replace(model, module=module, batches=batches)
+
+
+def _moved_input(tensor: torch.Tensor, draw: torch.Generator, precision: torch.dtype) -> torch.Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    return torch.where(tensor == tensor.round(), tensor, _moved(tensor, draw, precision))
+
+
+def _moved(tensor: torch.Tensor, draw: torch.Generator, precision: torch.dtype) -> torch.Tensor:
+    """`x` plus or minus `eps 2^floor(log2 |x|)`, which is the distance to the next number of that precision."""
+    eps = max(torch.finfo(precision).eps, torch.finfo(tensor.dtype).eps)
+    exact = tensor.detach().double()
+    unit = torch.ldexp(torch.full_like(exact, eps), torch.frexp(exact).exponent - 1)
+    sign = torch.randint(0, 2, exact.shape, generator=draw).to(exact.device) * 2 - 1
+    limit = torch.finfo(tensor.dtype).max
+    moves = exact.isfinite() & (exact != 0)
+    return torch.where(moves, (exact + sign * unit).clamp(-limit, limit), exact).to(tensor.dtype)
+
+
+def precision(model: Model) -> torch.dtype:
+    """The coarsest floating-point type that an operator of a training step returns: bfloat16 under autocast."""
+    module = copy.deepcopy(model.module)
+    with _Seen() as seen:
+        module(**model.batches[0])
+    seen.types.update(p.dtype for p in module.parameters() if p.is_floating_point())
+    return max(seen.types, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float32)
+
+
+class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the floating-point types of what operators return."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.types: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        self.types.update(t.dtype for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.is_floating_point())
+        return result

@@ -1,0 +1,116 @@
+"""What this rank is doing, written down twice a second for those who wait for it.
+
+A thread looks at the main one from outside, so the tasks themselves pay nothing. The file has a fixed size, taken at
+the start: a rank can still say why it failed when the disk is full.
+"""
+
+import contextlib
+import json
+import linecache
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+SIZE = 16384
+BEAT_S = 0.5
+WAITS = re.compile(r"\.wait\(|\bdist\.|synchronize|barrier|\bnew_group")  # lines in which a rank waits for others
+
+
+class Pulse:
+    """The file `rank<N>.state` of this rank: a line of JSON, filled up with spaces.
+
+    `doing` says in words what happens now; with `watch`, what a function returns: a step and a task.
+    """
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.path = folder / f"rank{rank}.state"
+        self.known: dict[str, Any] = {"rank": rank, "pid": os.getpid(), "role": "", "step": None, "doing": "starting"}
+        self.known |= {"since": time.time(), "waits": False, "line": "", "failed": None, "ended": False}
+        self.look: Callable[[], tuple[int, str]] | None = None
+        self.seen: tuple[int | None, str] = (None, "starting")
+        self.lock = threading.Lock()
+        self.over = threading.Event()
+        self.file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._write()
+        threading.Thread(target=self._run, daemon=True, name="pulse").start()
+
+    def says(self, doing: str, role: str = "") -> None:
+        """What the rank does from now on, before and after training."""
+        self.look = None
+        self.known |= {"doing": doing, "role": role or self.known["role"]}
+        self._beat()
+
+    def watch(self, look: Callable[[], tuple[int, str]]) -> None:
+        """From now on `look` says which step and task it is."""
+        self.look = look
+
+    def stop(self) -> None:
+        """Look for the last time: the rank has failed, and goes no further."""
+        self.over.set()
+        self.known["line"] = ""
+        if self.look is not None:
+            self.known["step"], self.known["doing"] = self.look()
+
+    def failed(self, text: str) -> None:
+        """The rank's last words; nothing is written after them."""
+        self.known["failed"] = {"text": text[-SIZE // 2 :], "time": time.time()}
+        self._write()
+
+    def end(self) -> None:
+        """The rank has done all that it had to do."""
+        self.over.set()
+        self.known["ended"] = True
+        self._write()
+
+    def _run(self) -> None:
+        while not self.over.wait(BEAT_S):
+            with contextlib.suppress(Exception):  # it looks at what another thread changes; the next look may do
+                self._beat()
+
+    def _beat(self) -> None:
+        with self.lock:
+            if self.over.is_set():
+                return
+            if self.look is not None:
+                self.known["step"], self.known["doing"] = self.look()
+            if self.seen != (now := (self.known["step"], self.known["doing"])):
+                self.seen, self.known["since"] = now, time.time()
+            self.known["waits"], self.known["line"] = _stack()
+        self._write()
+
+    def _write(self) -> None:
+        known = self.known | {"beat": time.time()}
+        text = json.dumps(known).encode()
+        if len(text) > SIZE:  # a long error, of which JSON doubles the backslashes
+            text = json.dumps(known | {"failed": known["failed"] | {"text": known["failed"]["text"][-2000:]}}).encode()
+        with contextlib.suppress(OSError):
+            os.pwrite(self.file, text.ljust(SIZE), 0)
+
+
+def _stack() -> tuple[bool, str]:
+    """Whether a thread waits for other ranks, and the line of a role's file that runs."""
+    waits, line = False, ""
+    for thread, frame in sys._current_frames().items():
+        if thread == threading.get_ident():
+            continue
+        waits = waits or _waits(frame)
+        walked: FrameType | None = frame
+        while walked is not None and not line:
+            name = os.path.basename(walked.f_code.co_filename)
+            if name.startswith("role_"):
+                line = f"{name}, line {walked.f_lineno}"
+            walked = walked.f_back
+    return waits, line
+
+
+def _waits(frame: FrameType) -> bool:
+    code = frame.f_code
+    if f"torch{os.sep}distributed" in code.co_filename:
+        return True
+    return bool(WAITS.search(linecache.getline(code.co_filename, frame.f_lineno or 0)))
