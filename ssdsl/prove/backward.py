@@ -22,11 +22,14 @@ from ssdsl.text.source import Span
 def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
     """The gradients of a function's values; those of its inputs are handed to their producers."""
     function = typed.function
-    _check_kind(facts, function)
     walk = _Walk(facts, typed, axes=function.submesh.axes)
     for name in dict.fromkeys(typed.slots.values()):
         for gradient, who in flow.returned.get((function.number, name), ()):
             walk.add(name, gradient, who)
+    returned = {name for name in typed.slots.values() if flow.returned.get((function.number, name))}
+    for output in function.outputs:
+        if output.name in returned and not output.gradient:
+            facts.failures.add(Rule.NO_GRADIENT, walk.where, output.name, "a gradient that comes back", "none")
     loss = facts.program.loss
     if function.number == loss.function and loss.name in typed.types:
         walk.add(loss.name, Local(typed.types[loss.name].digits), "the loss")
@@ -42,6 +45,9 @@ def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
                 assert_never(instr)
     for given in function.inputs:
         arrived = walk.finished(given.var)
+        if given.gradient != (arrived is not None):
+            had = f"gradient: {given.gradient}"
+            facts.failures.add(Rule.NO_GRADIENT, walk.where, given.var.name, arrived is not None, had)
         if arrived is not None:
             try:
                 flow.give_back(given, function, arrived)
@@ -49,13 +55,13 @@ def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
                 facts.failures.wrong(wrong, f"{walk.where}, backward", given.var.name, function.submesh.mesh.span)
     for parameter in function.parameters:
         walk.finished(parameter.var)
+    _check_kind(facts, function, any(p.var.name in walk.gradients for p in function.parameters))
     return walk.gradients
 
 
-def _check_kind(facts: Facts, function: Function) -> None:
+def _check_kind(facts: Facts, function: Function, trains: bool) -> None:
     """Whether a function's backward runs, and whether it leaves gradients of weights."""
     learns = any(facts.learns(v.name) for i in function.body() for v in results_of(i))
-    trains = any(facts.learns(p.var.name) for p in function.parameters)
     match function.backward:
         case Backward.NONE:
             fits = not learns
@@ -110,14 +116,14 @@ class _Walk:
             )
 
     def finished(self, var: Var, span: Span | None = None) -> Local | None:
-        """The gradient of a value to which nothing more is added, compared with what is written at it."""
-        if not self.facts.learns(var.name):
-            return None
+        """The gradient of a value to which nothing more is added, compared with what is written at it. A value that
+        only operators without a gradient read has none."""
         failures, span = self.facts.failures, span or self.submesh.mesh.span
         gradient = self.gradients.get(var.name)
-        if gradient is None:
-            failures.add(Rule.NO_GRADIENT, f"{self.where}, backward", var.name, "a gradient", "none", span)
-        elif var.gradient is not None:
+        if (gradient is not None) != (var.gradient is not None):
+            had = "gradient" if var.gradient is not None else "none"
+            failures.add(Rule.NO_GRADIENT, f"{self.where}, backward", var.name, gradient or "none", had, span)
+        elif gradient is not None and var.gradient is not None:
             try:
                 written = of_type(var.gradient, self.axes, self.typed.function.time)
                 if written != gradient:
@@ -152,6 +158,9 @@ class _Walk:
         span = span_of(op.splits, self.submesh)
         found = [(v.name, self.finished(v, span)) for v in op.results if self.facts.learns(v.name)]
         gradients = [(name, g) for name, g in found if g is not None]
+        for name, g in found:
+            if g is None:
+                self.facts.failures.add(Rule.NO_GRADIENT, f"{self.where}, backward", name, "a gradient", "none", span)
         part = self.typed.parts.get(op.operator)
         if operator is None or part is None or not gradients:
             return

@@ -40,12 +40,13 @@ class Facts:
 @dataclass(slots=True)
 class Typed:
     """What the forward walk found of a function: the type of every local value, the part that each operator computes,
-    and what leaves it by slot."""
+    what leaves it by slot, and which values are said to have a gradient."""
 
     function: Function
     types: dict[Name, Local] = field(default_factory=dict)
     parts: dict[str, Part] = field(default_factory=dict)
     slots: dict[str, Name] = field(default_factory=dict)
+    graded: set[Name] = field(default_factory=set)
 
 
 def facts_of(program: Program) -> Facts:

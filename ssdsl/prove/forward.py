@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import assert_never
 
-from ssdsl.ir.function import Function, Input, Instr, Op, OpSplit, Parameter, Prepared, Reshard, Slice, Write
+from ssdsl.ir.function import Function, Instr, Op, OpSplit, Parameter, Prepared, Reshard, Slice, Write
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Coordinate, Name, Time, TimeIndex, Type, Var
 from ssdsl.model.graph import Operator, Origin
@@ -25,7 +25,6 @@ def forward(facts: Facts, function: Function, prologue: dict[Name, Local], flow:
     walk.check_time()
     for given in function.inputs:
         walk.enters(given.var, partial(flow.arriving, given, function))
-        _check_flag(walk, given)
     for prepared in function.prepared:
         walk.enters(prepared.var, partial(_prepared, prepared, prologue))
     for parameter in function.parameters:
@@ -39,17 +38,9 @@ def forward(facts: Facts, function: Function, prologue: dict[Name, Local], flow:
         if output.slot in typed.slots:
             facts.failures.add(Rule.TWICE, walk.where, output.name, "one value for each slot", output.slot)
         typed.slots[output.slot] = output.name
-        if output.gradient != facts.learns(output.name):
-            facts.failures.add(
-                Rule.NO_GRADIENT, walk.where, output.name, facts.learns(output.name), f"output: {output.gradient}"
-            )
+        if output.gradient and not facts.learns(output.name):
+            facts.failures.add(Rule.NO_GRADIENT, walk.where, output.name, "no gradient", "one")
     return typed
-
-
-def _check_flag(walk: "Walk", given: Input) -> None:
-    learns = walk.facts.learns(given.var.name)
-    if given.gradient != learns:
-        walk.facts.failures.add(Rule.NO_GRADIENT, walk.where, given.var.name, learns, f"input: {given.gradient}")
 
 
 def _prepared(prepared: Prepared, prologue: dict[Name, Local]) -> Local:
@@ -76,6 +67,7 @@ class Walk:
         self.facts, self.submesh, self.time, self.where = facts, submesh, time, where
         self.types: dict[Name, Local] = {} if typed is None else typed.types
         self.parts: dict[str, Part] = {} if typed is None else typed.parts
+        self.graded: set[Name] = set() if typed is None else typed.graded
         self.axes = submesh.axes
         self.spans: dict[Coordinate, Span] = {}
         self.made: dict[str, tuple[OpSplit, ...]] = {}  # by which splits each value is made
@@ -112,7 +104,9 @@ class Walk:
         try:
             written = of_type(var.type, self.axes, self.time)
             if local is not None and written != local:
-                failures.add(Rule.ANNOTATED, where, var.name, local, written, self._between(var.name, written, local) or span)
+                failures.add(
+                    Rule.ANNOTATED, where, var.name, local, written, self._between(var.name, written, local) or span
+                )
             self._check_form(var, written if local is None else local, where)
         except Wrong as wrong:
             failures.wrong(wrong, where, var.name, span)
@@ -120,8 +114,10 @@ class Walk:
                 return
             written = local
         self.types[var.name] = written if local is None else local
-        if (var.gradient is not None) != self.facts.learns(var.name):
-            failures.add(Rule.NO_GRADIENT, where, var.name, self.facts.learns(var.name), var.gradient, span)
+        if var.gradient is not None:
+            self.graded.add(var.name)
+            if not self.facts.learns(var.name):
+                failures.add(Rule.NO_GRADIENT, where, var.name, "no gradient", "one", span)
 
     def _check_form(self, var: Var, local: Local, where: str) -> None:
         shape = self.facts.shape(var.name.value)
@@ -136,7 +132,7 @@ class Walk:
             self.facts.failures.add(Rule.DTYPE, where, var.name, dtype, var.dtype)
 
     def _between(self, name: Name, a: Local, b: Local) -> Span | None:
-        """The statement behind a coordinate in which two types differ: first of all of those that split its operator."""
+        """The statement behind a coordinate in which two types differ, of the value's own operator if possible."""
         apart = sorted({c for c, _ in a.digits ^ b.digits} | (a.partial ^ b.partial), key=str)
         made = {s.coordinate: s.span for s in self.made.get(name.value, ()) if s.span is not None}
         return next((known[c] for known in (made, self.spans) for c in apart if c in known), None)

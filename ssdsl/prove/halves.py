@@ -3,14 +3,15 @@
 What follows from weights alone belongs to the second half, wherever an operator mixes it with what follows from data.
 """
 
-from ssdsl.ir.function import Backward, Function, Op, Side, reads_of, results_of
+from ssdsl.ir.function import Backward, Op, Side, reads_of, results_of
 from ssdsl.ir.value import Name
-from ssdsl.prove.facts import Facts
+from ssdsl.prove.facts import Facts, Typed
 from ssdsl.prove.failures import Rule, span_of
 
 
-def check_halves(facts: Facts, function: Function) -> None:
+def check_halves(facts: Facts, typed: Typed) -> None:
     """Adds a failure where the sides of operands, or the outputs left for the second half, are wrong."""
+    function = typed.function
     in_halves = function.backward in (Backward.HALVES, Backward.DGRAD)
     weights: set[Name] = {p.var.name for p in function.parameters}
     weights |= {p.var.name for p in function.prepared if p.var.name.value in facts.alone}
@@ -22,7 +23,7 @@ def check_halves(facts: Facts, function: Function) -> None:
                 weights.update(v.name for v in results_of(instr))
             if not isinstance(instr, Op):
                 continue
-            sides = tuple(_side(facts, r, weights) for r in instr.reads)
+            sides = tuple(_side(typed, r, weights) for r in instr.reads)
             mixes = in_halves and not follows and Side.WEIGHT in sides
             if instr.sides != (sides if mixes else None):
                 place = f"{where}, operator `{instr.operator}`"
@@ -41,15 +42,15 @@ def check_halves(facts: Facts, function: Function) -> None:
                     Rule.SIDES, where, "", "outside recomputed sections", f"operator `{instr.operator}`", span
                 )
     for output in function.outputs:
-        wanted = in_halves and output.name in weights and facts.learns(output.name)
+        wanted = in_halves and output.name in weights and output.name in typed.graded
         if output.wgrad_only != wanted:
             facts.failures.add(
                 Rule.SIDES, where, output.name, f"left for the second half: {wanted}", output.wgrad_only, span
             )
 
 
-def _side(facts: Facts, name: Name, weights: set[Name]) -> Side:
-    if not facts.learns(name):
+def _side(typed: Typed, name: Name, weights: set[Name]) -> Side:
+    if name not in typed.graded:
         return Side.FIXED
     return Side.WEIGHT if name in weights else Side.ACTIVATION
 

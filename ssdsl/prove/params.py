@@ -153,43 +153,46 @@ def _complete(
     flats: dict[tuple[str, Submesh], list[FlatParam]],
 ) -> None:
     """Follows the completion from the addends that backward leaves to what the optimizer needs."""
-    owed, whole, summed = set(params[0].partial), True, False
+    owed, cut, summed = set(params[0].partial), tuple[str, ...](), False
     for step in flat.completion:
         match step:
             case AllReduceGrads():
-                if (
-                    not step.axes
-                    or len(set(step.axes)) != len(step.axes)
-                    or not owed.issuperset(step.axes)
-                    or not whole
-                ):
+                if not step.axes or len(set(step.axes)) != len(step.axes) or not owed.issuperset(step.axes):
                     raise Wrong(Rule.COMPLETION, f"a sum over some of {sorted(owed)}", f"all_reduce over {step.axes}")
                 owed -= set(step.axes)
             case ReduceScatterGrads():
-                if step.axes != flat.shard_axes or not owed.issuperset(step.axes) or not whole:
+                cut = _cut_further(flat, cut, step.axes)
+                if not owed.issuperset(step.axes):
                     raise Wrong(
                         Rule.COMPLETION, f"a sum over some of {sorted(owed)}", f"reduce_scatter over {step.axes}"
                     )
-                owed, whole = owed - set(step.axes), False
+                owed -= set(step.axes)
             case ChunkGrads():
-                if step.axes != flat.shard_axes or owed.intersection(step.axes) or not whole:
-                    raise Wrong(
-                        Rule.COMPLETION, f"the same gradient over {flat.shard_axes}", f"a chunk over {step.axes}"
-                    )
-                whole = False
+                cut = _cut_further(flat, cut, step.axes)
+                if owed.intersection(step.axes):
+                    raise Wrong(Rule.COMPLETION, f"the same gradient over {step.axes}", f"owed over {sorted(owed)}")
             case SumTiedGrads():
                 _check_tied(flat, step, homes, flats)
                 if owed or summed:
                     raise Wrong(
-                        Rule.COMPLETION, f"first the sums over {sorted(owed)}, then once those of all homes", step
+                        Rule.COMPLETION,
+                        f"first the sums over {sorted(owed)}, then once those of all homes",
+                        type(step).__name__,
                     )
                 summed = True
             case _:
                 assert_never(step)
     tied = len(homes[params[0].weight]) > 1
-    if owed or whole is bool(flat.shard_axes) or summed is not tied:
-        wanted = f"nothing owed, {'a shard' if flat.shard_axes else 'whole'}, summed over homes: {tied}"
-        raise Wrong(Rule.COMPLETION, wanted, f"owed {sorted(owed)}, {'whole' if whole else 'a shard'}, {summed}")
+    if owed or cut != flat.shard_axes or summed is not tied:
+        wanted = f"nothing owed, shards over {flat.shard_axes}, summed over homes: {tied}"
+        raise Wrong(Rule.COMPLETION, wanted, f"owed {sorted(owed)}, shards over {cut}, {summed}")
+
+
+def _cut_further(flat: FlatParam, cut: tuple[str, ...], axes: tuple[str, ...]) -> tuple[str, ...]:
+    """Shards are cut by the shard axes in their order, the first outermost."""
+    if not axes or (*cut, *axes) != flat.shard_axes[: len(cut) + len(axes)]:
+        raise Wrong(Rule.COMPLETION, f"shards over {flat.shard_axes}", f"over {(*cut, *axes)}")
+    return (*cut, *axes)
 
 
 def _check_tied(

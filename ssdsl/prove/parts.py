@@ -10,7 +10,7 @@ from ssdsl.ir.function import Backward, Function
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import Facts
-from ssdsl.prove.flow import Flow
+from ssdsl.prove.failures import Rule
 
 Key = tuple[str, At]  # a part of a value: where it is kept
 
@@ -32,13 +32,13 @@ class Parts:
     adds: dict[Key, set[Compute | int]] = field(default_factory=dict)
 
 
-def parts_of(facts: Facts, flow: Flow) -> Parts:
+def parts_of(facts: Facts) -> Parts:
     """All reads of all tasks."""
     found = Parts()
     for function in facts.program.functions:
         phase = PHASES[function.backward][-1 if function.backward is Backward.WHOLE else 1 :][:1]
         for given in function.inputs:
-            learns = facts.learns(given.var.name)
+            learns = given.gradient
             shared = {t.name for t in given.time} - {m.index.name for m in given.merges}
             for at in coordinates(function.time):
                 here = dict(zip((t.name for t in function.time), at, strict=True))
@@ -54,7 +54,12 @@ def parts_of(facts: Facts, flow: Flow) -> Parts:
     for message in facts.program.messages:
         if isinstance(message, Transfer) and message.backward is not None:
             for part in coordinates(message.time):
-                if (message.target_slot, part) in found.adds:
+                if (message.target_slot, part) not in found.adds:
+                    where = f"transfer {message.number}"
+                    facts.failures.add(
+                        Rule.MESSAGE, where, message.value, "a gradient to send", f"none of {list(part)}"
+                    )
+                else:
                     found.adds.setdefault((message.source_slot, part), set()).add(message.number)
     return found
 
@@ -64,6 +69,6 @@ def coordinates(time: Sequence[TimeIndex]) -> Iterator[At]:
     return itertools.product(*(range(t.parts) for t in time))
 
 
-def trains(facts: Facts, function: Function) -> frozenset[str]:
+def trains(function: Function) -> frozenset[str]:
     """The weights whose gradients a function leaves."""
-    return frozenset(p.var.name.value for p in function.parameters if facts.learns(p.var.name))
+    return frozenset(p.var.name.value for p in function.parameters if p.var.gradient is not None)

@@ -60,13 +60,13 @@ def prove(program: Program) -> Proof:
         function = program.functions[number]
         check_gradients(facts, function, gradients[number])
         check_overwrites(facts, function)
-        check_halves(facts, function)
+        check_halves(facts, flow.typed[number])
         check_gathers(facts, function)
     check_operators(facts)
     check_loss(facts, flow.typed)
     check_buffers(facts, flow.typed)
     check_params(facts)
-    parts = parts_of(facts, flow)
+    parts = parts_of(facts)
     check_places(facts)
     for role in program.roles:
         check_role(facts, role, parts)

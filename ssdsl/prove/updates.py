@@ -101,7 +101,7 @@ def _additions(facts: Facts, role: Role, flats: list[FlatParam]) -> dict[int, li
     """For each flat parameter, behind which actions of the role something is added to its gradient."""
     adds: dict[tuple[int, Phase], list[int]] = {}
     for function in facts.program.functions:
-        trained = trains(facts, function)
+        trained = trains(function)
         last = Phase.WGRAD if function.backward is Backward.HALVES else Phase.BACKWARD
         here = [f.number for f in flats if f.submesh == function.submesh and not trained.isdisjoint(f.weights)]
         adds[function.number, last] = here
