@@ -55,6 +55,11 @@ class _Step:
     finished: set[int] = field(default_factory=set)
     gathered: set[int] = field(default_factory=set)
     updates: int = 0
+    flats: dict[int, FlatParam] = field(init=False)
+    readers: dict[int, dict[At, list[Compute]]] = field(default_factory=dict)  # of a message: the backwards of readers
+
+    def __post_init__(self) -> None:
+        self.flats = {f.number: f for f in self.program.flats_of(self.role)}
 
     def do(self, action: Action) -> Iterator[str]:
         """What is wrong with the next action."""
@@ -103,7 +108,7 @@ class _Step:
                 yield f"flat{flat.number} of {flat.zero} is {'not ' * (flat.number not in self.gathered)}gathered"
 
     def _flats(self) -> tuple[FlatParam, ...]:
-        return self.program.flats_of(self.role)
+        return tuple(self.flats.values())
 
     def _compute(self, task: Compute) -> Iterator[str]:
         if not 0 <= task.function < len(self.program.functions):
@@ -149,11 +154,15 @@ class _Step:
 
     def _has_gradient(self, message: Transfer, at: At) -> bool:
         """Whether every part of the consumer that reads a part of a value has done its backward."""
-        consumer = self.program.functions[message.consumer]
-        phase = BACK_PHASES[consumer.backward][0]
-        given = [i for i in consumer.inputs if i.slot == message.target_slot]
-        readers = [b for i in given for a, b in parts_read(i, consumer.time) if a == at]
-        return all(Compute(consumer.number, b, phase) in self.done for b in readers)
+        if message.number not in self.readers:
+            consumer = self.program.functions[message.consumer]
+            phase = BACK_PHASES[consumer.backward][0]
+            tasks: dict[At, list[Compute]] = {}
+            for given in (i for i in consumer.inputs if i.slot == message.target_slot):
+                for part, reader in parts_read(given, consumer.time):
+                    tasks.setdefault(part, []).append(Compute(consumer.number, reader, phase))
+            self.readers[message.number] = tasks
+        return all(task in self.done for task in self.readers[message.number].get(at, ()))
 
     def _wait(self, action: Wait) -> Iterator[str]:
         posted = (action.message, action.at, action.gradient)
@@ -184,7 +193,7 @@ class _Step:
                     yield f"message{message.number} at {at}{' backward' if gradient else ''}"
 
     def _flat(self, action: StartReduce | WaitReduce | GatherParam) -> Iterator[str]:
-        flats = {f.number: f for f in self._flats()}
+        flats = self.flats
         if action.flat not in flats:
             yield f"{action} is of a flat parameter of other devices"
             return
@@ -247,11 +256,15 @@ def messages_keep_their_order(program: Program) -> Iterator[str]:
     """What one role sends another arrives in the order in which it is received, in each direction."""
     sent: dict[tuple[int, int, bool], list[Posted]] = {}
     received: dict[tuple[int, int, bool], list[Posted]] = {}
+    members: dict[tuple[int, bool], tuple[list[int], ...]] = {}  # the roles at the ends of a message
     for k, role in enumerate(program.roles):
         for action in role.actions:
             if isinstance(action, Start):
-                ends = program.messages[action.message].ends(action.gradient)
-                source, target = ([n for n, r in enumerate(program.roles) if r.is_in(s)] for s in ends)
+                way = (action.message, action.gradient)
+                if way not in members:
+                    ends = program.messages[action.message].ends(action.gradient)
+                    members[way] = tuple([n for n, r in enumerate(program.roles) if r.is_in(s)] for s in ends)
+                source, target = members[way]
                 posted = (action.message, action.at, action.gradient)
                 if action.end is not End.RECEIVE:
                     for other in target:
