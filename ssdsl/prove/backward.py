@@ -8,7 +8,7 @@ whole gradient.
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.ir.function import Backward, Function, Op, Reshard, Slice, Write, results_of
+from ssdsl.ir.function import Backward, Function, Op, Reshard, Slice, Write
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Name, Time, Var
 from ssdsl.prove.facts import Facts, Typed
@@ -61,7 +61,7 @@ def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
 
 def _check_kind(facts: Facts, function: Function, trains: bool) -> None:
     """Whether a function's backward runs, and whether it leaves gradients of weights."""
-    learns = any(facts.learns(v.name) for i in function.body() for v in results_of(i))
+    learns = any(facts.learns(v.name) for op in function.operators() for v in op.results)
     match function.backward:
         case Backward.NONE:
             fits = not learns
