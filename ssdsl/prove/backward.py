@@ -26,13 +26,12 @@ def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
     for name in dict.fromkeys(typed.slots.values()):
         for gradient, who in flow.returned.get((function.number, name), ()):
             walk.add(name, gradient, who)
-    returned = {name for name in typed.slots.values() if flow.returned.get((function.number, name))}
-    for output in function.outputs:
-        if output.name in returned and not output.gradient:
-            facts.failures.add(Rule.NO_GRADIENT, walk.where, output.name, "a gradient that comes back", "none")
     loss = facts.program.loss
     if function.number == loss.function and loss.name in typed.types:
         walk.add(loss.name, Local(typed.types[loss.name].digits), "the loss")
+    for output in function.outputs:
+        if output.name in walk.gradients and not output.gradient:
+            facts.failures.add(Rule.NO_GRADIENT, walk.where, output.name, "a gradient that comes back", "none")
     for instr in reversed(tuple(function.body())):
         match instr:
             case Op():

@@ -39,7 +39,7 @@ PROGRAMS: tuple[tuple[str, dict[str, int]], ...] = (
 
 
 def is_harmless(mutant: Mutant) -> str:
-    """Why a mutant computes what the program computes; empty if it does not. What no rule knows is decided by running."""
+    """Why a mutant computes what the program computes, decided by running where no rule knows; empty if it does not."""
     if mutant.kind == "action_dropped" and " Free(" in mutant.where:
         return "a value is kept longer: only memory"
     if mutant.kind == "wait_forgotten_until_later" and runs_wrong(mutant.program, load(MODEL)) == "":
