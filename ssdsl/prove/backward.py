@@ -8,7 +8,7 @@ whole gradient.
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.ir.function import Backward, Function, Op, Reshard, Slice, Write, results_of
+from ssdsl.ir.function import Backward, Function, Op, Reshard, Slice, Write
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Name, Time, Var
 from ssdsl.prove.facts import Facts, Typed
@@ -26,13 +26,12 @@ def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
     for name in dict.fromkeys(typed.slots.values()):
         for gradient, who in flow.returned.get((function.number, name), ()):
             walk.add(name, gradient, who)
-    returned = {name for name in typed.slots.values() if flow.returned.get((function.number, name))}
-    for output in function.outputs:
-        if output.name in returned and not output.gradient:
-            facts.failures.add(Rule.NO_GRADIENT, walk.where, output.name, "a gradient that comes back", "none")
     loss = facts.program.loss
     if function.number == loss.function and loss.name in typed.types:
         walk.add(loss.name, Local(typed.types[loss.name].digits), "the loss")
+    for output in function.outputs:
+        if output.name in walk.gradients and not output.gradient:
+            facts.failures.add(Rule.NO_GRADIENT, walk.where, output.name, "a gradient that comes back", "none")
     for instr in reversed(tuple(function.body())):
         match instr:
             case Op():
@@ -61,7 +60,7 @@ def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
 
 def _check_kind(facts: Facts, function: Function, trains: bool) -> None:
     """Whether a function's backward runs, and whether it leaves gradients of weights."""
-    learns = any(facts.learns(v.name) for i in function.body() for v in results_of(i))
+    learns = any(facts.learns(v.name) for op in function.operators() for v in op.results)
     match function.backward:
         case Backward.NONE:
             fits = not learns

@@ -5,6 +5,7 @@ from ssdsl.ir.function import Function, Op, Slice, Write, reads_of
 from ssdsl.ir.program import Role
 from ssdsl.ir.value import Name, Time, Type
 from ssdsl.model.graph import Operator, Ref
+from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import Facts, Typed
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.local import Local, designated, of_type
@@ -47,10 +48,15 @@ def _check_in_place(facts: Facts, one: Typed, name: Name) -> None:
     homes = [p.submesh for p in facts.program.params if p.weight == name.value]
     if homes != [one.function.submesh]:
         raise Wrong(Rule.UPDATED_BUFFER, f"{name.value} on {one.function.submesh} only", [str(h) for h in homes])
+    slices = {i.result.name: i for i in one.function.body() if isinstance(i, Slice) and i.cut.outer == 1}
+    parts: set[str] = set()
+    while name in slices:  # the outermost digit is cut out as a view
+        parts.add(slices[name].index.name)
+        name = slices[name].source
     if name not in {p.var.name for p in one.function.parameters}:
         raise Wrong(Rule.UPDATED_BUFFER, "the buffer itself", f"a copy, {name}")
-    if any(index.parts > 1 for index in one.function.time):
-        raise Wrong(Rule.UPDATED_BUFFER, "one task", f"one for each {one.function.time[0].name}")
+    if late := [index.name for index in one.function.time if index.parts > 1 and index.name not in parts]:
+        raise Wrong(Rule.UPDATED_BUFFER, "one task for each part of it", f"one for each {late[0]}")
 
 
 def _check_write(facts: Facts, one: Typed, write: Write) -> None:
@@ -83,11 +89,13 @@ def _check_write(facts: Facts, one: Typed, write: Write) -> None:
 
 
 def _check_order(facts: Facts, role: Role, buffer: str, writer: int, typed: dict[int, Typed]) -> None:
-    """Every other function that reads a buffer runs before the one that writes it."""
+    """Every other function that reads a buffer runs before the one that writes it, and none runs again behind it."""
     readers = {n for n, one in typed.items() if n != writer and _reads(one.function, buffer)}
-    computes = list(role.computes())
+    computes = [c for c in role.computes() if c.phase is Phase.FORWARD]
     first = next((k for k, c in enumerate(computes) if c.function == writer), len(computes))
-    late = next((c for c in computes[first:] if c.function in readers), None)
+    again = {n for n in {*readers, writer} if _reads_again(facts, typed[n].function, buffer)}
+    late = next((c for c in computes if c.function in again), None)
+    late = next((c for c in computes[first:] if c.function in readers), late)
     if late is not None:
         facts.failures.add(
             Rule.UPDATED_BUFFER,
@@ -97,6 +105,18 @@ def _check_order(facts: Facts, role: Role, buffer: str, writer: int, typed: dict
             _title(late),
             role.submesh.mesh.span,
         )
+
+
+def _reads_again(facts: Facts, function: Function, buffer: str) -> bool:
+    """Whether recomputation would read a buffer for a value that has a gradient; statistics do not depend on it."""
+    for section in function.sections:
+        for instr in section.body if section.recompute else ():
+            if isinstance(instr, Op) and any(r.value == buffer for r in instr.reads):
+                operator = facts.operators.get(instr.operator)
+                learns = any(facts.learns(v.name) for v in instr.results)
+                if operator is not None and learns and not _statistics(operator, instr):
+                    return True
+    return False
 
 
 def _reads(function: Function, buffer: str) -> bool:
