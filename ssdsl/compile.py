@@ -12,7 +12,8 @@ from ssdsl.lower.lower import After, lower
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
-from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.prove.prove import MOST_SHOWN, Proof, prove
+from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 
 
@@ -23,6 +24,7 @@ class Compiled:
     source: Source
     plan: Plan
     program: Program
+    proof: Proof
     warnings: tuple[Diagnostic, ...]
 
 
@@ -46,6 +48,13 @@ def compile_source(
     link: Link = LOOPBACK,
     after: After | None = None,
 ) -> Compiled:
-    """As `compile_plan`, of a text; `after` is called behind each pass, with its name and what there is."""
+    """As `compile_plan`, of a text; `after` is called behind each pass, with its name and what there is.
+
+    What is not proved is not handed out: raises PlanError with what failed.
+    """
     plan, warnings = make_plan(source, graph, overrides, folder)
-    return Compiled(source, plan, lower(plan, link, after), warnings)
+    program = lower(plan, link, after)
+    proof = prove(program)
+    if proof.failures:
+        raise PlanError(*proof.failures[:MOST_SHOWN])
+    return Compiled(source, plan, program, proof, warnings)

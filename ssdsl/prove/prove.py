@@ -38,6 +38,19 @@ class Proof:
     seconds: float
     failures: tuple[ProofFailed, ...]
 
+    def __str__(self) -> str:
+        if self.failures:
+            return f"not proved: {len(self.failures)} failures"
+        counts = {
+            "functions": self.functions,
+            "instructions": self.instructions,
+            "values": self.values,
+            "gradients": self.gradients,
+            "tasks": self.tasks,
+            "messages": self.messages,
+        }
+        return f"proved in {self.seconds:.2f} s: {', '.join(f'{n} {what}' for what, n in counts.items())}"
+
 
 def prove(program: Program) -> Proof:
     """Checks that a program computes what a single device computes."""
