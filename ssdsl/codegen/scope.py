@@ -16,7 +16,7 @@ RUNTIME = (
     *("Input", "Join", "Output", "block"),
     *("all_gather", "all_reduce", "all_reduce_", "all_to_all", "keep_first", "narrow", "reduce_scatter", "reshard"),
     *("first", "first_time", *kernel_functions()),
-    *("checkpoint", "checkpoint_halves", "group", "halves", "take", "take_sizes"),
+    *("checkpoint", "checkpoint_halves", "group", "halves", "put", "take", "take_sizes"),
 )
 
 

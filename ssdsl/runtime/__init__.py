@@ -4,7 +4,7 @@ from .collectives import all_gather, all_reduce, all_reduce_, all_to_all, keep_f
 from .engine import Input, Join, Output, block
 from .halves import checkpoint_halves, halves
 from .kernels import batch_norm_parts, cross_entropy_parts, embedding_part, first, first_time
-from .moves import take, take_sizes
+from .moves import put, take, take_sizes
 from .recompute import checkpoint
 from .world import group
 
@@ -28,6 +28,7 @@ __all__ = [
     "halves",
     "keep_first",
     "narrow",
+    "put",
     "reduce_scatter",
     "reshard",
     "take",

@@ -1,10 +1,10 @@
 """Receives are posted early, so that a value travels while its receiver computes.
 
 In the order of `schedule_tasks.py` a receive stands where its value is nominally ready; in truth it may come sooner,
-and waits until the receiver has posted. Nothing waits for a posted receive but the task that reads it, so it may move in
-front of tasks. Two things keep it safe: transfers of one direction (values forward, gradients backward), which travel
-in a process group of their own, stay in the global order on every device; and at most one value more than the one that
-is being read is awaited, so that buffers stay few.
+and waits until the receiver has posted. Nothing waits for a posted receive but the task that reads it, so it may move
+in front of tasks. Two things keep it safe: transfers of one direction (values forward, gradients backward), which
+travel in a process group of their own, stay in the global order on every device; and at most one value more than the
+one that is being read is awaited, so that buffers stay few.
 """
 
 import itertools
