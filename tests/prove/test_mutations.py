@@ -44,6 +44,8 @@ def is_harmless(mutant: Mutant) -> str:
         return "a value is kept longer: only memory"
     if mutant.kind in ("wait_forgotten_until_later", "posts_exchanged") and not runs_wrong(mutant.program, load(MODEL)):
         return "an order that no data needs: no number changes, and nobody waits in a circle"
+    if mutant.kind == "overwritten" and not runs_wrong(mutant.program, load(MODEL)):
+        return "a step that makes a new tensor, of one that nobody else needs"
     if mutant.kind in ("pieces_exchanged", "completion_in_another_order") and not runs_wrong(
         mutant.program, load(MODEL)
     ):
