@@ -24,6 +24,8 @@ from ssdsl.ir.function import (
     Slice,
     Split,
     Sum,
+    Write,
+    results_of,
 )
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Cut, Shard
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterGrads, SumTiedGrads, Zero
@@ -101,7 +103,13 @@ def instructions(program: Program) -> Iterator[tuple[str, Instr, Callable[..., P
 
 
 def _title(instr: Instr) -> str:
-    return instr.operator if isinstance(instr, Op) else f"{type(instr).__name__} {instr.result.name}"
+    match instr:
+        case Op():
+            return instr.operator
+        case Write():
+            return f"Write {instr.buffer}"
+        case _:
+            return f"{type(instr).__name__} {instr.result.name}"
 
 
 def axes_of(program: Program) -> dict[str, int]:
@@ -129,6 +137,14 @@ def _directions(program: Program) -> Iterator[tuple[str, Reshard, str, Callable[
                     return become(replace(instr, **{d: steps}))
 
                 yield f"{where} {direction}", instr, direction, changed
+
+
+@mutation
+def write_dropped(program: Program) -> Found:
+    """A buffer keeps its old value."""
+    for where, instr, become in instructions(program):
+        if isinstance(instr, Write):
+            yield where, become()
 
 
 @mutation
@@ -267,7 +283,7 @@ def instruction_moved_behind_its_reader(program: Program) -> Found:
         for s, section in enumerate(function.sections):
             for k in range(len(section.body) - 1):
                 first, then = section.body[k : k + 2]
-                made = {first.result.name} if not isinstance(first, Op) else {v.name for v in first.results}
+                made = {v.name for v in results_of(first)}
                 if made.intersection(then.reads if isinstance(then, Op) else (then.source,)):
                     body = (*section.body[:k], then, first, *section.body[k + 2 :])
                     changed = replace(function, sections=put(function.sections, s, replace(section, body=body)))
@@ -454,7 +470,7 @@ def operator_doubled(program: Program) -> Found:
 @mutation
 def annotation_changed(program: Program) -> Found:
     for where, instr, become in instructions(program):
-        results = instr.results if isinstance(instr, Op) else (instr.result,)
+        results = results_of(instr)
         for k, var in enumerate(results):
             for what, new in _other_types(var, program):
                 changed = (
