@@ -106,7 +106,9 @@ def _kernel(operator: Operator, kernel: Kernel, args: Arguments, group: GroupNam
 
 def _offset(offset: Offset, group: GroupName) -> str:
     """Where a part begins: `tp.index * 64`, or `(0, 3)[m]` behind unequal parts."""
-    place = f"{group((offset.coordinate.name,))}.index" if isinstance(offset.coordinate, Axis) else offset.coordinate.name
+    place = (
+        f"{group((offset.coordinate.name,))}.index" if isinstance(offset.coordinate, Axis) else offset.coordinate.name
+    )
     if offset.sizes is None:
         return f"{place} * {offset.stride}"
     starts = itertools.accumulate((n * offset.stride for n in offset.sizes[:-1]), initial=0)

@@ -1,6 +1,5 @@
 """A role's training step as a function: what it runs, sends, waits for and reduces, in order."""
 
-from collections.abc import Iterator
 from typing import assert_never
 
 from ssdsl.codegen.quote import quoted
@@ -9,7 +8,6 @@ from ssdsl.ir.action import (
     Action,
     At,
     Compute,
-    End,
     Free,
     GatherParam,
     Start,

@@ -110,7 +110,13 @@ def _param(param: Param) -> dict[str, Any]:
 
 def _ties(program: Program) -> dict[str, list[dict[str, Any]]]:
     """Weights that live on several submeshes: their gradients are summed over all of them."""
-    tied = {w: step.submeshes for f in program.flats for step in f.completion if isinstance(step, SumTiedGrads) for w in f.weights}
+    tied = {
+        w: step.submeshes
+        for f in program.flats
+        for step in f.completion
+        if isinstance(step, SumTiedGrads)
+        for w in f.weights
+    }
     return {w: [_place(s) for s in submeshes] for w, submeshes in tied.items()}
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from ssdsl.codegen.table import Groups, program_table
 from ssdsl.codegen.role import role_text
 from ssdsl.codegen.scope import Scope
+from ssdsl.codegen.table import Groups, program_table
 from ssdsl.ir.program import Program
 from ssdsl.model.deterministic import check_deterministic
 from ssdsl.model.source import Model

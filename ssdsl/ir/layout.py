@@ -1,8 +1,8 @@
 """Layouts: how a tensor lies on the devices of a submesh, in PyTorch's words: Replicate, Partial, Shard.
 
-A tensor's axis is a sequence of *factors* (`[qkv · heads · head_dim]`). A `Shard` fixes one digit of the position in one
-factor. A factor of size 16 split by dp = 2 and then m = 4 is written `dp · m · 2`: dp is the digit of stride 8 with 2
-parts, m the digit of stride 2 with 4 parts.
+A tensor's axis is a sequence of *factors* (`[qkv · heads · head_dim]`). A `Shard` fixes one digit of the position in
+one factor. A factor of size 16 split by dp = 2 and then m = 4 is written `dp · m · 2`: dp is the digit of stride 8 with
+2 parts, m the digit of stride 2 with 4 parts.
 
     >>> [(8 * dp + 2 * m, 2) for dp in range(2) for m in range(4)][:3]    # (start, length) of each part
     [(0, 2), (2, 2), (4, 2)]

@@ -98,9 +98,7 @@ def time_messages(messages: dict[int, Message], count: int, mover: Mover, device
     return {name: min(times) for name, times in found.items()}
 
 
-def _probe(
-    transfer: Transfer, leg: Leg, number: int, gradient: bool, mover: Mover, device: torch.device
-) -> float:
+def _probe(transfer: Transfer, leg: Leg, number: int, gradient: bool, mover: Mover, device: torch.device) -> float:
     at = (0,) * len(transfer.time)
     value = None
     if leg.sends:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 import torch
 
-from ssdsl.ir.layout import PARTIAL, REPLICATE, Shard, Layout, Shape
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Shape, Shard
 from ssdsl.runtime.world import World
 
 T = TypeVar("T")

@@ -16,9 +16,9 @@ from ssdsl.cluster.link import LOOPBACK, Link
 from ssdsl.codegen.communication import reshard_text, step_text
 from ssdsl.ir.comm import AllGather, AllToAll, Narrow, ReduceScatter, Step, kind_of, travels
 from ssdsl.ir.function import Reshard
-from ssdsl.ir.layout import PARTIAL, REPLICATE, Shard, Layout, Shape, nests
-from ssdsl.lower.functions.reshard import reshard
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Shape, Shard, nests
 from ssdsl.ir.value import Name, Type, Var
+from ssdsl.lower.functions.reshard import reshard
 from ssdsl.runtime import collectives
 from ssdsl.runtime.mesh import Mesh
 

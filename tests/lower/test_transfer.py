@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from ssdsl.codegen.table import _move, _place
-from ssdsl.ir.layout import REPLICATE, Shard, Layout, Shape, Submesh
 from ssdsl.ir.comm import Move
+from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh
 from ssdsl.lower.functions.transfer import keep_boxes, plan_move
 from ssdsl.plan.plan import Mesh
 from ssdsl.runtime import mesh, table, transfers

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from ssdsl.lower.cuts import OperatorCut
 
 from ssdsl.codegen.expressions import expression
-from ssdsl.lower.cuts import OperatorCut
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
 from ssdsl.runtime import kernels
 from ssdsl.runtime.world import Group, World

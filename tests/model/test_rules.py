@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-
 from ssdsl.lower.cuts import OperatorCut
+
 from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.model.ops.op import regroup
 from ssdsl.model.ops.registry import ROWS, row

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-
 from ssdsl.lower.cuts import OperatorCut
+
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
 from ssdsl.model.load import load
 from ssdsl.model.saved import saved

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssdsl.ir.layout import Shard, Shape, cut, nests
+from ssdsl.ir.layout import Shape, Shard, cut, nests
 from ssdsl.runtime.mesh import Mesh
 from ssdsl.runtime.moves import cut_out, join_sizes, put_back, take, take_sizes
 

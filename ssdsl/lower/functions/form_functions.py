@@ -82,9 +82,7 @@ def _levels(
     return level
 
 
-def is_same_part(
-    before: tuple[OpSplit, ...], output: Operand, after: tuple[OpSplit, ...], operand: Operand
-) -> bool:
+def is_same_part(before: tuple[OpSplit, ...], output: Operand, after: tuple[OpSplit, ...], operand: Operand) -> bool:
     """Whether a part of the consumer reads just the producer's part with the same indices in time."""
     made = {s.coordinate: shard_in(s, output) for s in before if isinstance(s.coordinate, Time)}
     read = {s.coordinate: s for s in after if isinstance(s.coordinate, Time)}

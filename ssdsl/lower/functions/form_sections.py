@@ -28,6 +28,7 @@ from ssdsl.model.layers import layer_of, layer_paths
 from ssdsl.model.ops.registry import row
 from ssdsl.model.weight_values import weight_values
 
+
 @dataclass(frozen=True, slots=True)
 class _Facts:
     """What the functions of a plan have in common."""
@@ -77,9 +78,7 @@ def _formed(function: Function, facts: _Facts) -> Function:
     return replace(function, sections=finished, outputs=outputs)
 
 
-def _finished(
-    instr: Instr, sides: dict[str, tuple[Side, ...]], overwrites: dict[Name, tuple[bool, bool]]
-) -> Instr:
+def _finished(instr: Instr, sides: dict[str, tuple[Side, ...]], overwrites: dict[Name, tuple[bool, bool]]) -> Instr:
     match instr:
         case Op():
             return replace(instr, sides=sides.get(instr.operator))
@@ -149,10 +148,12 @@ def _shared(function: Function, place: "object") -> frozenset[Name]:
             while read in conversions:
                 readers.setdefault(read, set()).add(place(op))
                 read = conversions[read].source
+
     def origin(name: Name) -> Name:
         while name in conversions:
             name = conversions[name].source
         return name
+
     found = {n for n, places in readers.items() if len(places) > 1 and origin(n) not in made}
     for name in list(found):  # and what leads to them
         while (instr := conversions.get(name)) is not None:
@@ -217,9 +218,7 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
 # -- backward in halves ------------------------------------------------------------------------------------------------
 
 
-def _sides(
-    function: Function, facts: _Facts
-) -> tuple[dict[str, tuple[Side, ...]], frozenset[str], frozenset[Name]]:
+def _sides(function: Function, facts: _Facts) -> tuple[dict[str, tuple[Side, ...]], frozenset[str], frozenset[Name]]:
     """For each operator that mixes weights with what depends on data, the sides of its operands; the operators on
     weights alone, whose backward is in the second half and which are therefore not recomputed; the outputs that follow
     from weights alone."""

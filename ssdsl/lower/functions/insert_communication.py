@@ -120,7 +120,9 @@ class _Builder:
         self.lowering, self.graph = lowering, lowering.graph
         self.drafts = [_Draft(n, s) for n, s in enumerate(lowering.segments)]
         self.made: dict[str, _Made] = {}
-        self.params = {submesh: params_on(lowering.params, submesh) for submesh in {s.submesh for s in lowering.segments}}
+        self.params = {
+            submesh: params_on(lowering.params, submesh) for submesh in {s.submesh for s in lowering.segments}
+        }
         self.prologue = PrologueBuilder(lowering)
         self.transfers: list[Transfer] = []
         self.updates = {value: buffer for buffer, value in self.graph.updates.items()}
@@ -131,7 +133,9 @@ class _Builder:
                 self._operator(draft, operator)
         made = self.made[self.graph.loss]
         outputs = self.drafts[made.function].outputs
-        outputs.setdefault(made.var.name, Output(made.var.name, str(made.var.name), made.var.gradient is not None, read=False))
+        outputs.setdefault(
+            made.var.name, Output(made.var.name, str(made.var.name), made.var.gradient is not None, read=False)
+        )
         functions = tuple(self._finished(d) for d in self.drafts)
         returning = {(f.number, i.slot) for f in functions for i in f.inputs if i.gradient}
         partial = made.var.type.layout.partial_axes(self.drafts[made.function].segment.submesh.axes)
@@ -202,7 +206,9 @@ class _Builder:
     def _write(self, draft: _Draft, buffer: str, var: Var, shape: Shape, operator: Operator) -> None:
         """A buffer takes the value that an operator has left."""
         if var.type.owed:
-            raise PlanError(UpdateInParts(None, buffer, var.type.owed[0], operator.path or "the model", operator.source))
+            raise PlanError(
+                UpdateInParts(None, buffer, var.type.owed[0], operator.path or "the model", operator.source)
+            )
         param = self.params[draft.segment.submesh].get(buffer)
         layout = param.layout if param is not None else Layout((REPLICATE,) * len(draft.segment.submesh.axes))
         type_ = replace(var.type, layout=layout)
@@ -210,7 +216,9 @@ class _Builder:
         slices: list[tuple[TimeIndex, Cut]] = []
         fixed = list(layout.shards())
         for index, digit in var.type.time:
-            slices.append((next(t for t in draft.segment.time if t.name == index), self._cut(draft, shape, digit, fixed)))
+            slices.append(
+                (next(t for t in draft.segment.time if t.name == index), self._cut(draft, shape, digit, fixed))
+            )
             fixed.append(digit)
         draft.body.append(Write(buffer, name, tuple(slices)))
 
@@ -227,9 +235,12 @@ class _Builder:
             index = next((t for t in uneven if self._is_digit_of(t, held, shape)), None)
             if index is not None and held.factor < factor and shape.axis_of(held.factor) == shape.axis_of(factor):
                 span = next(
-                    (i.span for found in self.lowering.plan.indices.values() for i in found if i.name == index.name), None
+                    (i.span for found in self.lowering.plan.indices.values() for i in found if i.name == index.name),
+                    None,
                 )
-                raise PlanError(UnevenOutside(span, index.name, " · ".join(map(str, shape.axes[shape.axis_of(factor)]))))
+                raise PlanError(
+                    UnevenOutside(span, index.name, " · ".join(map(str, shape.axes[shape.axis_of(factor)])))
+                )
 
     @staticmethod
     def _is_digit_of(index: TimeIndex, held: Shard, shape: Shape) -> bool:
@@ -314,9 +325,7 @@ class _Builder:
             source.outputs[var.name] = Output(var.name, str(var.name), var.gradient is not None)
         return source.outputs[var.name]
 
-    def _received(
-        self, draft: _Draft, source: _Draft, made: _Made, need: _Need
-    ) -> tuple[Type, Type | None, str]:
+    def _received(self, draft: _Draft, source: _Draft, made: _Made, need: _Need) -> tuple[Type, Type | None, str]:
         """The type in which a value arrives from other devices, as its first consumer needs it; and its slot there."""
         value = made.var.name.value
         if value not in draft.received:

@@ -34,7 +34,9 @@ class PrologueBuilder:
     def __init__(self, lowering: Lowering) -> None:
         self.lowering, self.graph = lowering, lowering.graph
         self.drafts: dict[Submesh, _Draft] = {}
-        self.producers = {o.value: op for op in self.graph.operators if op.stage is not Stage.COMPUTE for o in op.outputs}
+        self.producers = {
+            o.value: op for op in self.graph.operators if op.stage is not Stage.COMPUTE for o in op.outputs
+        }
 
     def provide(self, submesh: Submesh, value: str, layout: Layout) -> Var:
         """A value on a submesh in the layout that a function needs (its digits in time not yet cut out)."""

@@ -12,7 +12,6 @@ from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, KeepFirst, Narrow, Red
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Shape, Shard, cut, nests
 from ssdsl.text.diagnostic import InternalError
 
-
 Axes = tuple[tuple[str, int], ...]
 LOCAL_COST = 1e-9  # a local step costs next to nothing, but fewer of them are better
 

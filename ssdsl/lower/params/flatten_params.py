@@ -17,8 +17,8 @@ from ssdsl.ir.param import (
 )
 from ssdsl.lower.errors import ShardConflict
 from ssdsl.lower.lowering import Lowering
-from ssdsl.model.layers import layer_of, layer_paths
 from ssdsl.model.graph import ITEMSIZE
+from ssdsl.model.layers import layer_of, layer_paths
 from ssdsl.plan.plan import Plan, State
 from ssdsl.plan.plan import Shard as StateShard
 from ssdsl.text.diagnostic import PlanError
@@ -107,7 +107,7 @@ def _sharded(plan: Plan) -> dict[State, dict[str, StateShard]]:
 
 
 def _zero(param: Param, sharded: dict[State, dict[str, StateShard]]) -> tuple[Zero, tuple[str, ...]]:
-    """The strongest stage that the plan asks for, and over which axes. Raises PlanError: an axis that cuts the weight."""
+    """The highest ZeRO stage that the plan asks for, and its axes. Raises PlanError: an axis that cuts the weight."""
     whole = [a for a, p in zip(_axes(param), param.layout.places, strict=True) if p not in param.layout.shards()]
     found: dict[State, tuple[str, ...]] = {}
     for state, shards in sharded.items():

@@ -49,7 +49,9 @@ def _placed(lowering: Lowering, weight: str, shape: Shape, uses: dict[Submesh, l
     params = []
     for submesh, found in uses.items():
         replicated: tuple[Placement, ...] = (REPLICATE,) * len(submesh.axes)
-        places = tuple(p[0] if len(set(p)) == 1 else REPLICATE for p in zip(*needs, strict=True)) if alike else replicated
+        places = (
+            tuple(p[0] if len(set(p)) == 1 else REPLICATE for p in zip(*needs, strict=True)) if alike else replicated
+        )
         partial = tuple(
             axis
             for at, (axis, _) in enumerate(submesh.axes)
