@@ -76,14 +76,14 @@ def compile_program(model: "Model", graph: "Graph", settings: dict[str, int]) ->
     from ssdsl.simulate.simulate import simulate
 
     yield "import"
-    plan, _ = make_plan(PLAN, graph, settings)
+    plan, _ = make_plan(read_source(PLAN), graph, settings, PLAN.parent)
     yield "plan"
-    schedule = lower(plan, LOOPBACK)
+    program = lower(plan, LOOPBACK)
     yield "lower"
     with tempfile.TemporaryDirectory() as folder:
-        write_program(schedule, model, Path(folder) / "program", read_source(PLAN))
+        write_program(program, model, Path(folder) / "program", read_source(PLAN))
     yield "write"
-    simulate(schedule, read_source(PLAN), load_cluster("a100x1024"))
+    simulate(program, read_source(PLAN), load_cluster("a100x1024"))
     yield "simulate"
 
 

@@ -8,11 +8,12 @@ from ssdsl.cluster.link import LOOPBACK, Link
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
-from ssdsl.lower.lower import lower
+from ssdsl.lower.lower import After, lower
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
-from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.prove.prove import MOST_SHOWN, Proof, prove
+from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 
 
@@ -23,12 +24,15 @@ class Compiled:
     source: Source
     plan: Plan
     program: Program
+    proof: Proof
     warnings: tuple[Diagnostic, ...]
 
 
-def make_plan(path: Path, graph: Graph, overrides: Mapping[str, int]) -> tuple[Plan, tuple[Diagnostic, ...]]:
-    """What the file says about this model, with warnings; raises PlanError."""
-    return _interpreted(read_source(path), graph, overrides, path.parent)
+def make_plan(
+    source: Source, graph: Graph, overrides: Mapping[str, int], folder: Path | None
+) -> tuple[Plan, tuple[Diagnostic, ...]]:
+    """What a text says about this model, with warnings; raises PlanError. `use` statements look in `folder`."""
+    return interpret_all(parse(source), graph, overrides, folder)
 
 
 def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], link: Link = LOOPBACK) -> Compiled:
@@ -37,14 +41,20 @@ def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], link: L
 
 
 def compile_source(
-    source: Source, graph: Graph, overrides: Mapping[str, int], folder: Path, link: Link = LOOPBACK
+    source: Source,
+    graph: Graph,
+    overrides: Mapping[str, int],
+    folder: Path | None,
+    link: Link = LOOPBACK,
+    after: After | None = None,
 ) -> Compiled:
-    """The plan of a text and its program; `folder` is where `use "file.ssp"` looks. Raises PlanError."""
-    plan, warnings = _interpreted(source, graph, overrides, folder)
-    return Compiled(source, plan, lower(plan, link), warnings)
+    """As `compile_plan`, of a text; `after` is called behind each pass, with its name and what there is.
 
-
-def _interpreted(
-    source: Source, graph: Graph, overrides: Mapping[str, int], folder: Path
-) -> tuple[Plan, tuple[Diagnostic, ...]]:
-    return interpret_all(parse(source), graph, overrides, folder)
+    What is not proved is not handed out: raises PlanError with what failed.
+    """
+    plan, warnings = make_plan(source, graph, overrides, folder)
+    program = lower(plan, link, after)
+    proof = prove(program)
+    if proof.failures:
+        raise PlanError(*proof.failures[:MOST_SHOWN])
+    return Compiled(source, plan, program, proof, warnings)

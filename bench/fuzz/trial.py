@@ -4,7 +4,7 @@ import re
 import tempfile
 import traceback
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,10 +16,13 @@ from ssdsl.model.load import load
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.plan.interpret import interpret_all
+from ssdsl.prove.prove import prove
 from ssdsl.run.in_process import RanksFailed, program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.run.verify import difference, verify_dumps
+from ssdsl.runtime.program import Program
 from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
 from ssdsl.text.source import Source
 
 FOLDER = Path(tempfile.gettempdir())
@@ -65,11 +68,19 @@ def try_plan(model: Model, graph: Graph, plan_text: str, training: Training) -> 
     """What becomes of a plan's text on a captured model."""
     try:
         plan, _ = interpret_all(parse(Source("plan.ssp", plan_text)), graph, {}, FOLDER)
-        program = program_of(lower(plan), model)
+        lowered = lower(plan)
+        program, failures = program_of(lowered, model), prove(lowered).failures
     except PlanError as error:
         return Outcome("refused", error.diagnostics[0].code, str(error))
     except Exception as error:
         return Outcome("compiler", _error_sign(error), _trace(error))
+    ran = _run(model, program, training)
+    if failures and not ran.is_failure:  # the proof denies what is right
+        return Outcome("unproved", failures[0].rule, "\n".join(render(f) for f in failures[:3]))
+    return replace(ran, sign=f"{ran.sign}, proved") if ran.is_failure and not failures else ran
+
+
+def _run(model: Model, program: Program, training: Training) -> Outcome:
     try:
         finished = run_in_process(program, training)
         found = difference(verify_dumps(model, training, finished.losses, finished.dumps))

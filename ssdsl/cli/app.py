@@ -13,6 +13,7 @@ from ssdsl.cli.diff import diff
 from ssdsl.cli.explain import explain
 from ssdsl.cli.fmt import fmt
 from ssdsl.cli.help import PlanCommand
+from ssdsl.cli.prove import prove
 from ssdsl.cli.repl import repl
 from ssdsl.cli.run import run
 from ssdsl.cli.show import show
@@ -45,6 +46,7 @@ def _main(
 app.command("run", cls=PlanCommand)(run)
 app.command("verify", cls=PlanCommand)(verify)
 app.command("check", cls=PlanCommand)(check)
+app.command("prove", cls=PlanCommand)(prove)
 app.command("show", cls=PlanCommand)(show)
 app.command("compile", cls=PlanCommand)(compile_)
 app.command("repl", cls=PlanCommand)(repl)

@@ -19,4 +19,4 @@ def check(plan: options.Plan, model: options.Model, set_: options.Set, json: opt
         return
     for view in check_views(program):
         results.print(table(view, results.width))
-    results.print("the plan is complete and free of deadlock", style="green")
+    results.print(f"the plan is complete and free of deadlock; {program.proof}", style="green")

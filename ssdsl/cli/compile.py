@@ -1,28 +1,71 @@
 """`ssdsl compile`: write the program that torchrun can start where ssdsl is not installed."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import compiled, load, working
-from ssdsl.cli.terminal import results
+from ssdsl.cli.terminal import print_text, results
 from ssdsl.cli.training import write
 
+if TYPE_CHECKING:
+    from ssdsl.lower.lower import After
+    from ssdsl.lower.lowering import Lowering
+
 Folder = Annotated[
-    str, typer.Option("--out", "-o", metavar="DIR", help="Output folder; an earlier program there is replaced.")
+    str | None, typer.Option("--out", "-o", metavar="DIR", help="Output folder; an earlier program there is replaced.")
+]
+PrintAfter = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PASS", help="Print what there is behind a pass of the lowering. Repeatable.", show_default=False
+    ),
 ]
 
 
-def compile_(plan: options.Plan, model: options.Model, out: Folder, set_: options.Set, seed: options.Seed = 0) -> None:
+def compile_(
+    plan: options.Plan,
+    model: options.Model,
+    set_: options.Set,
+    out: Folder = None,
+    print_after: PrintAfter = None,
+    seed: options.Seed = 0,
+) -> None:
     """Write a plan's program into a folder: readable Python that runs with torchrun and torch alone."""
+    if out is None and not print_after:
+        raise typer.BadParameter("say where to write the program: --out DIR", param_hint="'--out'")
+    overrides = settings(set_)
     loaded = load(plan, model, seed)
-    program = compiled(loaded, settings(set_))
+    program = compiled(loaded, overrides, _printer(print_after or []))
+    if out is None:
+        return
     with working("writing"):
         write(loaded, program, Path(out))
     from ssdsl.runtime.start import command
 
     devices = program.plan.devices
     results.print(command(devices, str(Path(out) / "main.py")), markup=False, soft_wrap=True)
+
+
+def _printer(wanted: list[str]) -> "After":
+    """Prints the lowering behind the passes of these names."""
+    from ssdsl.lang.suggest import suggest
+    from ssdsl.lower.lower import PASSES
+    from ssdsl.lower.print_lowering import lowering_text
+
+    known = [step.__name__ for step in PASSES]
+    for name in wanted:
+        if name not in known:
+            hint = suggest(name, known) or "none is like it"
+            raise typer.BadParameter(
+                f"there is no pass `{name}`: {hint}; the passes are {', '.join(known)}", param_hint="'--print-after'"
+            )
+
+    def after(name: str, lowering: "Lowering") -> None:
+        if name in wanted:
+            print_text(f"# after {name}\n{lowering_text(lowering)}\n")
+
+    return after

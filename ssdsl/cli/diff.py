@@ -1,15 +1,17 @@
 """`ssdsl diff`: what changes from one plan to another in time, memory and bytes."""
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.names import complete_plan
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import Loaded, compiled, load, simulated
+from ssdsl.cli.pipeline import Loaded, compiled, load, parsed, simulated
 from ssdsl.cli.terminal import print_json, results
+
+if TYPE_CHECKING:
+    from ssdsl.text.source import Source
 
 After = Annotated[
     str, typer.Argument(metavar="AFTER", help="The plan to compare it with.", autocompletion=complete_plan)
@@ -44,25 +46,18 @@ def diff(
 
 
 def _of_same_model(loaded: Loaded, plan: str) -> Loaded:
-    from ssdsl.cli.names import plan_path
-    from ssdsl.lang.parse import parse
-    from ssdsl.lang.read import read_source
-
-    path = plan_path(plan)
-    parse(read_source(path))
-    return Loaded(path, loaded.model, loaded.graph)
+    return Loaded(*parsed(plan), loaded.model, loaded.graph)
 
 
 def _known(loaded: Loaded, overrides: dict[str, int], *both: Loaded) -> dict[str, int]:
     """The settings of a plan: all but those that only the other one has."""
-    mine = _params(loaded.path)
-    other = {name for one in both for name in _params(one.path)} - mine
+    mine = _params(loaded.source)
+    other = {name for one in both for name in _params(one.source)} - mine
     return {name: value for name, value in overrides.items() if name not in other}
 
 
-def _params(path: Path) -> set[str]:
+def _params(source: "Source") -> set[str]:
     from ssdsl.lang import nodes
     from ssdsl.lang.parse import parse
-    from ssdsl.lang.read import read_source
 
-    return {s.name.text for s in parse(read_source(path)).statements if isinstance(s, nodes.Param)}
+    return {s.name.text for s in parse(source).statements if isinstance(s, nodes.Param)}

@@ -15,29 +15,39 @@ from ssdsl.cli.terminal import show_diagnostics, talk
 
 if TYPE_CHECKING:
     from ssdsl.compile import Compiled
+    from ssdsl.lower.lower import After
     from ssdsl.model.graph import Graph
     from ssdsl.model.source import Model
     from ssdsl.plan.plan import Plan
     from ssdsl.simulate.report import Report
+    from ssdsl.text.source import Source
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A plan's path, and the model with its captured graph."""
+    """A plan's text, which parses, with a model and its graph."""
 
     path: Path
+    source: "Source"
     model: "Model"
     graph: "Graph"
 
 
 def load(plan: str, model: str, seed: int = 0) -> Loaded:
     """Check that the plan parses, then load and capture the model."""
+    path, source = parsed(plan)
+    return Loaded(path, source, *captured(model, seed))
+
+
+def parsed(plan: str) -> "tuple[Path, Source]":
+    """The file of a plan and its text, which parses."""
     from ssdsl.lang.parse import parse
     from ssdsl.lang.read import read_source
 
     path = plan_path(plan)
-    parse(read_source(path))
-    return Loaded(path, *captured(model, seed))
+    source = read_source(path)
+    parse(source)
+    return path, source
 
 
 def captured(model: str, seed: int = 0) -> "tuple[Model, Graph]":
@@ -55,22 +65,22 @@ def planned(loaded: Loaded, overrides: Mapping[str, int]) -> "Plan":
     """The plan for the model; its warnings are shown."""
     from ssdsl.compile import make_plan
 
-    plan, warnings = make_plan(loaded.path, loaded.graph, overrides)
+    plan, warnings = make_plan(loaded.source, loaded.graph, overrides, loaded.path.parent)
     show_diagnostics(warnings)
     return plan
 
 
-def compiled(loaded: Loaded, overrides: Mapping[str, int]) -> "Compiled":
-    """The plan with its schedule; its warnings are shown."""
-    from ssdsl.compile import compile_plan
+def compiled(loaded: Loaded, overrides: Mapping[str, int], after: "After | None" = None) -> "Compiled":
+    """The plan with its program; its warnings are shown."""
+    from ssdsl.compile import compile_source
 
     with working("compiling"):
-        result = compile_plan(loaded.path, loaded.graph, overrides)
+        result = compile_source(loaded.source, loaded.graph, overrides, loaded.path.parent, after=after)
     show_diagnostics(result.warnings)
     return result
 
 
-def simulated(program: "Compiled", cluster: str = "laptop", costs: str | None = None) -> "Report":
+def simulated(compiled: "Compiled", cluster: str = "laptop", costs: str | None = None) -> "Report":
     """A step of the program on a cluster; with `costs`, by the times of that file."""
     from ssdsl.cli.clusters import chosen_cluster
     from ssdsl.simulate.measured import Measured
@@ -78,9 +88,9 @@ def simulated(program: "Compiled", cluster: str = "laptop", costs: str | None = 
     from ssdsl.simulate.simulate import simulate
 
     chosen = chosen_cluster(cluster)
-    times = Measured(program.schedule, read_costs(Path(costs))) if costs is not None else None
+    times = Measured(compiled.program, read_costs(Path(costs))) if costs is not None else None
     with working("simulating"):
-        return simulate(program.schedule, program.source, chosen, times)
+        return simulate(compiled.program, compiled.source, chosen, times)
 
 
 @contextmanager

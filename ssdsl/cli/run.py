@@ -75,11 +75,11 @@ def _save(program: "Compiled", result: "RunResult", profile: str | None, trace: 
     from ssdsl.simulate.read_costs import write_costs
     from ssdsl.simulate.simulate import simulate
 
-    times = measured_times(program.schedule, result)
+    times = measured_times(program.program, result)
     if profile is not None:
         write_costs(profile, times)
         talk.print(f"{profile}: for `ssdsl simulate --costs {profile}`", highlight=False)
     if trace is not None:
-        costs = Measured(program.schedule, times)
-        simulated = simulate(program.schedule, program.source, chosen_cluster("laptop"), costs)
-        save_trace(trace, measured_timeline(program.schedule, program.source, result), simulated.timeline)
+        costs = Measured(program.program, times)
+        simulated = simulate(program.program, program.source, chosen_cluster("laptop"), costs)
+        save_trace(trace, measured_timeline(program.program, program.source, result), simulated.timeline)

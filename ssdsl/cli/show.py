@@ -8,9 +8,10 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import Loaded, compiled, load, planned, simulated
-from ssdsl.cli.terminal import print_json, results
+from ssdsl.cli.terminal import print_json, print_text, results
 
 if TYPE_CHECKING:
+    from ssdsl.compile import Compiled
     from ssdsl.show.view import View as Table
     from ssdsl.simulate.report import Report
 
@@ -20,13 +21,15 @@ class What(StrEnum):
     OPS = "ops"
     TASKS = "tasks"
     COMM = "comm"
+    PROGRAM = "program"
     SCHEDULE = "schedule"
     MEMORY = "memory"
 
 
 HELP = (
     "dims: what a plan can split by. ops: how it cuts and places each operator. tasks: what each role runs, in order. "
-    "comm: the communication that follows. schedule: a chart of who does what when. memory: what each device holds."
+    "comm: the communication that follows. program: all of it, as typed text. schedule: a chart of who does what when. "
+    "memory: what each device holds."
 )
 View = Annotated[What, typer.Argument(help=HELP)]
 Window = Annotated[
@@ -34,6 +37,9 @@ Window = Annotated[
 ]
 Transfers = Annotated[bool, typer.Option("--transfers", help="In the schedule, a row for the transfers as well.")]
 Every = Annotated[bool, typer.Option("--all", help="A row for each, where repeated layers are shown as one.")]
+Role = Annotated[
+    str | None, typer.Option("--role", metavar="NAME", help="Of the program only what this role has, as gpus_pp0.")
+]
 
 
 def show(
@@ -46,10 +52,14 @@ def show(
     costs: options.Costs = None,
     window: Window = None,
     transfers: Transfers = False,
+    role: Role = None,
     json: options.Json = False,
 ) -> None:
     """Show what a plan makes of a model."""
     overrides = settings(set_)
+    if view is What.PROGRAM:
+        _program(compiled(load(plan, model), overrides), role, every, json)
+        return
     if view in (What.SCHEDULE, What.MEMORY):
         _timed(simulated(compiled(load(plan, model), overrides), cluster, costs), view, window, transfers, json)
         return
@@ -75,10 +85,28 @@ def _views(loaded: Loaded, overrides: dict[str, int], view: What, every: bool) -
         case What.OPS:
             return (operators_view(planned(loaded, overrides), every),)
         case What.TASKS:
-            return tasks_views(compiled(loaded, overrides).schedule, every)
+            return tasks_views(compiled(loaded, overrides).program, every)
         case What.COMM:
-            return (communication_view(compiled(loaded, overrides).schedule, every),)
+            return (communication_view(compiled(loaded, overrides).program, every),)
     raise AssertionError(f"{view} is drawn from a simulation")
+
+
+def _program(compiled: "Compiled", role: str | None, every: bool, json: bool) -> None:
+    """The program as text, whole or what one role has of it."""
+    from ssdsl.lang.suggest import suggest
+    from ssdsl.show.program import shown_program
+
+    program = compiled.program
+    roles = [r for r in program.roles if role in (None, r.name)]
+    if not roles:
+        known = [r.name for r in program.roles]
+        hint = suggest(role or "", known) or f"there are {', '.join(known[:8])}"
+        raise typer.BadParameter(f"there is no role `{role}`: {hint}", param_hint="'--role'")
+    text = shown_program(program, roles if role is not None else None, every=every or json)
+    if json:
+        print_json({"program": text})
+    else:
+        print_text(text)
 
 
 def _timed(report: "Report", view: What, window: str | None, transfers: bool, json: bool) -> None:

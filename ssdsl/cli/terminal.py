@@ -14,13 +14,42 @@ from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.render import render
 
 PIPED_WIDTH = 120
+TRAILING = re.compile(r"[ \t]+(?=\n)")
+
+
+class _Stripped:
+    """Stdout as it is now, without the blanks that a table ends its lines with, and with `?` for what it cannot
+    encode."""
+
+    def write(self, text: str) -> int:
+        text = TRAILING.sub("", text)
+        encoding = sys.stdout.encoding or "utf-8"
+        return sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+    def isatty(self) -> bool:
+        return sys.stdout.isatty()
+
+    @property
+    def encoding(self) -> str:
+        return sys.stdout.encoding or "utf-8"
+
+    def fileno(self) -> int:
+        return sys.stdout.fileno()
 
 
 def _console(stderr: bool) -> Console:
     terminal = (sys.stderr if stderr else sys.stdout).isatty() or "COLUMNS" in os.environ
     plain = bool(os.environ.get("NO_COLOR"))
+    file: Any = None if stderr else _Stripped()
     return Console(
-        stderr=stderr, highlight=False, width=None if terminal else PIPED_WIDTH, color_system=None if plain else "auto"
+        file=file,
+        stderr=stderr,
+        highlight=False,
+        width=None if terminal else PIPED_WIDTH,
+        color_system=None if plain else "auto",
     )
 
 
@@ -50,6 +79,11 @@ def _styled(line: str) -> Text:
         if found := pattern.match(line):
             return Text.assemble(*zip(found.groups(), styles, strict=True))
     return Text(line)
+
+
+def print_text(text: str) -> None:
+    """Text on stdout as it is, whatever its width."""
+    results.file.write(text)
 
 
 def print_json(value: Any) -> None:

@@ -41,7 +41,7 @@ def write(loaded: Loaded, compiled: "Compiled", folder: Path) -> None:
     from ssdsl.run.lack import lack_of
 
     try:
-        write_program(compiled.schedule, loaded.model, folder, compiled.source)
+        write_program(compiled.program, loaded.model, folder, compiled.source)
     except FileExistsError as error:
         raise PlanError(FolderInUse(None, str(folder))) from error
     except OSError as error:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from ssdsl.cluster.link import LOOPBACK, Link
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program
+from ssdsl.ir.verify import verify
 from ssdsl.lower.functions.form_functions import form_functions
 from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.insert_communication import insert_communication
@@ -16,12 +17,14 @@ from ssdsl.lower.operators.shard_operators import shard_operators
 from ssdsl.lower.operators.sink_grad_reductions import sink_grad_reductions
 from ssdsl.lower.params.flatten_params import flatten_params
 from ssdsl.lower.params.place_params import place_params
+from ssdsl.lower.tasks.check_deadlock import check_order
 from ssdsl.lower.tasks.hoist_receives import hoist_receives
 from ssdsl.lower.tasks.place_events import place_events
 from ssdsl.lower.tasks.schedule_tasks import schedule_tasks
 from ssdsl.plan.plan import Plan
 
 Pass = Callable[[Lowering], Lowering]
+After = Callable[[str, Lowering], None]
 
 
 def place_operators(lowering: Lowering) -> Lowering:
@@ -51,12 +54,13 @@ PASSES: tuple[Pass, ...] = (
     form_sections,
     # the order in which each role runs them
     schedule_tasks,
+    check_order,
     hoist_receives,
     place_events,
 )
 
 
-def lower(plan: Plan, link: Link = LOOPBACK, after: Callable[[str, Lowering], None] | None = None) -> Program:
+def lower(plan: Plan, link: Link = LOOPBACK, after: After | None = None) -> Program:
     """The program of a plan; `after` is called with each pass's name and result.
 
     Raises PlanError: unequal parts cut again, statistics split in time, state that cannot be sharded, an order that is
@@ -67,4 +71,6 @@ def lower(plan: Plan, link: Link = LOOPBACK, after: Callable[[str, Lowering], No
         lowering = step(lowering)
         if after is not None:
             after(step.__name__, lowering)
-    return lowering.program()
+    program = lowering.program()
+    verify(program)
+    return program

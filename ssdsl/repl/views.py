@@ -9,6 +9,7 @@ from ssdsl.repl.session import Session
 from ssdsl.show.communication import communication_view
 from ssdsl.show.dims import dims_view
 from ssdsl.show.operators import operators_view
+from ssdsl.show.program import shown_program
 from ssdsl.show.tasks import tasks_views
 from ssdsl.simulate.report import Report
 
@@ -32,11 +33,15 @@ def _operators(session: Session) -> Iterator[Shown]:
 
 
 def _tasks(session: Session) -> Iterator[Shown]:
-    yield from tasks_views(compiled(session).schedule)
+    yield from tasks_views(compiled(session).program)
 
 
 def _communication(session: Session) -> Iterator[Shown]:
-    yield communication_view(compiled(session).schedule)
+    yield communication_view(compiled(session).program)
+
+
+def _program(session: Session) -> Iterator[Shown]:
+    yield shown_program(compiled(session).program)
 
 
 def _schedule(session: Session) -> Iterator[Shown]:
@@ -58,6 +63,7 @@ VIEWS: dict[str, Callable[[Session], Iterator[Shown]]] = {
     "ops": _operators,
     "tasks": _tasks,
     "comm": _communication,
+    "program": _program,
     "schedule": _schedule,
     "memory": _memory,
 }

@@ -100,7 +100,9 @@ def _compare(plan: Trained, single: Trained, growth: Growth) -> Iterator[Compari
         unit = torch.finfo(single.loss_type).eps
         expected = torch.tensor(loss, dtype=torch.float64)
         rounding = LOSS_UNITS * unit * _largest(expected)
-        yield tensors("loss", f"step {step}", torch.tensor(got), expected, growth.losses[step], rounding)
+        yield tensors(
+            "loss", f"step {step}", torch.tensor(got, dtype=torch.float64), expected, growth.losses[step], rounding
+        )
         for name, grad in single.grads[step].items():
             rounding = SUM_UNITS * _unit(grad)
             found = plan.grads[step][name]

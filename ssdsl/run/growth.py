@@ -45,7 +45,8 @@ def measured_growth(
 def growth_between(single: Trained, other: Trained) -> Growth:
     """How far one run is from the other. Of weights, how far they moved counts: they did not start in one place."""
     losses = tuple(
-        _distance(torch.tensor(a), torch.tensor(b)) for a, b in zip(single.losses, other.losses, strict=True)
+        _distance(torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64))
+        for a, b in zip(single.losses, other.losses, strict=True)
     )
     grads = tuple(
         {name: _distance(grad, theirs[name]) for name, grad in ours.items() if name in theirs}

@@ -3,10 +3,11 @@
 import re
 from statistics import mean, median
 
-from ssdsl.lower.schedule import Schedule, Task
+from ssdsl.ir.action import Compute
+from ssdsl.ir.program import Program
 from ssdsl.plan.plan import Phase
 from ssdsl.run.result import Recorded, RunResult
-from ssdsl.simulate.draw import KINDS, Statements
+from ssdsl.simulate.draw import KINDS, Statements, at_indices
 from ssdsl.simulate.measured import Times
 from ssdsl.simulate.timeline import Event, Kind, Row, Stream, Timeline
 from ssdsl.text.source import Source
@@ -14,20 +15,23 @@ from ssdsl.text.source import Source
 PHASES = {"F": Phase.FORWARD, "B": Phase.BACKWARD, "D": Phase.DGRAD, "W": Phase.WGRAD}
 
 
-def measured_times(schedule: Schedule, result: RunResult) -> Times:
+def measured_times(program: Program, result: RunResult) -> Times:
     """The median time of every task over micro-batches, ranks and steps but the first, without what it waits for
-    others. `TF`, `TB`, `TW` and `Tcomm` are means, for other schedules of the same stages."""
+    others. `TF`, `TB`, `TW` and `Tcomm` are means, for other programs of the same stages."""
     tasks: dict[str, list[float]] = {}
     ends: dict[str, dict[str, list[float]]] = {"reduce": {}, "optimizer": {}}
     transfers: dict[str, float] = {}
     for rank in result.ranks:
         for step in rank.recorded[1:] or rank.recorded:
+            in_step = dict.fromkeys(ends, 0.0)  # gradients are reduced, and weights gathered, one after another
             for entry in step:
                 time = entry.end_s - entry.start_s - entry.waited_s
                 if entry.name in ends:
-                    ends[entry.name].setdefault(rank.role, []).append(time)
+                    in_step[entry.name] += time
                 elif (task := _task(entry.name)) is not None:
-                    tasks.setdefault(f"{schedule.blocks[task.block].name}.{task.phase}", []).append(time)
+                    tasks.setdefault(f"{program.functions[task.function].name}.{task.phase}", []).append(time)
+            for name, time in in_step.items():
+                ends[name].setdefault(rank.role, []).append(time)
         for name, time in rank.transfers_s.items():
             transfers[name] = max(time, transfers.get(name, 0.0))
     middle = {name: median(times) for name, times in sorted(tasks.items())}
@@ -48,17 +52,17 @@ def measured_times(schedule: Schedule, result: RunResult) -> Times:
     )
 
 
-def measured_timeline(schedule: Schedule, source: Source, result: RunResult) -> Timeline:
+def measured_timeline(program: Program, source: Source, result: RunResult) -> Timeline:
     """The last step, a row for every rank; what a task waited for others is cut off its start."""
-    statements = Statements(schedule, source)
+    statements = Statements(program, source)
     last = [(rank, rank.recorded[-1]) for rank in result.ranks if rank.recorded]
     begin = min(entry.start_s for _, step in last for entry in step)
     events = []
     for row, (_, step) in enumerate(last):
-        events += [e for entry in step if (e := _event(schedule, statements, row, entry, begin)) is not None]
+        events += [e for entry in step if (e := _event(program, statements, row, entry, begin)) is not None]
     events.sort(key=lambda e: (e.start_s, e.row))
     return Timeline(
-        f"{schedule.graph.name}, measured",
+        f"{program.graph.name}, measured",
         source.name,
         source.text,
         max((e.end_s for e in events), default=0.0),
@@ -67,31 +71,30 @@ def measured_timeline(schedule: Schedule, source: Source, result: RunResult) -> 
     )
 
 
-def _event(schedule: Schedule, statements: Statements, row: int, entry: Recorded, begin: float) -> Event | None:
+def _event(program: Program, statements: Statements, row: int, entry: Recorded, begin: float) -> Event | None:
     start, end = entry.start_s + entry.waited_s - begin, entry.end_s - begin
     if entry.name in ("reduce", "optimizer"):
         kind = Kind.REDUCE if entry.name == "reduce" else Kind.OPTIMIZER
         return Event(row, Stream.COMPUTE, kind, start, end, entry.name)
     if (task := _task(entry.name)) is None:
         return None  # posting a transfer takes no time; it travels unseen
-    names = [t.name for t in schedule.blocks[task.block].time]
     return Event(
         row,
         Stream.COMPUTE,
         KINDS[task.phase],
         start,
         end,
-        statements.name(task.block),
-        tuple(zip(names, task.coordinate, strict=True)),
+        statements.name(task.function),
+        at_indices(program.functions[task.function].time, task.at),
         lines=statements.lines(task),
-        from_plan=task in schedule.stated,
+        from_plan=task in program.stated,
     )
 
 
-def _task(name: str) -> Task | None:
-    """A task of a block as the program writes it; None for a transfer."""
+def _task(name: str) -> Compute | None:
+    """A task as the program writes it; None for a message."""
     found = re.fullmatch(r"([FBDW])(\d+)\[(.*)\]", name)
     if found is None:
         return None
     letter, number, at = found.groups()
-    return Task(int(number), tuple(int(c) for c in at.split(",") if c.strip()), PHASES[letter])
+    return Compute(int(number), tuple(int(c) for c in at.split(",") if c.strip()), PHASES[letter])

@@ -4,8 +4,10 @@ import math
 from typing import Any
 
 from ssdsl.compile import Compiled
-from ssdsl.lower.schedule import Home, Role, Schedule
-from ssdsl.model.graph import Operator, Stage
+from ssdsl.ir.action import Compute, Start
+from ssdsl.ir.param import FlatParam, Zero
+from ssdsl.ir.program import Program, Role
+from ssdsl.model.graph import ITEMSIZE, Operator
 from ssdsl.plan.plan import Plan
 from ssdsl.show.communication import communication_view
 from ssdsl.show.view import Column, Kind, View, as_json
@@ -15,23 +17,23 @@ ADAMW_STATES = 2
 
 def check_views(compiled: Compiled) -> tuple[View, ...]:
     """The tables of a plan that is right."""
-    return meshes_view(compiled.plan), roles_view(compiled.schedule), repeated_view(compiled.plan)
+    return meshes_view(compiled.plan), roles_view(compiled.program), repeated_view(compiled.program)
 
 
 def check_json(compiled: Compiled) -> dict[str, Any]:
-    """The same as JSON, with the communication and the warnings."""
-    schedule = compiled.schedule
+    """The same as JSON, with the communication and the warnings. docs/json.md lists the keys."""
+    program = compiled.program
     views = {
         "meshes": meshes_view(compiled.plan),
-        "roles": roles_view(schedule),
-        "repeated": repeated_view(compiled.plan),
+        "roles": roles_view(program),
+        "repeated": repeated_view(compiled.program),
     }
     return {
         "model": compiled.plan.graph.name,
         "devices": compiled.plan.devices,
         "params": compiled.plan.params,
         **{name: as_json(view) for name, view in views.items()},
-        "communication": as_json(communication_view(schedule)),
+        "communication": as_json(communication_view(program)),
         "warnings": [{"code": d.code, "title": d.text(d.title)} for d in compiled.warnings],
     }
 
@@ -46,7 +48,7 @@ def meshes_view(plan: Plan) -> View:
     return View(f"{plan.graph.name} on {plan.devices} devices", columns, rows, (f"params: {params}",) if params else ())
 
 
-def roles_view(schedule: Schedule) -> View:
+def roles_view(program: Program) -> View:
     """What each role computes and keeps; memory is that of its state, without activations."""
     columns = (
         Column("role", style="bold cyan"),
@@ -55,68 +57,62 @@ def roles_view(schedule: Schedule) -> View:
         Column("work", Kind.SHARE),
         Column("weights", Kind.BYTES),
         Column("gradients", Kind.BYTES),
-        Column("AdamW", Kind.BYTES),
+        Column("AdamW", Kind.BYTES, key="optimizer"),
     )
     note = "per device, without activations (`show memory` has them); work: the role's share of the multiplications"
-    return View("roles", columns, tuple(_role(schedule, r) for r in schedule.roles if r.tasks), (note,))
+    return View("roles", columns, tuple(_role(program, r) for r in program.roles if r.actions), (note,))
 
 
-def _role(schedule: Schedule, role: Role) -> tuple[str | int | float, ...]:
-    mesh = next(m for m in schedule.plan.meshes if m.name == role.mesh)
-    held = dict(role.fixed)
-    axes = dict(mesh.axes)
-    devices = math.prod(n for a, n in mesh.axes if a not in held)
-    blocks = {t.block for t in role.tasks if t.transfer is None}
-    flops = {o.name: o.flops for o in schedule.graph.operators}
-    mine = sum(flops[name] for b in schedule.blocks if b.number in blocks for name in b.operators)
-    homes = [h for h in schedule.homes if h.submesh.mesh is mesh and dict(h.submesh.fixed).items() <= held.items()]
-    state = [sum(_state_bytes(schedule, h, axes, overs) for h in homes) for overs in (1, 2, 3)]
-    return role.name, devices, len(role.tasks), mine / max(1, sum(flops.values())), state[0], state[1], 2 * state[2]
+def _role(program: Program, role: Role) -> tuple[str | int | float, ...]:
+    flops = {o.name: o.flops for o in program.graph.operators}
+    functions = {c.function for c in role.computes()}
+    mine = sum(flops[op.operator] for n in sorted(functions) for op in program.functions[n].operators())
+    tasks = sum(isinstance(action, Compute | Start) for action in role.actions)
+    return role.name, role.submesh.size, tasks, mine / max(1, sum(flops.values())), *_state(program, role)
 
 
-def _state_bytes(schedule: Schedule, home: Home, axes: dict[str, int], kinds: int) -> float:
-    """Bytes of a device's part: of the weight (kinds = 1), its gradient (2), or one state of its optimizer (3)."""
-    value = schedule.graph.values[home.weight]
-    if kinds > 1 and not value.differentiable:
-        return 0.0
-    cuts = (home.weights_over, home.grads_over, home.optimizer_over)[:kinds]
-    over = math.prod(axes[axis] for axis in dict.fromkeys(a for cut in cuts for a in cut))
-    return home.shape.local(home.layout.digits()).numel * value.itemsize / over
+def _state(program: Program, role: Role) -> tuple[int, int, int]:
+    """Bytes that a device holds of weights and buffers, of gradients, and of the optimizer's two states."""
+    flats = program.flats_of(role)
+    fixed = [p for p in program.params_of(role) if not p.trained]
+    weights = sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in fixed)
+    weights += sum(_held(f, Zero.WEIGHTS) for f in flats)
+    gradients = sum(_held(f, Zero.WEIGHTS, Zero.GRADS) for f in flats)
+    return weights, gradients, ADAMW_STATES * sum(_held(f, Zero.WEIGHTS, Zero.GRADS, Zero.OPTIMIZER) for f in flats)
 
 
-def repeated_view(plan: Plan) -> View:
-    """Work that several devices do alike, because an operator has no index for an axis of its mesh."""
+def _held(flat: FlatParam, *shards: Zero) -> int:
+    """Bytes of a device's part, where stages of ZeRO shard it."""
+    axes = dict(flat.submesh.axes)
+    ways = math.prod(axes[a] for a in flat.shard_axes) if flat.zero in shards else 1
+    return flat.elements * ITEMSIZE.get(flat.dtype, 4) // ways
+
+
+def repeated_view(program: Program) -> View:
+    """Work that several devices do alike, because an operator is not split along an axis of its devices."""
     columns = (
         Column("axis", style="bold cyan"),
         Column("devices", Kind.COUNT),
-        Column("operators not split along it", Kind.COUNT),
-        Column("of all work", Kind.SHARE),
-        Column("most of it in", Kind.PATH),
+        Column("operators not split along it", Kind.COUNT, key="operators"),
+        Column("of all work", Kind.SHARE, key="share"),
+        Column("most of it in", Kind.PATH, key="most_in", drop=1),
     )
-    total = max(1, sum(o.flops for o in plan.graph.operators))
-    rows = tuple(
-        row
-        for mesh in plan.meshes
-        for axis, n in mesh.axes
-        if n > 1
-        for row in _repeated(plan, mesh.name, axis, n, total)
-    )
+    operators = {o.name: o for o in program.graph.operators}
+    total = max(1, sum(o.flops for o in operators.values()))
+    found: dict[tuple[str, int], list[Operator]] = {
+        (f"{m.name}.{axis}", n): [] for m in program.plan.meshes for axis, n in m.axes
+    }
+    for function in program.functions:
+        for op in function.operators():
+            split = {s.coordinate.name for s in op.splits}
+            for axis, n in function.submesh.axes:
+                if axis not in split:
+                    found[f"{function.submesh.mesh.name}.{axis}", n].append(operators[op.operator])
+    rows = tuple(_repeated(axis, n, alike, total) for (axis, n), alike in found.items() if alike)
     note = "each of these operators is computed by every device along the axis" if rows else "no work is repeated"
     return View("repeated work", columns, rows, (note,))
 
 
-def _repeated(plan: Plan, mesh: str, axis: str, count: int, total: int) -> list[tuple[str | int | float, ...]]:
-    found = [o for o in plan.graph.operators if _is_repeated(plan, o, mesh, axis)]
-    if not found:
-        return []
-    work = sum(o.flops for o in found)
-    most = max(found, key=lambda o: o.flops)
-    return [(f"{mesh}.{axis}", count, len(found), work / total, f"{most.path} {most.kind}".strip())]
-
-
-def _is_repeated(plan: Plan, operator: Operator, mesh: str, axis: str) -> bool:
-    placement = plan.placements.get(operator.name)
-    if operator.stage is not Stage.COMPUTE or placement is None or placement.mesh != mesh:
-        return False
-    names = {i.name for i in plan.indices.get(operator.name, ())} | {a for a, _ in placement.fixed}
-    return axis not in names
+def _repeated(axis: str, count: int, alike: list[Operator], total: int) -> tuple[str | int | float, ...]:
+    most = max(alike, key=lambda o: o.flops)
+    return axis, count, len(alike), sum(o.flops for o in alike) / total, f"{most.path} {most.kind}".strip()

@@ -1,85 +1,185 @@
-"""`ssdsl show PLAN comm`: what the compiler inserted to keep every data dependency."""
+"""`ssdsl show PLAN comm`: what a device communicates in a step, folded over the program."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
-from ssdsl.lower.reshard import Step, StepKind
-from ssdsl.lower.schedule import Block, Schedule, Transfer
+from ssdsl.ir.action import GatherParam, StartReduce
+from ssdsl.ir.comm import Message, Move, Transfer, kind_of, travels
+from ssdsl.ir.function import Function, Reshard
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.param import FlatParam, SumTiedGrads
+from ssdsl.ir.parts import BACK_PHASES
+from ssdsl.ir.program import Program, Role
+from ssdsl.model.graph import ITEMSIZE
+from ssdsl.plan.plan import Phase
 from ssdsl.show.pattern import starred
 from ssdsl.show.view import Column, Kind, View
+from ssdsl.simulate.collectives import Collective, Facts, flat_bytes, of_completion, of_gather, of_gathers, of_instr
 
-LOCAL = (StepKind.SLICE, StepKind.KEEP_FIRST)
 COLUMNS = (
     Column("communication", style="bold cyan"),
-    Column("over", style="green"),
-    Column("when"),
+    Column("over", style="green", fold=True),
+    Column("when", fold=True),
     Column("of", Kind.PATH),
-    Column("on", fold=True),
+    Column("on", fold=True, drop=1),
     Column("calls", Kind.COUNT),
+    Column("bytes", Kind.BYTES),
 )
+SIGNAL_BYTES = 4  # one number
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
-    """One kind of communication with how often each device takes part in it during a step."""
+class Communication:
+    """What each device of `on` takes part in during a step: so many calls, with so many bytes together.
+
+    Bytes are those of the whole tensor: what an all_reduce sums, an all_gather returns, a reduce_scatter is given. Of
+    sends they are the pieces of the device that sends most.
+    """
 
     kind: str
-    over: str
+    over: tuple[str, ...]
     when: str
     of: str
-    on: str
+    on: Submesh
     calls: int
+    size_bytes: int
 
 
-def communication_view(schedule: Schedule, every: bool = False) -> View:
+def communication_view(program: Program, every: bool = False) -> View:
     """A row per kind, axes and what is communicated; repeated layers are one row unless `every`."""
-    rows: dict[tuple[str, ...], int] = {}
-    for use in _uses(schedule):
-        of = use.of if every else starred(use.of)
-        key = (use.kind, use.over, use.when, of, use.on)
-        rows[key] = rows.get(key, 0) + use.calls
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for c in communications(program):
+        of = c.of if every else starred(c.of)
+        sums = rows.setdefault((c.kind, ", ".join(c.over), c.when, of, str(c.on)), [0, 0])
+        sums[0] += c.calls
+        sums[1] += c.size_bytes
     note = () if rows else ("nothing is communicated",)
-    notes = ("calls: per step, of one device", *note)
-    return View(f"communication of {schedule.graph.name}", COLUMNS, tuple((*k, n) for k, n in rows.items()), notes)
+    notes = ("calls and bytes: of one device in a step; bytes of whole tensors, as PyTorch is given them", *note)
+    title = f"communication of {program.graph.name}"
+    return View(title, COLUMNS, tuple((*key, calls, size) for key, (calls, size) in rows.items()), notes)
 
 
-def _uses(schedule: Schedule) -> Iterator[_Use]:
-    for block in schedule.blocks:
-        for conversion in block.conversions:
-            of = _producer(schedule, conversion.value)
-            yield from _steps(block, conversion.forward, "forward", of)
-            yield from _steps(block, conversion.backward, "backward", of)
-    for transfer in schedule.transfers:
-        yield from _sends(schedule, transfer)
-    for home in schedule.homes:
-        if home.partial and schedule.graph.values[home.weight].differentiable:
-            kind = "reduce_scatter" if home.weights_over or home.grads_over else "all_reduce"
-            yield _Use(kind, ", ".join(home.partial), "gradients", home.weight, str(home.submesh), 1)
-        if sum(h.weight == home.weight for h in schedule.homes) > 1:
-            yield _Use("all_reduce", "", "gradients, tied", home.weight, str(home.submesh), 1)
-        if home.weights_over:
-            yield _Use("all_gather", ", ".join(home.weights_over), "weights", home.weight, str(home.submesh), 1)
+def communications(program: Program) -> Iterator[Communication]:
+    """All that is communicated in a step, once for each set of devices that do alike."""
+    fold = _Fold(program)
+    for prologue in program.prologues:
+        for instr in (i for i in prologue.body if isinstance(i, Reshard)):
+            size = ITEMSIZE.get(instr.result.dtype, 4)
+            steps = (Collective(kind_of(s), s.axes, s.elements * size) for s in instr.forward if travels(s))
+            yield from fold.counted(steps, "inputs", fold.producer(instr.source.value), prologue.submesh, 1)
+    for function in program.functions:
+        yield from fold.of_function(function)
+    for message in program.messages:
+        yield from fold.of_message(message)
+    for flat in program.flats:
+        yield from fold.of_flat(flat)
 
 
-def _steps(block: Block, steps: tuple[Step, ...], when: str, of: str) -> Iterator[_Use]:
-    times = math.prod(t.count for t in block.time)
-    for step in steps:
-        if step.kind not in LOCAL:
-            yield _Use(step.kind.value, ", ".join(step.axes), when, of, str(block.submesh), times)
+@dataclass(slots=True)
+class _Fold:
+    """A program, with what is looked up again and again."""
+
+    program: Program
+    facts: Facts = field(init=False)
+    producers: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.facts = Facts(self.program)
+        operators = self.program.graph.operators
+        self.producers = {o.value: f"{op.path} {op.kind}".strip() for op in operators for o in op.outputs}
+
+    def producer(self, value: str) -> str:
+        """The module and kind of the operator that computes a value, or the value's own name."""
+        return self.producers.get(value, value)
+
+    def of_function(self, function: Function) -> Iterator[Communication]:
+        times = math.prod(t.parts for t in function.time)
+        for phase in (Phase.FORWARD, *BACK_PHASES[function.backward]):
+            when = "forward" if phase is Phase.FORWARD else "backward"
+            for section in function.sections:
+                for instr in section.body:
+                    named = instr.source.value if isinstance(instr, Reshard) else ""
+                    of = self.producer(named) if named else self.producer(_first_result(instr))
+                    found = of_instr(self.facts, function, section, instr, phase)
+                    yield from self.counted(found, when, of, function.submesh, times)
+                for number in section.gathers:
+                    flat = self.program.flats[number]
+                    for c in of_gathers(self.facts, function, section, flat, phase):
+                        what = f"weights, {when}" if c.kind == "all_gather" else "gradients"
+                        yield from self.counted((c,), what, _called(flat), function.submesh, times)
+
+    def of_message(self, message: Message) -> Iterator[Communication]:
+        match message:
+            case Transfer():
+                times = math.prod(t.parts for t in message.time)
+                size, of = ITEMSIZE.get(message.dtype, 4), self.producer(message.value)
+                yield from _sent(message.forward, message, False, of, times, size)
+                if message.backward is not None:
+                    yield from _sent(message.backward, message, True, of, times, size)
+            case _:
+                yield from _sent(message.forward, message, False, "an order", 1, SIGNAL_BYTES)
+
+    def of_flat(self, flat: FlatParam) -> Iterator[Communication]:
+        """The completion as often as a role starts it, the sum over the copies of a tied weight, and the gather."""
+        role = next((r for r in self.program.roles if r.is_in(flat.submesh)), None)
+        if role is None:
+            return
+        reduces, gathers = _count(role, StartReduce(flat.number)), _count(role, GatherParam(flat.number))
+        of = _called(flat)
+        yield from self.counted(of_completion(flat), "gradients", of, flat.submesh, reduces)
+        for step in flat.completion:
+            if isinstance(step, SumTiedGrads):
+                tied = Collective("all_reduce", (), flat_bytes(flat))
+                yield from self.counted((tied,), "gradients, tied", of, flat.submesh, 1)
+        yield from self.counted((of_gather(flat),), "weights", of, flat.submesh, gathers)
+
+    def counted(
+        self, found: Iterable[Collective], when: str, of: str, on: Submesh, times: int
+    ) -> Iterator[Communication]:
+        """Collectives that a device does so many times."""
+        if times:
+            for c, calls in Counter(found).items():
+                yield Communication(c.kind, c.axes, when, of, on, calls * times, calls * times * c.size_bytes)
 
 
-def _sends(schedule: Schedule, transfer: Transfer) -> Iterator[_Use]:
-    times = math.prod(t.count for t in transfer.time)
-    of = _producer(schedule, transfer.value)
-    yield _Use("send", "", "forward", of, f"{transfer.source} -> {transfer.target}", times)
-    if transfer.backward is not None:
-        yield _Use("send", "", "backward", of, f"{transfer.target} -> {transfer.source}", times)
+def _first_result(instr: object) -> str:
+    results = getattr(instr, "results", ())
+    return results[0].name.value if results else ""
 
 
-def _producer(schedule: Schedule, value: str) -> str:
-    """The module and kind of the operator that computes a value, or the value's own name."""
-    for operator in schedule.graph.operators:
-        if any(o.value == value for o in operator.outputs):
-            return f"{operator.path} {operator.kind}".strip()
-    return value
+def _count(role: Role, wanted: object) -> int:
+    return sum(action == wanted for action in role.actions)
+
+
+def _called(flat: FlatParam) -> str:
+    """A weight by its name, several by what their names begin with."""
+    if len(flat.weights) == 1:
+        return flat.weights[0]
+    paths = [w.split(".")[:-1] for w in flat.weights]
+    shared = [a[0] for a in zip(*paths, strict=False) if len(set(a)) == 1]
+    return f"{'.'.join(shared) or 'model'} ({len(flat.weights)} weights)"
+
+
+def _sent(move: Move, message: Message, gradient: bool, of: str, times: int, itemsize: int) -> Iterator[Communication]:
+    """Sends of the device that has most to send; what stays on a device is no send."""
+    source, target = message.ends(gradient)
+    sent: Counter[tuple[int, ...]] = Counter()
+    size: Counter[tuple[int, ...]] = Counter()
+    for piece in move.pieces:
+        if _place(source, move, piece.source) != _place(target, move, piece.target):
+            sent[piece.source] += 1
+            size[piece.source] += math.prod(n for _, n in piece.source_box)
+    if sent:
+        most = max(sent, key=lambda at: (size[at], sent[at]))
+        when = "backward" if gradient else "forward"
+        calls, sizes = sent[most] * times, size[most] * times * itemsize
+        yield Communication("send", (f"to {target}",), when, of, source, calls, sizes)
+
+
+def _place(submesh: Submesh, move: Move, at: tuple[int, ...]) -> tuple[object, ...]:
+    """A device, up to the coordinates on which both ends agree."""
+    free = [a for a, _ in submesh.axes if a not in move.aligned]
+    held = {**dict(submesh.fixed), **dict(zip(free, at, strict=True))}
+    return submesh.mesh.name, tuple(sorted((a, held.get(a, 0)) for a, _ in submesh.mesh.axes))

@@ -2,58 +2,57 @@
 
 from itertools import groupby
 
-from ssdsl.lower.schedule import LETTERS, Role, Schedule, Task
+from ssdsl.ir.action import Action, Compute, GatherParam, Start, StartReduce, Update
+from ssdsl.ir.program import Program
+from ssdsl.plan.plan import Phase
 from ssdsl.show.view import Column, Kind, View
 
 SHOWN = 48
-BLOCKS = (
+LETTERS = {Phase.FORWARD: "F", Phase.BACKWARD: "B", Phase.DGRAD: "D", Phase.WGRAD: "W"}
+FUNCTIONS = (
     Column("block", style="bold cyan"),
     Column("on"),
     Column("operators", Kind.COUNT),
-    Column("first", Kind.PATH),
-    Column("last", Kind.PATH),
+    Column("first", Kind.PATH, drop=1),
+    Column("last", Kind.PATH, drop=2),
     Column("in time", fold=True, style="green"),
     Column("recomputed", Kind.COUNT),
 )
 ORDER = (Column("role", style="bold cyan"), Column("tasks", Kind.COUNT), Column("order", fold=True))
 NOTES = (
     "F is forward, B backward, with the index in time; in halves D (of inputs) and W (of weights)",
-    "f and b send a block's result or its gradient to other devices",
-    "3x B1 stands for three in a row",
+    "f and b post a message or its gradient, to send it or to receive it",
+    "R reduces gradients, O is the optimizer, G gathers weights; 3x B1 stands for three in a row",
 )
 
 
-def tasks_views(schedule: Schedule, every: bool = False) -> tuple[View, ...]:
-    """The blocks, and each role's tasks in the order in which they run."""
-    return blocks_view(schedule), order_view(schedule, every)
+def tasks_views(program: Program, every: bool = False) -> tuple[View, ...]:
+    """The functions, and each role's tasks in the order in which they run."""
+    return functions_view(program), order_view(program, every)
 
 
-def blocks_view(schedule: Schedule) -> View:
-    """The maximal runs of operators that nothing in the plan separates."""
-    paths = {o.name: f"{o.path} {o.kind}".strip() for o in schedule.graph.operators}
-    rows = tuple(
-        (
-            f"block {b.number}",
-            str(b.submesh),
-            len(b.operators),
-            paths[b.operators[0]],
-            paths[b.operators[-1]],
-            " ".join(f"{t.name}={t.count}" for t in b.time),
-            len(b.units),
-        )
-        for b in schedule.blocks
-    )
-    return View(f"blocks of {schedule.graph.name}", BLOCKS, rows)
+def functions_view(program: Program) -> View:
+    """The maximal runs of operators that nothing in the plan separates; `recomputed` counts their sections."""
+    paths = {o.name: f"{o.path} {o.kind}".strip() for o in program.graph.operators}
+    rows = []
+    for f in program.functions:
+        operators = [op.operator for op in f.operators()]
+        ends = paths[operators[0]], paths[operators[-1]]
+        time = " ".join(f"{t.name}={t.parts}" for t in f.time)
+        rows.append((f.name, str(f.submesh), len(operators), *ends, time, sum(s.recompute for s in f.sections)))
+    return View(f"blocks of {program.graph.name}", FUNCTIONS, tuple(rows))
 
 
-def order_view(schedule: Schedule, every: bool = False) -> View:
+def order_view(program: Program, every: bool = False) -> View:
     """A row per role; long orders are cut unless `every`."""
-    rows = tuple((role.name, len(role.tasks), _order(role, every)) for role in schedule.roles if role.tasks)
-    return View("tasks in the order in which each role runs them", ORDER, rows, NOTES)
+    rows = []
+    for role in (r for r in program.roles if r.actions):
+        names = [name for action in role.actions if (name := _name(action))]
+        rows.append((role.name, len(names), _order(names, every)))
+    return View("tasks in the order in which each role runs them", ORDER, tuple(rows), NOTES)
 
 
-def _order(role: Role, every: bool) -> str:
-    names = [_name(task) for task in role.tasks]
+def _order(names: list[str], every: bool) -> str:
     runs = [(name, len(list(same))) for name, same in groupby(names)]
     words = [name if count == 1 else f"{count}x {name}" for name, count in runs]
     if len(words) > SHOWN and not every:
@@ -61,8 +60,22 @@ def _order(role: Role, every: bool) -> str:
     return " ".join(words)
 
 
-def _name(task: Task) -> str:
-    """`F0[2]`: block 0 forward for index 2; `f3[2]`: transfer 3."""
-    letter = LETTERS[task.phase]
-    at = f"[{','.join(map(str, task.coordinate))}]" if task.coordinate else ""
-    return f"{letter}{task.block}{at}" if task.transfer is None else f"{letter.lower()}{task.transfer}{at}"
+def _name(action: Action) -> str:
+    """`F0[2]`: block 0 forward for index 2; `f3[2]`: message 3. Nothing for what takes no time."""
+    match action:
+        case Compute():
+            return f"{LETTERS[action.phase]}{action.function}{_at(action.at)}"
+        case Start():
+            return f"{'b' if action.gradient else 'f'}{action.message}{_at(action.at)}"
+        case StartReduce():
+            return f"R{action.flat}"
+        case Update():
+            return "O"
+        case GatherParam():
+            return f"G{action.flat}"
+        case _:
+            return ""
+
+
+def _at(at: tuple[int, ...]) -> str:
+    return f"[{','.join(map(str, at))}]" if at else ""

@@ -1,1 +1,1 @@
-"""Schedule -> Report: how long a step takes, what each device does when, and what its memory holds."""
+"""Program -> Report: how long a step takes, what each device does when, and what its memory holds."""

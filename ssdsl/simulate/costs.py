@@ -1,56 +1,56 @@
-"""What things cost: the interface between those who know (a roofline, a file of measured times) and the simulator."""
+"""What actions cost: the interface between those who know (a roofline, a file of measured times) and the simulator."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
-from ssdsl.lower.layout import Submesh
-from ssdsl.lower.schedule import Block, Role, Schedule, Transfer
-from ssdsl.plan.plan import Phase
+from ssdsl.ir.action import Action
+from ssdsl.ir.program import Role
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """Communication of one device: `calls` of a kind, of `size_bytes` together, over links of a level."""
+class CommCost:
+    """Communication of one device: `calls` of a kind, of `size_bytes` together, over links of a level. `ranks` devices
+    take part."""
 
     kind: str
     level: str
     calls: int
     size_bytes: int
-    ranks: int  # devices that take part
+    ranks: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds that a task computes, and waits for its own collectives."""
+    """Seconds that an action computes, and communicates."""
 
     compute_s: float = 0.0
     communication_s: float = 0.0
-    messages: tuple[Message, ...] = ()
+    sent: tuple[CommCost, ...] = ()
 
     @property
     def time_s(self) -> float:
         return self.compute_s + self.communication_s
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """What a role does behind its last task: completes gradients and steps the optimizer."""
-
-    reduce: Cost = field(default_factory=Cost)
-    optimizer: Cost = field(default_factory=Cost)
+FREE = Cost()
 
 
 class Costs(Protocol):
-    """Times in seconds. `schedule` and the cluster are the knower's business."""
+    """Implementations hold the program and the cluster."""
 
-    def task(self, block: Block, phase: Phase, role: Role) -> Cost: ...
+    def of(self, action: Action, role: Role) -> Cost:
+        """What an action costs the slowest device of a role. A `Start` costs its message's journey, a `StartReduce`
+        its collectives, a `WaitReduce` only what happens behind these, a `Wait` nothing. The communication of an
+        `Update` is what still completes gradients then."""
+        ...
 
-    def transfer(self, transfer: Transfer, phase: Phase) -> Cost: ...
 
-    def tail(self, role: Role) -> Tail: ...
-
-
-def ranks_of(schedule: Schedule, role: Role) -> tuple[int, ...]:
-    """The ranks of a role."""
-    mesh = next(m for m in schedule.plan.meshes if m.name == role.mesh)
-    return tuple(Submesh(mesh, role.fixed).ranks())
+def total(costs: Iterable[Cost]) -> Cost:
+    """One after another."""
+    found = tuple(costs)
+    return Cost(
+        sum(c.compute_s for c in found),
+        sum(c.communication_s for c in found),
+        tuple(s for c in found for s in c.sent),
+    )

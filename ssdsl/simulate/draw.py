@@ -1,13 +1,17 @@
 """The timeline of a simulated step: its events with the statements that made them."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.lower.schedule import Schedule, Task
+from ssdsl.ir.action import At, Compute, Start, StartReduce
+from ssdsl.ir.comm import Transfer
+from ssdsl.ir.execute import Part
+from ssdsl.ir.program import Program
+from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.costs import ranks_of
-from ssdsl.simulate.run import Ran, Trace
+from ssdsl.simulate.run import Epilogue, Interval, Trace
 from ssdsl.simulate.timeline import Event, Flow, Kind, Memory, Row, Stream, Timeline
 from ssdsl.text.source import Source, Span
 
@@ -20,97 +24,128 @@ KINDS = {
 
 
 def draw(
-    schedule: Schedule, source: Source, cluster: Cluster, trace: Trace, memory: list[Memory], step: float
+    program: Program,
+    source: Source,
+    cluster: Cluster,
+    trace: Trace,
+    epilogues: list[Epilogue],
+    memory: list[Memory],
 ) -> Timeline:
     """Rows are the roles that have tasks."""
-    statements = Statements(schedule, source)
-    kept = [r for r, role in enumerate(schedule.roles) if role.tasks]
+    statements = Statements(program, source)
+    kept = [r for r, role in enumerate(program.roles) if role.actions]
     row_of = {r: k for k, r in enumerate(kept)}
     rows = []
     for r in kept:
-        ranks = ranks_of(schedule, schedule.roles[r])
-        rows.append(Row(schedule.roles[r].name, ranks, ", ".join(d.name for d in cluster.devices(ranks))))
-    events = [_event(schedule, statements, row_of[x.role], x) for x in trace.ran]
+        ranks = tuple(program.roles[r].submesh.ranks())
+        rows.append(Row(program.roles[r].name, ranks, ", ".join(d.name for d in cluster.devices(ranks))))
+    events: list[Event] = []
+    number_of: dict[int, int] = {}  # of an event, by that of its interval
+    for n, x in enumerate(trace.intervals):
+        if (event := _event(program, statements, row_of[x.role], x, epilogues[x.role])) is not None:
+            number_of[n] = len(events)
+            events.append(event)
     for r in kept:
-        events += _tail(trace, r, row_of[r])
+        events += _epilogue(epilogues[r], row_of[r])
     order = sorted(range(len(events)), key=lambda k: (events[k].start_s, events[k].row, k))
     place = {old: new for new, old in enumerate(order)}
     return Timeline(
-        title=f"{schedule.graph.name} on {cluster.name}",
+        title=f"{program.graph.name} on {cluster.name}",
         plan=source.name,
         text=source.text,
-        step_s=step,
+        step_s=max((e.end for e in epilogues), default=0.0),
         rows=tuple(rows),
         events=tuple(events[k] for k in order),
-        flows=tuple(Flow(place[a], place[b]) for a, b in trace.flows),
+        flows=tuple(Flow(place[number_of[a]], place[number_of[b]]) for a, b in trace.flows),
         memory=tuple(replace(memory[r], row=row_of[r]) for r in kept),
     )
 
 
-def _event(schedule: Schedule, statements: "Statements", row: int, ran: Ran) -> Event:
-    task = ran.task
-    block = schedule.blocks[task.block]
-    coordinate = tuple(zip((t.name for t in block.time), task.coordinate, strict=False))
-    if task.transfer is None:
-        return Event(
-            row,
-            Stream.COMPUTE,
-            KINDS[task.phase],
-            ran.start,
-            ran.end,
-            statements.name(task.block),
-            coordinate,
-            ran.cost.communication_s,
-            lines=statements.lines(task),
-            from_plan=task in schedule.stated,
-        )
-    transfer = schedule.transfers[task.transfer]
-    what = transfer.value or "signal"
-    size = ran.cost.messages[0].size_bytes if ran.cost.messages else 0
-    ends = transfer.ends(task.phase)
-    gradient = "" if task.phase is Phase.FORWARD else "gradient of "
-    name = f"{gradient}{what} to {ends[1]}" if ran.sends else f"{gradient}{what} from {ends[0]}"
-    lines = statements.lines(Task(task.block, task.coordinate, task.phase))
-    return Event(row, Stream.TRANSFER, Kind.TRANSFER, ran.start, ran.end, name, coordinate, 0.0, size, lines)
+def _event(program: Program, statements: "Statements", row: int, x: Interval, epilogue: Epilogue) -> Event | None:
+    """A task, a message, or the gradients that travel while tasks run; what comes behind these is the epilogue's."""
+    match x.action:
+        case Compute() as task:
+            return Event(
+                row,
+                Stream.COMPUTE,
+                KINDS[task.phase],
+                x.start,
+                x.end,
+                statements.name(task.function),
+                at_indices(program.functions[task.function].time, task.at),
+                x.cost.communication_s,
+                lines=statements.lines(task),
+                from_plan=task in program.stated,
+            )
+        case Start() as start:
+            return _message_event(program, statements, row, x, start)
+        case StartReduce() if x.part is Part.RECEIVED and x.start < min(x.end, epilogue.start):
+            size = sum(s.size_bytes for s in x.cost.sent)
+            return Event(row, Stream.TRANSFER, Kind.REDUCE, x.start, x.end, "gradients", (), x.cost.time_s, size)
+        case _:
+            return None
 
 
-def _tail(trace: Trace, r: int, row: int) -> list[Event]:
-    ended = trace.ended[r]
-    events = []
-    if ended.reduced > ended.start:
-        length = ended.reduced - ended.start
-        events.append(Event(row, Stream.COMPUTE, Kind.REDUCE, ended.start, ended.reduced, "gradients", (), length))
-    if ended.end > ended.reduced:
-        gathered = ended.tail.optimizer.communication_s
-        events.append(Event(row, Stream.COMPUTE, Kind.OPTIMIZER, ended.reduced, ended.end, "optimizer", (), gathered))
-    return events
+def _message_event(program: Program, statements: "Statements", row: int, x: Interval, start: Start) -> Event:
+    message = program.messages[start.message]
+    what, time = (message.value, message.time) if isinstance(message, Transfer) else ("signal", ())
+    if start.gradient:
+        what = f"gradient of {what}"
+    source, target = message.ends(start.gradient)
+    sender = message.consumer if start.gradient else message.producer
+    phase = Phase.BACKWARD if start.gradient else Phase.FORWARD
+    return Event(
+        row,
+        Stream.TRANSFER,
+        Kind.TRANSFER,
+        x.start,
+        x.end,
+        f"{what} to {target}" if x.part is Part.SENT else f"{what} from {source}",
+        at_indices(time, start.at),
+        0.0,
+        x.cost.sent[0].size_bytes if x.cost.sent else 0,
+        statements.lines(Compute(sender, start.at, phase)),
+    )
+
+
+def at_indices(time: tuple[TimeIndex, ...], at: At) -> tuple[tuple[str, int], ...]:
+    """A coordinate with the names of its indices."""
+    return tuple(zip((t.name for t in time), at, strict=True))
+
+
+def _epilogue(epilogue: Epilogue, row: int) -> Iterator[Event]:
+    for start, end in epilogue.reduces:
+        yield Event(row, Stream.COMPUTE, Kind.REDUCE, start, end, "gradients", (), end - start)
+    if epilogue.end > epilogue.updates:
+        gathered = epilogue.gather_s
+        yield Event(row, Stream.COMPUTE, Kind.OPTIMIZER, epilogue.updates, epilogue.end, "optimizer", (), gathered)
 
 
 class Statements:
-    """What the tasks of a schedule are called, and which lines of the plan made them."""
+    """What the tasks of a program are called, and which lines of the plan made them."""
 
-    def __init__(self, schedule: Schedule, source: Source) -> None:
-        self.schedule, self.source = schedule, source
-        self.paths = {o.name: o.path for o in schedule.graph.operators}
+    def __init__(self, program: Program, source: Source) -> None:
+        self.program, self.source = program, source
+        self.paths = {o.name: o.path for o in program.graph.operators}
         self.name = cache(self._name)
-        self._of_block = cache(self._block_lines)
+        self._of_function = cache(self._function_lines)
         self._line = cache(self._line_of)
 
-    def lines(self, task: Task) -> tuple[int, ...]:
+    def lines(self, task: Compute) -> tuple[int, ...]:
         """Lines of the plan: how the task's operators are cut and placed, and where its order comes from."""
-        spans = self.schedule.stated.get(task, ())
+        spans = self.program.stated.get(task, ())
         lines = {line for span in spans if (line := self._line(span))}
-        return tuple(sorted({*self._of_block(task.block), *lines}))
+        return tuple(sorted({*self._of_function(task.function), *lines}))
 
     def _name(self, number: int) -> str:
-        block = self.schedule.blocks[number]
-        named = [p for o in (block.operators[0], block.operators[-1]) if (p := self.paths[o])]
+        operators = tuple(self.program.functions[number].operators())
+        named = [p for op in (operators[0], operators[-1]) if (p := self.paths[op.operator])]
         return " ... ".join(dict.fromkeys(named)) or "the loss"
 
-    def _block_lines(self, number: int) -> frozenset[int]:
-        plan = self.schedule.plan
+    def _function_lines(self, number: int) -> frozenset[int]:
+        plan = self.program.plan
         spans: dict[Span, None] = {}
-        inside = self.schedule.blocks[number].operators
+        inside = [op.operator for op in self.program.functions[number].operators()]
         for name in inside:
             spans[plan.placements[name].span] = None
             spans.update(dict.fromkeys(i.span for i in plan.indices.get(name, ())))

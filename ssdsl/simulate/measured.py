@@ -4,15 +4,18 @@
 
 `TF`, `TB` and `TW` are the times of a stage for one micro-batch: forward, gradients of inputs, gradients of weights (a
 backward that is not cut in halves takes both). Where the plan orders tasks, a stage is what it orders, and what it
-leaves out costs nothing; its blocks share the time by their arithmetic. `Tcomm` is the time of a transfer. `tasks`,
+leaves out costs nothing; its functions share the time by their arithmetic. `Tcomm` is the time of a transfer. `tasks`,
 `transfers`, `reduce` and `optimizer` give single tasks (`block0.fwd`), transfers (`0.fwd`) and roles; they go before.
 """
 
 from dataclasses import dataclass, field
+from typing import assert_never
 
-from ssdsl.lower.schedule import Block, Role, Schedule, Transfer
+from ssdsl.ir.action import Action, Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
+from ssdsl.ir.comm import Signal
+from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.costs import Cost, Message, Tail
+from ssdsl.simulate.costs import FREE, CommCost, Cost
 
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
@@ -32,40 +35,52 @@ class Times:
 
 
 class Measured:
-    """The costs of a schedule by such a file."""
+    """The costs of a program by such a file."""
 
-    def __init__(self, schedule: Schedule, times: Times) -> None:
-        self.schedule, self.times = schedule, times
-        flops = {o.name: o.flops for o in schedule.graph.operators}
-        self.work = {b.number: 1 + sum(flops[o] for o in b.operators) for b in schedule.blocks}
-        ordered = {(task.block, task.phase) for task in schedule.stated}
-        self.counted = ordered or {(b.number, p) for b in schedule.blocks for p in Phase}
+    def __init__(self, program: Program, times: Times) -> None:
+        self.program, self.times = program, times
+        flops = {o.name: o.flops for o in program.graph.operators}
+        self.work = {f.number: 1 + sum(flops[op.operator] for op in f.operators()) for f in program.functions}
+        ordered = {(task.function, task.phase) for task in program.stated}
+        self.counted = ordered or {(f.number, p) for f in program.functions for p in Phase}
         self.stages: dict[tuple[int, Phase], int] = {}
         for number, phase in sorted(self.counted):
-            key = schedule.blocks[number].stage, phase
+            key = program.functions[number].stage, phase
             self.stages[key] = self.stages.get(key, 0) + self.work[number]
 
-    def task(self, block: Block, phase: Phase, role: Role) -> Cost:
-        """The task's own time, or its block's share of the stage's."""
-        if (own := self.times.tasks.get(f"{block.name}.{phase}")) is not None:
-            return Cost(own)
-        if (block.number, phase) not in self.counted:
-            return Cost()
-        share = self.work[block.number] / self.stages[block.stage, phase]
-        times = self.times
+    def of(self, action: Action, role: Role) -> Cost:
+        """What still completes a role's gradients when its tasks are done (`reduce`) is the communication of its
+        update."""
+        match action:
+            case Compute():
+                return Cost(self._task(action.function, action.phase))
+            case Start():
+                return self._journey(action.message, action.gradient)
+            case Update():
+                return Cost(self.times.optimizer.get(role.name, 0.0), self.times.reduce.get(role.name, 0.0))
+            case StartReduce() | WaitReduce() | GatherParam() | Wait() | Free():
+                return FREE
+            case _:
+                assert_never(action)
+
+    def _task(self, number: int, phase: Phase) -> float:
+        """The task's own time, or its function's share of the stage's."""
+        function, times = self.program.functions[number], self.times
+        if (own := times.tasks.get(f"{function.name}.{phase}")) is not None:
+            return own
+        if (number, phase) not in self.counted:
+            return 0.0
         whole = {
             Phase.FORWARD: times.forward,
             Phase.BACKWARD: times.dgrad + times.wgrad,
             Phase.DGRAD: times.dgrad,
             Phase.WGRAD: times.wgrad,
         }[phase]
-        return Cost(whole * share)
+        return whole * (self.work[number] / self.stages[function.stage, phase])
 
-    def transfer(self, transfer: Transfer, phase: Phase) -> Cost:
-        """Its own time, or that of all."""
-        time = self.times.transfers.get(f"{transfer.number}.{phase}", self.times.transfer if transfer.value else 0.0)
-        return Cost(0.0, time, (Message("send", "", 1, 0, 2),))
-
-    def tail(self, role: Role) -> Tail:
-        times = self.times
-        return Tail(Cost(0.0, times.reduce.get(role.name, 0.0)), Cost(times.optimizer.get(role.name, 0.0)))
+    def _journey(self, number: int, gradient: bool) -> Cost:
+        """A message's own time, or that of all."""
+        of_all = 0.0 if isinstance(self.program.messages[number], Signal) else self.times.transfer
+        phase = Phase.BACKWARD if gradient else Phase.FORWARD
+        time = self.times.transfers.get(f"{number}.{phase}", of_all)
+        return Cost(0.0, time, (CommCost("send", "", 1, 0, 2),))

@@ -1,21 +1,25 @@
 """Memory by liveness: what each device holds at every moment of a step, and what its peak is made of.
 
 Weights, optimizer state and, from a weight's first gradient on, gradients stay; activations live from a forward to its
-backward (or to the gradients of weights, where the plan has those apart), received values until they are read. The
-program's own overhead (torch, the allocator's gaps) is not in it.
+backward (or to the gradients of weights, where the plan has those apart), received values until they are read or, where
+nothing keeps them for backward, freed. The program's own overhead (torch, the allocator's gaps) is not in it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, field
 
-from ssdsl.lower.needs import Needs
-from ssdsl.lower.schedule import Role, Schedule
-from ssdsl.lower.units import WeightUnit, units_of
+from ssdsl.ir.action import At, Compute, Free, Start, Wait
+from ssdsl.ir.comm import Transfer
+from ssdsl.ir.execute import Part
+from ssdsl.ir.function import Backward
+from ssdsl.ir.param import Zero
+from ssdsl.ir.program import Program, Role
+from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.activations import Activations
-from ssdsl.simulate.network import unit_bytes
-from ssdsl.simulate.run import Ran
+from ssdsl.simulate.collectives import flat_bytes
+from ssdsl.simulate.roofline import shards
+from ssdsl.simulate.run import Interval, Trace, by_role
 from ssdsl.simulate.timeline import Memory
 
 MOMENTS = 2  # of AdamW, in the dtype of the weights
@@ -31,14 +35,16 @@ class Change:
     size_bytes: int
 
 
-def memories(
-    schedule: Schedule, ran: list[list[Ran]], activations: Activations, capacity: list[int | None]
-) -> list[Memory]:
-    """The memory of one device of each role, which `ran` these tasks."""
-    needs = Needs(schedule.blocks, schedule.transfers)
+def memories(program: Program, trace: Trace, activations: Activations, capacity: list[int | None]) -> list[Memory]:
+    """The memory of one device of each role."""
     found = []
-    for r, (role, own) in enumerate(zip(schedule.roles, ran, strict=True)):
-        changes = [*_state(schedule, role, own), *_activations(schedule, own, activations), *_transfers(own, needs)]
+    for r, own in enumerate(by_role(trace.intervals, len(program.roles))):
+        ran = {x.action: x for x in own if isinstance(x.action, Compute)}
+        arrived = {_key(x.action): x for x in own if isinstance(x.action, Start) and x.part is Part.RECEIVED}
+        sent = {_key(x.action): x for x in own if isinstance(x.action, Start) and x.part is Part.SENT}
+        role = program.roles[r]
+        live = _Liveness(program, activations, ran, arrived, sent)
+        changes = [*_state(program, role, ran), *live.changes(role)]
         found.append(_curve(r, changes, capacity[r]))
     return found
 
@@ -63,102 +69,125 @@ def _curve(row: int, changes: list[Change], capacity: int | None) -> Memory:
     return Memory(row, tuple(times), tuple(sizes), peak_time, max(peak, 0), parts, capacity)
 
 
-# -- state -----------------------------------------------------------------------------------------------------------
+# -- state -------------------------------------------------------------------------------------------------------------
 
 
-def _state(schedule: Schedule, role: Role, ran: list[Ran]) -> Iterator[Change]:
-    trained = 0
-    for unit in units_of(schedule, role):
-        size = unit_bytes(unit, schedule.graph)
-        ways = prod(n for a, n in unit.homes[0].submesh.mesh.axes if a in unit.over)
-        own = -(-size // ways)
-        trained += size
-        yield Change(0.0, "weights", own if unit.cut == "weights" else size)
-        yield Change(0.0, "optimizer", MOMENTS * (own if unit.cut else size))
-        first = _first_gradient(schedule, unit, ran)
-        if first is not None:
-            yield Change(first, "gradients", size if unit.cut in ("", "optimizer") else own)
-    others = sum(
-        h.shape.local(h.layout.digits()).numel * schedule.graph.values[h.weight].itemsize
-        for h in schedule.homes
-        if role.is_in(h.submesh)
-    )
-    yield Change(0.0, "weights", max(others - trained, 0))  # buffers, and weights that do not learn
+def _state(program: Program, role: Role, ran: dict[Compute, Interval]) -> Iterator[Change]:
+    learned = _first_gradients(program, ran)
+    for flat in program.flats_of(role):
+        size = flat_bytes(flat)
+        own = size // shards(flat)
+        yield Change(0.0, "weights", own if flat.zero is Zero.WEIGHTS else size)
+        yield Change(0.0, "optimizer", MOMENTS * own)
+        if times := [learned[w] for w in flat.weights if w in learned]:
+            yield Change(min(times), "gradients", size if flat.zero in (Zero.NONE, Zero.OPTIMIZER) else own)
+    others = (p.elements * ITEMSIZE.get(p.dtype, 4) for p in program.params_of(role) if not p.trained)
+    yield Change(0.0, "weights", sum(others))
 
 
-def _first_gradient(schedule: Schedule, unit: WeightUnit, ran: list[Ran]) -> float | None:
-    weights = {h.weight for h in unit.homes}
-    backwards = (Phase.BACKWARD, Phase.WGRAD)
-    starts = (
-        x.start
-        for x in ran
-        if x.task.transfer is None
-        and x.task.phase in backwards
-        and not weights.isdisjoint(schedule.blocks[x.task.block].weights)
-    )
-    return min(starts, default=None)
-
-
-# -- activations -----------------------------------------------------------------------------------------------------
-
-
-def _activations(schedule: Schedule, ran: list[Ran], activations: Activations) -> Iterator[Change]:
-    last_read = _last_reads(schedule, ran)
-    for x in ran:
-        if x.task.transfer is not None:
-            continue
-        block = schedule.blocks[x.task.block]
-        kept = activations.of(block)
-        match x.task.phase:
-            case Phase.FORWARD if block.has_backward:
-                yield Change(x.start, "activations", kept.size_bytes)
-            case Phase.FORWARD:
-                yield Change(x.start, "activations", kept.output_bytes)
-                yield Change(last_read.get((block.number, x.task.coordinate), x.end), "activations", -kept.output_bytes)
-            case Phase.BACKWARD:
-                yield Change(x.end, "activations", -kept.size_bytes)
-            case Phase.DGRAD:
-                waits = kept.for_weights if block.weights else 0
-                yield Change(x.end, "activations", waits - kept.size_bytes)
-            case Phase.WGRAD:
-                yield Change(x.end, "activations", -kept.for_weights)
-        if x.task.phase in (Phase.BACKWARD, Phase.DGRAD):
-            working = kept.again_bytes + kept.gradient_bytes
-            yield Change(x.start, "workspace", working)
-            yield Change(x.end, "workspace", -working)
-
-
-def _last_reads(schedule: Schedule, ran: list[Ran]) -> dict[tuple[int, tuple[int, ...]], float]:
-    """When the outputs of a block without backward were last read or sent, by its number and coordinate."""
-    without = {b.number: [t.name for t in b.time] for b in schedule.blocks if not b.has_backward}
-    found: dict[tuple[int, tuple[int, ...]], float] = {}
-
-    def note(number: int, coordinate: tuple[int, ...], time: float) -> None:
-        found[number, coordinate] = max(found.get((number, coordinate), 0.0), time)
-
-    for x in ran:
-        if x.task.transfer is not None and x.sends and x.task.phase is Phase.FORWARD and x.task.block in without:
-            note(x.task.block, x.task.coordinate, x.end)
-        elif x.task.transfer is None and x.task.phase is Phase.FORWARD:
-            block = schedule.blocks[x.task.block]
-            at = dict(zip((t.name for t in block.time), x.task.coordinate, strict=True))
-            for given in block.inputs:
-                names = without.get(given.producer)
-                if names is not None and all(n in at for n in names):
-                    note(given.producer, tuple(at[n] for n in names), x.end)
+def _first_gradients(program: Program, ran: dict[Compute, Interval]) -> dict[str, float]:
+    """When the first task that computes a weight's gradient starts."""
+    starts: dict[int, float] = {}  # by function
+    for task, x in ran.items():
+        if task.phase in (Phase.BACKWARD, Phase.WGRAD):
+            starts[task.function] = min(x.start, starts.get(task.function, x.start))
+    found: dict[str, float] = {}
+    for number, start in starts.items():
+        for weight in (p.var.name.value for p in program.functions[number].parameters):
+            found[weight] = min(start, found.get(weight, start))
     return found
 
 
-# -- transfers -------------------------------------------------------------------------------------------------------
+# -- activations and messages ------------------------------------------------------------------------------------------
+
+Key = tuple[int, At, bool]  # of a message: its number, its part, and whether it is of a gradient
 
 
-def _transfers(ran: list[Ran], needs: Needs) -> Iterator[Change]:
-    """A received value lies in its buffer until the task that reads it starts, a sent one until it is gone."""
-    read = {key: x.start for x in ran if x.task.transfer is None for key in needs.of(x.task)}
-    for x in ran:
-        if x.task.transfer is None or not x.cost.messages:
-            continue
-        size = x.cost.messages[0].size_bytes
-        key = (x.task.transfer, x.task.coordinate, x.task.phase is Phase.FORWARD)
-        yield Change(x.start, "transfers", size)
-        yield Change(x.end if x.sends else max(x.end, read.get(key, x.end)), "transfers", -size)
+def _key(action: Start | Wait) -> Key:
+    return action.message, action.at, action.gradient
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """Where a part of a value lies until it is freed: when the task that reads it last starts, if that keeps it."""
+
+    part: str
+    size_bytes: int
+    is_kept: bool = False
+
+
+@dataclass(slots=True)
+class _Liveness:
+    """The values of one role, which ran these tasks and messages."""
+
+    program: Program
+    activations: Activations
+    ran: dict[Compute, Interval]
+    arrived: dict[Key, Interval]
+    sent: dict[Key, Interval]
+    slots: dict[tuple[str, At], _Slot] = field(default_factory=dict)
+    awaited: list[Interval] = field(default_factory=list)  # gradients that the next task reads
+
+    def changes(self, role: Role) -> Iterator[Change]:
+        freed = {(a.slot, a.at) for a in role.actions if isinstance(a, Free)}
+        start = end = 0.0  # of the last task or message
+        for action in role.actions:
+            match action:
+                case Compute():
+                    start, end = self.ran[action].start, self.ran[action].end
+                    yield from self._task(action, start, end, freed)
+                case Start():
+                    yield from self._message(action)
+                    if (journey := self.sent.get(_key(action))) is not None:
+                        end = journey.end
+                case Wait() if action.gradient:
+                    self.awaited.append(self.arrived[_key(action)])
+                case Free() if (slot := self.slots.pop((action.slot, action.at), None)) is not None:
+                    yield Change(start if slot.is_kept else end, slot.part, -slot.size_bytes)
+                case _:
+                    pass
+
+    def _task(self, task: Compute, start: float, end: float, freed: set[tuple[str, At]]) -> Iterator[Change]:
+        function = self.program.functions[task.function]
+        kept = self.activations.of(function)
+        yield from (Change(start, "transfers", -_sent_bytes(x)) for x in self.awaited)
+        self.awaited.clear()
+        match task.phase:
+            case Phase.FORWARD if function.backward is Backward.NONE:
+                for slot, size in kept.outputs:
+                    yield Change(start, "activations", size)
+                    if (slot, task.at) in freed:
+                        self.slots[slot, task.at] = _Slot("activations", size)
+                    else:
+                        yield Change(end, "activations", -size)
+            case Phase.FORWARD:
+                yield Change(start, "activations", kept.size_bytes)
+            case Phase.BACKWARD:
+                yield Change(end, "activations", -kept.size_bytes)
+            case Phase.DGRAD:
+                yield Change(end, "activations", kept.for_weights - kept.size_bytes)
+            case Phase.WGRAD:
+                yield Change(end, "activations", -kept.for_weights)
+        if task.phase in (Phase.BACKWARD, Phase.DGRAD):
+            working = kept.recomputed_bytes + kept.gradient_bytes
+            yield Change(start, "workspace", working)
+            yield Change(end, "workspace", -working)
+
+    def _message(self, action: Start) -> Iterator[Change]:
+        """A received value lies in its buffer until it is read, a sent one until it is gone."""
+        message = self.program.messages[action.message]
+        if not isinstance(message, Transfer):
+            return
+        if (journey := self.sent.get(_key(action))) is not None:
+            yield Change(journey.start, "transfers", _sent_bytes(journey))
+            yield Change(journey.end, "transfers", -_sent_bytes(journey))
+        if (journey := self.arrived.get(_key(action))) is not None:
+            size = _sent_bytes(journey)
+            yield Change(journey.start, "transfers", size)
+            if not action.gradient:
+                is_kept = self.program.functions[message.consumer].backward is not Backward.NONE
+                self.slots[message.target_slot, action.at] = _Slot("transfers", size, is_kept)
+
+
+def _sent_bytes(journey: Interval) -> int:
+    return journey.cost.sent[0].size_bytes if journey.cost.sent else 0

@@ -10,7 +10,8 @@ class DeviceReport:
     """One row of the timeline: devices that do the same.
 
     `span_s` is the time from its first task's start to its last one's end; `compute_s` and `communication_s` are spent
-    in tasks (collectives that a task waits for are communication), `reduce_s` and `optimizer_s` behind them.
+    in it (collectives that a task waits for are communication, what travels in the background is not). `reduce_s` and
+    `optimizer_s` come behind it: communication that completes gradients, and what follows.
     `peak_parts` is what its memory is made of when it is fullest, in bytes.
     """
 

@@ -1,69 +1,77 @@
 """Costs from first principles: operators on a device's roofline, communication on a cluster's links."""
 
 import math
+from typing import assert_never
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.lower.schedule import Block, Role, Schedule, Transfer
-from ssdsl.model.storage import Storage
-from ssdsl.model.weight_values import weight_values
+from ssdsl.ir.action import Action, Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
+from ssdsl.ir.function import Function
+from ssdsl.ir.param import FlatParam, SumTiedGrads
+from ssdsl.ir.program import Role
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.costs import Cost, Tail, ranks_of
-from ssdsl.simulate.network import Network, unit_bytes
-from ssdsl.simulate.work import Computing
+from ssdsl.simulate.collectives import Collective, Facts, flat_bytes, of_completion, of_gather, of_task
+from ssdsl.simulate.compute_time import Computing
+from ssdsl.simulate.costs import FREE, Cost, total
+from ssdsl.simulate.network import Network
 
 OPTIMIZER_TRAFFIC = 7  # AdamW reads weight, gradient and two moments and writes all but the gradient
 
 
 class Roofline:
-    """Costs of a schedule on a cluster; `places` is what `storages` found."""
+    """Costs of a program's actions on a cluster."""
 
-    def __init__(self, schedule: Schedule, cluster: Cluster, places: dict[str, Storage]) -> None:
-        weights = weight_values(schedule.graph)
-        self.schedule, self.cluster = schedule, cluster
-        self.sharing = cluster.sharing(schedule.plan.devices)
-        self.computing = Computing(schedule, places, weights, self.sharing)
-        self.network = Network(schedule, cluster, places, weights)
-        self.devices = {role.name: cluster.devices(ranks_of(schedule, role)) for role in schedule.roles}
+    def __init__(self, facts: Facts, cluster: Cluster) -> None:
+        self.facts, self.program, self.cluster = facts, facts.program, cluster
+        self.sharing = cluster.sharing(self.program.plan.devices)
+        self.computing = Computing(facts, self.sharing)
+        self.network = Network(cluster)
+        self.devices = {r.name: cluster.devices(tuple(r.submesh.ranks())) for r in self.program.roles}
+        self.communication: dict[tuple[int, Phase], Cost] = {}
 
-    def task(self, block: Block, phase: Phase, role: Role) -> Cost:
-        """Computing on the slowest of the role's devices, and the collectives of the block's conversions."""
-        work = max((self.computing.block(block, d) for d in self.devices[role.name]), key=lambda w: w.forward)
-        compute = {
-            Phase.FORWARD: work.forward,
-            Phase.BACKWARD: work.again + work.dgrad + work.wgrad,
-            Phase.DGRAD: work.again + work.dgrad,
-            Phase.WGRAD: work.wgrad,
-        }[phase]
-        return _sum([Cost(compute), *self.network.collectives(block, phase, role)])
+    def of(self, action: Action, role: Role) -> Cost:
+        """What an action costs the slowest device of a role."""
+        match action:
+            case Compute():
+                return self._compute(self.program.functions[action.function], action.phase, role)
+            case Start():
+                return self.network.message(self.program.messages[action.message], action.gradient)
+            case StartReduce():
+                flat = self.program.flats[action.flat]
+                return total(self.network.collective(c, flat.submesh) for c in of_completion(flat))
+            case WaitReduce():
+                return self._tie(self.program.flats[action.flat])
+            case Update():
+                return self._update(role)
+            case GatherParam():
+                flat = self.program.flats[action.flat]
+                return self.network.collective(of_gather(flat), flat.submesh)
+            case Wait() | Free():
+                return FREE
+            case _:
+                assert_never(action)
 
-    def transfer(self, transfer: Transfer, phase: Phase) -> Cost:
-        """The slowest device's share."""
-        return self.network.transfer(transfer, phase)
+    def _compute(self, function: Function, phase: Phase, role: Role) -> Cost:
+        """Computing, and the collectives of the instructions, which compute nothing meanwhile."""
+        times = (self.computing.times(function, d) for d in self.devices[role.name])
+        slowest = max(times, key=lambda t: t.forward)
+        key = function.number, phase
+        if key not in self.communication:
+            found = of_task(self.facts, function, phase)
+            self.communication[key] = total(self.network.collective(c, function.submesh) for c in found)
+        return total((Cost(slowest.of(phase)), self.communication[key]))
 
-    def tail(self, role: Role) -> Tail:
-        """The gradients' last reductions, then a pass over the weights and their state."""
-        reduce: list[Cost] = []
-        gather: list[Cost] = []
-        traffic = 0
-        for unit in self.network.units_of(role):
-            submesh, size = unit.homes[0].submesh, unit_bytes(unit, self.schedule.graph)
-            owned = size // math.prod(n for a, n in submesh.mesh.axes if a in unit.over)
-            traffic += OPTIMIZER_TRAFFIC * owned
-            if unit.cut == "optimizer":
-                reduce += self.network.reduced(unit, size)
-            elif not unit.cut and unit.partial:
-                reduce.append(self.network.collective("all_reduce", submesh, unit.partial, size))
-            if unit.cut in ("optimizer", "grads"):
-                gather.append(self.network.collective("all_gather", submesh, unit.over, size))
-            if unit.tied:
-                reduce.append(self.network.tie(unit, size))
-        slowest = max(self.sharing / d.achievable_bandwidth() for d in self.devices[role.name])
-        return Tail(_sum(reduce), _sum([Cost(traffic * slowest), *gather]))
+    def _update(self, role: Role) -> Cost:
+        """A pass over the weights and their state."""
+        traffic = sum(OPTIMIZER_TRAFFIC * flat_bytes(f) // shards(f) for f in self.program.flats_of(role))
+        return Cost(traffic * max(self.sharing / d.achievable_bandwidth() for d in self.devices[role.name]))
+
+    def _tie(self, flat: FlatParam) -> Cost:
+        """A weight on several submeshes: its gradients are summed over the devices that hold the same part of it."""
+        tied = [s for c in flat.completion if isinstance(c, SumTiedGrads) for s in c.submeshes]
+        size = flat_bytes(flat) // shards(flat)
+        return self.network.among(Collective("all_reduce", (), size), tuple(sorted(s.ranks()[0] for s in tied)))
 
 
-def _sum(costs: list[Cost]) -> Cost:
-    return Cost(
-        sum(c.compute_s for c in costs),
-        sum(c.communication_s for c in costs),
-        tuple(m for c in costs for m in c.messages),
-    )
+def shards(flat: FlatParam) -> int:
+    """Into how many parts the state of a flat parameter is cut."""
+    return math.prod(n for a, n in flat.submesh.axes if a in flat.shard_axes)

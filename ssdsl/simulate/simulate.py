@@ -1,74 +1,77 @@
-"""Schedule -> Report: one step on a cluster, as the program would run it."""
+"""Program -> Report: one step on a cluster, as the devices would run it."""
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.lower.schedule import Role, Schedule
+from ssdsl.ir.action import Compute, Start
+from ssdsl.ir.execute import Part
+from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import Stage
-from ssdsl.model.storage import storages
-from ssdsl.model.weight_values import weight_values
 from ssdsl.simulate.activations import Activations
-from ssdsl.simulate.costs import Costs, Message, ranks_of
+from ssdsl.simulate.collectives import Facts
+from ssdsl.simulate.costs import Costs
 from ssdsl.simulate.draw import draw
 from ssdsl.simulate.memory import memories
 from ssdsl.simulate.report import DeviceReport, Report, Traffic
 from ssdsl.simulate.roofline import Roofline
-from ssdsl.simulate.run import Ended, Ran, run
+from ssdsl.simulate.run import Epilogue, Interval, Trace, by_role, epilogues, run
 from ssdsl.simulate.timeline import Memory
 from ssdsl.text.source import Source
 
 
-def simulate(schedule: Schedule, source: Source, cluster: Cluster, costs: Costs | None = None) -> Report:
+def simulate(program: Program, source: Source, cluster: Cluster, costs: Costs | None = None) -> Report:
     """A step's time, memory and traffic. `source` is the plan's text; `costs`, if not given, are a roofline's.
 
     Raises PlanError where the plan needs more devices than the cluster has.
     """
-    cluster.check_size(schedule.plan.devices, schedule.plan.meshes[-1].span)
-    places = storages(schedule.graph)
-    trace = run(schedule, costs or Roofline(schedule, cluster, places))
-    activations = Activations(schedule, places, weight_values(schedule.graph))
-    capacity = [_capacity(schedule, role, cluster) for role in schedule.roles]
-    ran = trace.by_role(len(schedule.roles))
-    memory = memories(schedule, ran, activations, capacity)
-    step = max((e.end for e in trace.ended), default=0.0)
-    rows = [r for r, role in enumerate(schedule.roles) if role.tasks]
-    devices = tuple(_device(schedule, cluster, r, ran[r], trace.ended[r], memory[r], step) for r in rows)
-    flops = _model_flops(schedule)
+    cluster.check_size(program.plan.devices, program.plan.meshes[-1].span)
+    facts = Facts(program)
+    trace = run(program, costs or Roofline(facts, cluster), overlaps=not cluster.shares_cores)
+    ends = epilogues(program, trace)
+    capacity = [_capacity(program, role, cluster) for role in program.roles]
+    memory = memories(program, trace, Activations(facts), capacity)
+    timeline = draw(program, source, cluster, trace, ends, memory)
+    ran = by_role(trace.intervals, len(program.roles))
+    devices = tuple(
+        _device(role, cluster, ran[r], ends[r], memory[r], timeline.step_s)
+        for r, role in enumerate(program.roles)
+        if role.actions
+    )
+    flops = _model_flops(program)
     cost = max((d.span_s for d in devices), default=0.0)
     busy = max((d.compute_s + d.communication_s for d in devices), default=0.0)
     return Report(
-        draw(schedule, source, cluster, trace, memory, step),
+        timeline,
         cluster.name,
         devices,
-        step,
+        timeline.step_s,
         (cost - busy) / cost if cost else 0.0,
         flops,
-        _mfu(schedule, cluster, flops, step),
-        tuple(_traffic(schedule, ran, trace.ended)),
+        _mfu(program, cluster, flops, timeline.step_s),
+        tuple(_traffic(program, trace)),
     )
 
 
-def _capacity(schedule: Schedule, role: Role, cluster: Cluster) -> int | None:
-    ranks = ranks_of(schedule, role)
-    smallest = min(device.memory_bytes for device in cluster.devices(ranks))
-    return int(smallest / cluster.sharing(schedule.plan.devices))
+def _capacity(program: Program, role: Role, cluster: Cluster) -> int | None:
+    smallest = min(device.memory_bytes for device in cluster.devices(tuple(role.submesh.ranks())))
+    return int(smallest / cluster.sharing(program.plan.devices))
 
 
 def _device(
-    schedule: Schedule, cluster: Cluster, r: int, ran: list[Ran], ended: Ended, memory: Memory, step: float
+    role: Role, cluster: Cluster, intervals: list[Interval], epilogue: Epilogue, memory: Memory, step: float
 ) -> DeviceReport:
-    role = schedule.roles[r]
-    ran = [x for x in ran if x.task.transfer is None]
-    ranks = ranks_of(schedule, role)
-    compute, communication = sum(x.cost.compute_s for x in ran), sum(x.cost.communication_s for x in ran)
-    reduce, optimizer = ended.reduced - ended.start, ended.end - ended.reduced
-    busy = compute + communication + reduce + optimizer
+    tasks = [x for x in intervals if isinstance(x.action, Compute)]
+    ranks = tuple(role.submesh.ranks())
+    compute, communication = sum(x.cost.compute_s for x in tasks), sum(x.cost.communication_s for x in tasks)
+    communication += sum(end - start for start, end in epilogue.reduces) - epilogue.reduce_s
+    optimizer = epilogue.end - epilogue.updates
+    busy = compute + communication + epilogue.reduce_s + optimizer
     return DeviceReport(
         role.name,
         ranks,
         ", ".join(d.name for d in cluster.devices(ranks)),
-        max(x.end for x in ran) - min(x.start for x in ran) if ran else 0.0,
+        max(x.end for x in tasks) - min(x.start for x in tasks) if tasks else 0.0,
         compute,
         communication,
-        reduce,
+        epilogue.reduce_s,
         optimizer,
         max(0.0, 1 - busy / step) if step else 0.0,
         memory.peak_bytes,
@@ -77,49 +80,39 @@ def _device(
     )
 
 
-def _model_flops(schedule: Schedule) -> int:
-    """Forward once, backward twice that, of all operators whose outputs learn; no work that is repeated."""
-    values = schedule.graph.values
+def _model_flops(program: Program) -> int:
+    """Forward once, backward twice that, of all operators whose outputs have a gradient; no work that is repeated."""
+    values = program.graph.values
     total = 0
-    for operator in schedule.graph.operators:
+    for operator in program.graph.operators:
         if operator.stage is Stage.COMPUTE:
             learns = any(values[o.value].differentiable for o in operator.outputs)
             total += operator.flops * (3 if learns else 1)
     return total
 
 
-def _mfu(schedule: Schedule, cluster: Cluster, flops: int, step: float) -> float | None:
+def _mfu(program: Program, cluster: Cluster, flops: int, step: float) -> float | None:
     """The share of all devices' peaks, in the dtype in which most of the arithmetic is done."""
     by_dtype: dict[str, int] = {}
-    for operator in schedule.graph.operators:
+    for operator in program.graph.operators:
         if operator.outputs:
-            dtype = schedule.graph.values[operator.outputs[0].value].dtype
+            dtype = program.graph.values[operator.outputs[0].value].dtype
             by_dtype[dtype] = by_dtype.get(dtype, 0) + operator.flops
     if not step or not flops:
         return None
     dtype = max(by_dtype, key=lambda d: by_dtype[d])
-    sharing = cluster.sharing(schedule.plan.devices)
-    peak = sum(cluster.device(rank).peak_flops(dtype) for rank in range(schedule.plan.devices)) / sharing
+    sharing = cluster.sharing(program.plan.devices)
+    peak = sum(cluster.device(rank).peak_flops(dtype) for rank in range(program.plan.devices)) / sharing
     return flops / (step * peak)
 
 
-def _traffic(schedule: Schedule, ran: list[list[Ran]], ended: list[Ended]) -> list[Traffic]:
+def _traffic(program: Program, trace: Trace) -> list[Traffic]:
     """Bytes and calls by level and kind, summed over all devices."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
-
-    def add(message: Message, devices: int) -> None:
-        calls, size = found.get((message.level, message.kind), (0, 0))
-        found[message.level, message.kind] = (
-            calls + message.calls * devices,
-            size + message.size_bytes * devices,
-        )
-
-    for r, role in enumerate(schedule.roles):
-        devices = len(ranks_of(schedule, role))
-        for x in (x for x in ran[r] if not x.sends):
-            for message in x.cost.messages:
-                add(message, min(devices, message.ranks) if x.task.transfer is not None else devices)
-        for cost in (ended[r].tail.reduce, ended[r].tail.optimizer):
-            for message in cost.messages:
-                add(message, devices)
+    devices = [role.submesh.size for role in program.roles]
+    for x in (x for x in trace.intervals if x.part is not Part.SENT):
+        for sent in x.cost.sent:
+            here = min(devices[x.role], sent.ranks) if isinstance(x.action, Start) else devices[x.role]
+            calls, size = found.get((sent.level, sent.kind), (0, 0))
+            found[sent.level, sent.kind] = calls + sent.calls * here, size + sent.size_bytes * here
     return [Traffic(level, kind, calls, size) for (level, kind), (calls, size) in sorted(found.items())]

@@ -206,3 +206,43 @@ def test_compile_replaces_only_programs(here: Callable[..., Done], model: str, t
     assert here(*words, str(tmp_path / "p")).returncode == 0
     done = here(*words, str(tmp_path))
     assert done.returncode == 1 and "E0507" in done.stderr and (tmp_path / "net.py").exists()
+
+
+def test_show_program(here: Callable[..., Done], model: str) -> None:
+    words = ["show", "data_parallel", "program", "--model", model]
+    done = here(*words)
+    assert done.returncode == 0 and "function block0 on gpus" in done.stdout and "all_reduce<dp>" in done.stdout
+    assert json.loads(here(*words, "--json").stdout)["program"].startswith("program of ")
+    assert here(*words, "--role", "gpus").stdout == done.stdout
+    wrong = here(*words, "--role", "gpu")
+    assert wrong.returncode == 2 and "did you mean" in wrong.stderr
+
+
+def test_print_after_a_pass(here: Callable[..., Done], model: str) -> None:
+    words = ["compile", "data_parallel", "--model", model]
+    done = here(*words, "--print-after", "shard_operators", "--print-after", "form_sections")
+    assert done.returncode == 0, done.stderr
+    assert "# after shard_operators" in done.stdout and "linear (linear) on gpus over (batch: dp)" in done.stdout
+    wrong = here(*words, "--print-after", "shard_operator")
+    assert wrong.returncode == 2 and "shard_operators" in wrong.stderr
+    assert here(*words).returncode == 2
+
+
+@pytest.mark.parametrize("words", [["check", "megatron"], ["show", "megatron", "tasks"], ["show", "megatron", "comm"]])
+def test_tables_fit_80_columns(words: list[str]) -> None:
+    done = ssdsl(*words, "--model", "gpt:tiny", COLUMNS="80")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert all(len(line) <= 80 and not line.endswith(" ") for line in lines)
+    if "tasks" not in words:
+        assert "too narrow" not in done.stdout
+
+
+def test_no_table_where_nothing_is_repeated(here: Callable[..., Done], model: str) -> None:
+    text = here("check", "data_parallel", "--model", model).stdout
+    assert "repeated work\nno work is repeated\n" in text
+
+
+def test_output_in_ascii() -> None:
+    done = ssdsl("plans", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr

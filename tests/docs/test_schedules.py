@@ -136,7 +136,7 @@ def _compile(name: str, text: str, graph: Any) -> Compiled:
 
 
 def _simulate(compiled: Compiled, times: Times) -> Report:
-    schedule = compiled.schedule
+    schedule = compiled.program
     return simulate(schedule, compiled.source, _cluster(compiled.plan.devices), Measured(schedule, times))
 
 

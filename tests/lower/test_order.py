@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssdsl.compile import compile_plan
-from ssdsl.lower.deadlock import check_deadlock
-from ssdsl.lower.layout import Shape, Submesh
-from ssdsl.lower.needs import Needs
-from ssdsl.lower.schedule import Block, Move, Role, Schedule, Task, Transfer
+from ssdsl.ir.action import Action, Compute, End, Start, StartReduce, Wait, WaitReduce
+from ssdsl.ir.comm import Message, Move, Signal
+from ssdsl.ir.function import Backward, Function
+from ssdsl.ir.layout import Shape, Submesh
+from ssdsl.ir.program import Program, Role
+from ssdsl.ir.steps import check_deadlock
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
@@ -33,7 +35,7 @@ assign stage[s] to gpus[pp = s] for s in 0..{S}
 
 SIZES = [(1, 4), (2, 1), (2, 2), (2, 4), (2, 8), (3, 4), (4, 2), (4, 4), (4, 8), (4, 16)]  # stages, micro-batches
 
-Compile = Callable[..., Schedule]
+Compile = Callable[..., Program]
 
 
 @pytest.fixture(scope="module")
@@ -43,21 +45,20 @@ def graph() -> Graph:
 
 @pytest.fixture
 def compiled(graph: Graph, tmp_path: Path) -> Compile:
-    def compile_text(text: str, **values: int) -> Schedule:
+    def compile_text(text: str, **values: int) -> Program:
         (tmp_path / "plan.ssp").write_text(text.format(**values) if values else text)
         return compile_plan(tmp_path / "plan.ssp", graph, {}).program
 
     return compile_text
 
 
-def computed(schedule: Schedule, role: Role) -> list[tuple[str, int]]:
-    """The role's forwards and backwards with their micro-batch; the blocks of a stage are one."""
+def computed(program: Program, role: Role) -> list[tuple[str, int]]:
+    """The role's forwards and backwards with their micro-batch; the functions of a stage are one."""
     words = []
-    for task in role.tasks:
-        names = [t.name for t in schedule.blocks[task.block].time]
-        if task.transfer is None:  # one micro-batch is no index
-            micro = task.coordinate[names.index("m")] if "m" in names else 0
-            words.append(("F" if task.phase is FORWARD else "B", micro))
+    for task in role.computes():
+        names = [t.name for t in program.functions[task.function].time]
+        micro = task.at[names.index("m")] if "m" in names else 0  # one micro-batch is no index
+        words.append(("F" if task.phase is FORWARD else "B", micro))
     return [word for word, _ in groupby(words)]
 
 
@@ -72,21 +73,24 @@ def one_f_one_b(stages: int, stage: int, micro: int) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(("stages", "micro"), SIZES)
 def test_one_f_one_b(compiled: Compile, stages: int, micro: int) -> None:
-    schedule = compiled(PIPELINE + "one_f_one_b(stage, {M})\n", S=stages, D=1, M=micro)
-    for number, role in enumerate(schedule.roles):
-        assert computed(schedule, role) == one_f_one_b(stages, number, micro)
+    program = compiled(PIPELINE + "one_f_one_b(stage, {M})\n", S=stages, D=1, M=micro)
+    for number, role in enumerate(program.roles):
+        assert computed(program, role) == one_f_one_b(stages, number, micro)
 
 
 @pytest.mark.parametrize(("stages", "micro"), SIZES)
 def test_gpipe(compiled: Compile, stages: int, micro: int) -> None:
-    schedule = compiled(PIPELINE + "gpipe(stage, {M})\n", S=stages, D=1, M=micro)
-    for role in schedule.roles:
-        assert computed(schedule, role) == [(phase, m) for phase in "FB" for m in range(micro)]
+    program = compiled(PIPELINE + "gpipe(stage, {M})\n", S=stages, D=1, M=micro)
+    for role in program.roles:
+        assert computed(program, role) == [(phase, m) for phase in "FB" for m in range(micro)]
 
 
 def test_widths_do_not_change_the_order(compiled: Compile) -> None:
     narrow, wide = (compiled(PIPELINE + "one_f_one_b(stage, {M})\n", S=4, D=d, M=4) for d in (1, 4))
-    assert [r.tasks for r in narrow.roles] == [r.tasks for r in wide.roles]
+    orders = [
+        [[a for a in r.actions if not isinstance(a, StartReduce | WaitReduce)] for r in p.roles] for p in (narrow, wide)
+    ]
+    assert orders[0] == orders[1]
 
 
 # -- circles -----------------------------------------------------------------------------------------------------------
@@ -124,13 +128,15 @@ def test_a_circle_through_data_flow_and_a_statement(compiled: Compile) -> None:
 
 # -- deadlock ----------------------------------------------------------------------------------------------------------
 
+Key = tuple[int, tuple[int, ...], bool]
 
-def finishes(roles: Sequence[Role], together: Callable[[Task], set[str]], draw: random.Random) -> bool:
-    """Rendezvous acted out, in random order: a task is done when all the roles that it brings together are at it."""
-    left = {r.name: list(r.tasks) for r in roles}
+
+def finishes(roles: Sequence[Role], together: Callable[[Action], set[str]], draw: random.Random) -> bool:
+    """Rendezvous acted out, in random order: an action is done when all the roles that it brings together are at it."""
+    left = {r.name: list(r.actions) for r in roles}
     while any(left.values()):
-        heads = {name: tasks[0] for name, tasks in left.items() if tasks}
-        ready = sorted({t for t in heads.values() if all(heads.get(n) == t for n in together(t))}, key=repr)
+        heads = {name: actions[0] for name, actions in left.items() if actions}
+        ready = sorted({a for a in heads.values() if all(heads.get(n) == a for n in together(a))}, key=repr)
         if not ready:
             return False
         chosen = draw.choice(ready)
@@ -139,49 +145,41 @@ def finishes(roles: Sequence[Role], together: Callable[[Task], set[str]], draw: 
     return True
 
 
-def ends(schedule: Schedule, draw: random.Random) -> bool:
-    """The step acted out, in random order: a role posts a transfer and goes on, and waits where it reads.
+def ends(program: Program, draw: random.Random) -> bool:
+    """The step acted out, in random order: a role posts a message and goes on, and waits where it says so.
 
-    Between two roles, the transfers of one direction go one after another, in the order in which each has posted them.
+    Between two roles, the messages of one direction go one after another, in the order in which each has posted them.
     """
-    needs = Needs(schedule.blocks, schedule.transfers)
-    left = {r.name: list(r.tasks) for r in schedule.roles}
-    posted: dict[tuple[str, str, Phase], list[Task]] = {}  # what a role has posted to another, in a direction
-    met: dict[Task, set[str]] = {}
+    left = {r.name: list(r.actions) for r in program.roles}
+    posted: dict[tuple[str, str, bool], list[Key]] = {}  # what a role has posted to another, in a direction
+    met: dict[Compute, set[str]] = {}
 
-    def has_arrived(task: Task, role: str) -> bool:
-        others = taking_part(schedule, task) - {role}
-        return all(
-            task in posted.get((role, o, task.phase), []) and task in posted.get((o, role, task.phase), [])
-            for o in others
-        )
+    def goes_on(name: str, action: Action) -> bool:
+        match action:
+            case Start(number, at, gradient):
+                message = program.messages[number]
+                for other in taking_part(program, message.source, message.target) - {name}:
+                    mine = posted.setdefault((name, other, gradient), [])
+                    theirs = posted.get((other, name, gradient), [])
+                    key = number, at, gradient
+                    assert len(theirs) <= len(mine) or theirs[len(mine)] == key, "in the same order"
+                    mine.append(key)
+                return True
+            case Wait(number, at, gradient):
+                message, key = program.messages[number], (number, at, gradient)
+                others = taking_part(program, message.source, message.target) - {name}
+                return all(key in posted.get((a, b, gradient), []) for o in others for a, b in ((name, o), (o, name)))
+            case Compute():
+                together = met.setdefault(action, set())
+                together.add(name)
+                return together == taking_part(program, program.functions[action.function].submesh)
+            case _:
+                return True
 
     while any(left.values()):
         moved = False
         for name in draw.sample(sorted(left), len(left)):
-            while left[name]:
-                task = left[name][0]
-                if task.transfer is not None:
-                    for other in taking_part(schedule, task) - {name}:
-                        mine = posted.setdefault((name, other, task.phase), [])
-                        theirs = posted.get((other, name, task.phase), [])
-                        if task in mine:
-                            continue
-                        assert len(theirs) <= len(mine) or theirs[len(mine)] == task, "in the same order"
-                        mine.append(task)
-                    if not schedule.transfers[task.transfer].value and not has_arrived(task, name):
-                        break
-                else:
-                    phase = FORWARD if task.phase is FORWARD else BACKWARD
-                    awaited = [
-                        Task(schedule.transfers[n].producer if way else schedule.transfers[n].consumer, at, phase, n)
-                        for n, at, way in needs.of(task)
-                    ]
-                    together = met.setdefault(task, set())
-                    if all(has_arrived(t, name) for t in awaited):
-                        together.add(name)
-                    if name not in together or len(together) < len(taking_part(schedule, task)):
-                        break
+            while left[name] and goes_on(name, left[name][0]):
                 left[name].pop(0)
                 moved = True
         if not moved:
@@ -189,15 +187,10 @@ def ends(schedule: Schedule, draw: random.Random) -> bool:
     return True
 
 
-def taking_part(schedule: Schedule, task: Task) -> set[str]:
-    """The roles of a task: those that share a device with where it runs."""
-    if task.transfer is None:
-        places = [schedule.blocks[task.block].submesh]
-    else:
-        places = [schedule.transfers[task.transfer].source, schedule.transfers[task.transfer].target]
-    meshes = {m.name: m for m in schedule.plan.meshes}
+def taking_part(program: Program, *places: Submesh) -> set[str]:
+    """The roles that share a device with some places."""
     inside = {rank for place in places for rank in place.ranks()}
-    return {r.name for r in schedule.roles if inside & {*Submesh(meshes[r.mesh], r.fixed).ranks()}}
+    return {r.name for r in program.roles if inside & {*r.submesh.ranks()}}
 
 
 PLANS = {
@@ -213,8 +206,8 @@ PLANS = {
 @pytest.mark.parametrize("order", PLANS)
 def test_no_order_deadlocks(compiled: Compile, order: str) -> None:
     for stages, devices, micro in [(1, 2, 2), (2, 1, 4), (2, 2, 8), (3, 1, 4), (4, 1, 8)]:
-        schedule = compiled(PIPELINE + PLANS[order], S=stages, D=devices, M=micro)
-        assert ends(schedule, random.Random(0))
+        program = compiled(PIPELINE + PLANS[order], S=stages, D=devices, M=micro)
+        assert ends(program, random.Random(0))
 
 
 UNUSUAL = {
@@ -257,35 +250,35 @@ assign rest to many
 
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_unusual_plans_do_not_deadlock(compiled: Compile, name: str) -> None:
-    schedule = compiled(UNUSUAL[name])
-    assert any(t.transfer is not None for r in schedule.roles for t in r.tasks)
-    assert ends(schedule, random.Random(0))
+    program = compiled(UNUSUAL[name])
+    assert any(isinstance(a, Start) for r in program.roles for a in r.actions)
+    assert ends(program, random.Random(0))
 
 
 def test_two_sends_in_opposite_order_are_named(compiled: Compile) -> None:
-    schedule = compiled(PIPELINE + "gpipe(stage, {M})\n", S=2, D=1, M=4)
+    program = compiled(PIPELINE + "gpipe(stage, {M})\n", S=2, D=1, M=4)
     first, second = (
-        replace(r, tasks=tuple(t for t in r.tasks if t.transfer is not None and t.phase is FORWARD))
-        for r in schedule.roles
+        replace(r, actions=tuple(a for a in r.actions if isinstance(a, Start) and not a.gradient))
+        for r in program.roles
     )
-    sends = range(2)
-    tasks = list(first.tasks)
-    tasks[sends[0]], tasks[sends[1]] = tasks[sends[1]], tasks[sends[0]]
+    one, two, *rest = first.actions
+    swapped = replace(first, actions=(two, one, *rest))
     with pytest.raises(InternalError) as caught:
-        check_deadlock([replace(first, tasks=tuple(tasks)), second], schedule.blocks, schedule.transfers)
+        check_deadlock([swapped, second], program.functions, program.messages, (), strict=True)
     lines = str(caught.value).splitlines()[1:]
     assert lines == [
-        "gpus_pp0 waits for gpus_pp1 in transfer 0 of block0.fwd[m = 1]",
-        "gpus_pp1 waits for gpus_pp0 in transfer 0 of block0.fwd[m = 0]",
+        "gpus_pp0 waits for gpus_pp1 in message 0 of block0.fwd[m = 1]",
+        "gpus_pp1 waits for gpus_pp0 in message 0 of block0.fwd[m = 0]",
     ]
+    check_deadlock([swapped, second], program.functions, program.messages, ())  # posted, they pass each other
 
 
 def test_a_role_that_never_comes_is_named(compiled: Compile) -> None:
-    schedule = compiled(PIPELINE + "gpipe(stage, {M})\n", S=2, D=1, M=2)
-    first, second = schedule.roles
-    short = replace(second, tasks=tuple(t for t in second.tasks if t.transfer is None))
-    with pytest.raises(InternalError, match="gpus_pp0 waits for gpus_pp1 in transfer 0"):
-        check_deadlock([first, short], schedule.blocks, schedule.transfers)
+    program = compiled(PIPELINE + "gpipe(stage, {M})\n", S=2, D=1, M=2)
+    first, second = program.roles
+    short = replace(second, actions=tuple(second.computes()))
+    with pytest.raises(InternalError, match=r"gpus_pp0 waits for gpus_pp1 in message 0 of block\d.bwd"):
+        check_deadlock([first, short], program.functions, program.messages, program.flats)
 
 
 MESH = Mesh("gpus", (("pp", 4),), 0)
@@ -295,19 +288,17 @@ NOTHING = Move((), (), Shape(()), Shape(()))
 
 @given(st.data())
 def test_the_check_agrees_with_acting_it_out(data) -> None:
-    """Random transfers between four roles, each in an order of its own."""
+    """Random messages between four roles, each in an order of its own."""
     ends = data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6))
-    blocks = [Block(p, f"block{p}", s, (), (), (), (), (), {}, {}, False, ()) for p, s in enumerate(STAGES)]
-    transfers = [
-        Transfer(n, "x", a, b, STAGES[a], STAGES[b], NOTHING, None, "float32", ()) for n, (a, b) in enumerate(ends)
-    ]
+    functions = [Function(p, f"block{p}", s, (), (), (), (), (), (), Backward.NONE, 0) for p, s in enumerate(STAGES)]
+    messages: list[Message] = [Signal(n, a, b, STAGES[a], STAGES[b], NOTHING) for n, (a, b) in enumerate(ends)]
     roles = []
     for p in range(4):
-        mine = [Task(t.producer, (), FORWARD, t.number) for t in transfers if p in (t.producer, t.consumer)]
-        roles.append(Role(f"role{p}", "gpus", (("pp", p),), tuple(data.draw(st.permutations(mine)))))
+        mine = [Start(m.number, (), False, End.BOTH) for m in messages if p in (m.producer, m.consumer)]
+        roles.append(Role(f"role{p}", STAGES[p], tuple(data.draw(st.permutations(mine)))))
     names = [{f"role{a}", f"role{b}"} for a, b in ends]
-    if finishes(roles, lambda task: names[task.transfer], random.Random(0)):
-        check_deadlock(roles, blocks, transfers)
+    if finishes(roles, lambda action: names[action.message], random.Random(0)):
+        check_deadlock(roles, functions, messages, (), strict=True)
     else:
         with pytest.raises(InternalError):
-            check_deadlock(roles, blocks, transfers)
+            check_deadlock(roles, functions, messages, (), strict=True)

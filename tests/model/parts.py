@@ -9,9 +9,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from ssdsl.lower.cuts import OperatorCut
 
-from ssdsl.codegen.expressions import expression
+from ssdsl.codegen.expressions import constant_expression, expression
+from ssdsl.ir.function import Op, Split
+from ssdsl.ir.value import Axis, Name, Time, Var
+from ssdsl.lower.functions.kernels import first_of, kernel_of
+from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, operand_types
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
 from ssdsl.runtime import kernels
 from ssdsl.runtime.world import Group, World
@@ -22,6 +25,27 @@ KERNELS = {
 CODE = {"torch": torch, "F": F, "aten": torch.ops.aten, "device": torch.device("cpu"), **KERNELS}
 Values = dict[str, torch.Tensor]
 Place = tuple[int, ...]  # the value of each cut's index
+
+
+def split(index: str, dim: int, stride: int, parts: int, is_axis: bool) -> Split:
+    """A split of an operator's dimension along a mesh axis or an index in time."""
+    return Split(Axis(index) if is_axis else Time(index), dim, stride, parts)
+
+
+def in_space(cut: Split) -> bool:
+    return isinstance(cut.coordinate, Axis)
+
+
+def part_of(operator: Operator, cuts: tuple[Split, ...]) -> Op:
+    """The instruction of a part, as the lowering writes it."""
+    axes = tuple((c.coordinate.name, c.parts) for c in cuts if in_space(c))
+    results = []
+    for operand in operator.outputs:
+        type_, _ = operand_types(operator, cuts, operand, axes, is_output=True)
+        sizes = local_sizes(operand_shape(operator, operand), type_, ())
+        results.append(Var(Name(operand.value), type_, None, sizes, "float32"))
+    reads = tuple(Name(o.value) for o in operator.inputs)
+    return Op(operator.name, cuts, reads, tuple(results), kernel_of(operator, cuts), first_of(operator, cuts))
 
 
 def run_graph(graph: Graph, outside: Values) -> Values:
@@ -56,16 +80,19 @@ def outside(graph: Graph, module: torch.nn.Module, batch: Values) -> Values:
 
 
 def call(
-    operator: Operator, given: Sequence[torch.Tensor], cuts: tuple[OperatorCut, ...], local: dict[str, Any]
+    operator: Operator, given: Sequence[torch.Tensor], cuts: tuple[Split, ...], local: dict[str, Any]
 ) -> tuple[torch.Tensor, ...]:
     """The results of an operator's expression."""
     names = [f"x{i}" for i in range(len(given))]
-    text = expression(operator, names, cuts, group="_".join)
+    if operator.stage is Stage.CONSTANT:
+        text = constant_expression(operator, names)
+    else:
+        text = expression(operator, part_of(operator, cuts), names, "_".join)
     result = eval(text, CODE | dict(zip(names, given, strict=True)) | local)
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 
-def indices_of(operator: Operator, operand: Operand, cuts: Sequence[OperatorCut], at: Place) -> torch.Tensor:
+def indices_of(operator: Operator, operand: Operand, cuts: Sequence[Split], at: Place) -> torch.Tensor:
     """Which elements of an operand, numbered through, a part has; in the part's shape."""
     sizes = {d: dim.size for d, dim in enumerate(operator.dims)}
     shape = [math.prod(sizes[d] for d in axis) for axis in operand.axes]
@@ -74,10 +101,10 @@ def indices_of(operator: Operator, operand: Operand, cuts: Sequence[OperatorCut]
         for axis, dims in enumerate(operand.axes):
             if cut.dim in dims:
                 outer = math.prod(sizes[d] for d in dims[: dims.index(cut.dim)])
-                rest = found.shape[axis] // (outer * cut.count)
-                digits = found.unflatten(axis, (outer, cut.count, rest))
+                rest = found.shape[axis] // (outer * cut.parts)
+                digits = found.unflatten(axis, (outer, cut.parts, rest))
                 found = digits.select(axis + 1, place).flatten(axis, axis + 1)
-        sizes[cut.dim] //= cut.count
+        sizes[cut.dim] //= cut.parts
     return found
 
 
@@ -106,19 +133,19 @@ class Lockstep:
 class Groups:
     """The groups of the indices in space, for each part those that differ from it on these indices only."""
 
-    cuts: Sequence[OperatorCut]
+    cuts: Sequence[Split]
     made: dict[tuple[str, Place], Lockstep] = field(default_factory=dict)
 
     def of(self, at: Place) -> dict[str, Group]:
-        space = [c for c in self.cuts if c.in_space]
-        where = dict(zip((c.index for c in self.cuts), at, strict=True))
+        space = [c for c in self.cuts if in_space(c)]
+        where = dict(zip((c.coordinate.name for c in self.cuts), at, strict=True))
         found = {}
         for r in range(1, len(space) + 1):
             for members in itertools.combinations(space, r):
-                name, size, index = "_".join(c.index for c in members), math.prod(c.count for c in members), 0
+                name, size, index = "_".join(c.coordinate.name for c in members), math.prod(c.parts for c in members), 0
                 for c in members:
-                    index = index * c.count + where[c.index]
-                others = tuple(where[c.index] for c in self.cuts if c not in members)
+                    index = index * c.parts + where[c.coordinate.name]
+                others = tuple(where[c.coordinate.name] for c in self.cuts if c not in members)
                 step = self.made.setdefault((name, others), Lockstep(size))
                 found[name] = Group(name, tuple(range(size)), index, step, World(step))  # type: ignore[arg-type]
         return found
@@ -138,7 +165,7 @@ def evaluate(
     operator: Operator,
     given: Sequence[torch.Tensor],
     upstream: Sequence[torch.Tensor | None],
-    cuts: tuple[OperatorCut, ...] = (),
+    cuts: tuple[Split, ...] = (),
     local: dict[str, Any] | None = None,
 ) -> Result:
     """Forward and backward of an operator, or of one of its parts."""
@@ -159,17 +186,17 @@ def evaluate_parts(
     operator: Operator,
     given: Sequence[torch.Tensor],
     upstream: Sequence[torch.Tensor | None],
-    cuts: tuple[OperatorCut, ...],
+    cuts: tuple[Split, ...],
 ) -> Result:
     """All parts, put together by the table in docs/design.md. Parts that talk to each other run in threads."""
     groups = Groups(cuts)
-    places = list(itertools.product(*(range(c.count) for c in cuts)))
+    places = list(itertools.product(*(range(c.parts) for c in cuts)))
     results: dict[Place, Any] = {}
 
     def run(at: Place) -> None:
         inputs = [_take(x, indices_of(operator, o, cuts, at)) for o, x in zip(operator.inputs, given, strict=True)]
         wanted = [_take(g, indices_of(operator, o, cuts, at)) for o, g in zip(operator.outputs, upstream, strict=True)]
-        local = dict(zip((c.index for c in cuts), at, strict=True)) | groups.of(at)
+        local = dict(zip((c.coordinate.name for c in cuts), at, strict=True)) | groups.of(at)
         try:
             results[at] = evaluate(operator, inputs, wanted, cuts, local)  # type: ignore[arg-type]
         except Exception as error:
@@ -193,7 +220,7 @@ def evaluate_parts(
         given = [(at, piece) for at, piece in pieces if piece is not None]  # no gradient is a gradient of zero
         return _join(operator, operand, cuts, like.shape, given, copied) if given else None
 
-    whole = [c.in_space and operator.summed(c.dim) for c in cuts]
+    whole = [in_space(c) and operator.summed(c.dim) for c in cuts]
     return Result(
         [
             joined(o, _shaped(operator, o), lambda r, i=i: r.outputs[i], [operator.dims[c.dim].combined for c in cuts])
@@ -223,7 +250,7 @@ def _shaped(operator: Operator, operand: Operand) -> torch.Tensor:
 def _join(
     operator: Operator,
     operand: Operand,
-    cuts: tuple[OperatorCut, ...],
+    cuts: tuple[Split, ...],
     shape: torch.Size,
     pieces: list[tuple[Place, torch.Tensor]],
     copied: list[bool],

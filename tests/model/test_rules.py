@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from ssdsl.lower.cuts import OperatorCut
 
+from ssdsl.ir.function import Split
 from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.model.ops.op import regroup
 from ssdsl.model.ops.registry import ROWS, row
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
-from tests.model.parts import Result, Values, evaluate, evaluate_parts, outside, reads, run_graph
+from tests.model.parts import Result, Values, evaluate, evaluate_parts, outside, reads, run_graph, split
 from tests.model.rule_cases import FAMILIES
 
 INPUT = {"x": torch.zeros(())}
@@ -86,13 +86,13 @@ def differentiable(graph: Graph, value: str, tensor: torch.Tensor) -> bool:
     return graph.values[value].differentiable and tensor.is_floating_point()
 
 
-def splits(operator: Operator, draw: random.Random) -> Iterator[tuple[OperatorCut, ...]]:
+def splits(operator: Operator, draw: random.Random) -> Iterator[tuple[Split, ...]]:
     free = [d for d, dim in enumerate(operator.dims) if not dim.fixed]
     for d in free:
         for count in divisors(operator.dims[d].size):
             for in_space in (True, False):
                 if in_space or not operator.dims[d].combined:
-                    yield (OperatorCut("c", d, operator.dims[d].size // count, count, in_space),)
+                    yield (split("c", d, operator.dims[d].size // count, count, in_space),)
     for _ in range(SAMPLES if free else 0):
         left = {d: operator.dims[d].size for d in free}
         cuts = []
@@ -102,7 +102,7 @@ def splits(operator: Operator, draw: random.Random) -> Iterator[tuple[OperatorCu
                 count = draw.choice(choices)
                 left[d] //= count
                 in_space = operator.dims[d].combined or draw.random() < 0.5
-                cuts.append(OperatorCut(f"c{number}", d, left[d], count, in_space))
+                cuts.append(split(f"c{number}", d, left[d], count, in_space))
         if len(cuts) > 1:
             yield tuple(cuts)
 

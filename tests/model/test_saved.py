@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from ssdsl.lower.cuts import OperatorCut
 
+from ssdsl.ir.function import Split
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
 from ssdsl.model.load import load
 from ssdsl.model.saved import saved
 from ssdsl.model.source import Model
 from ssdsl.model.storage import Storage, aliases, empty, storages
 from ssdsl.model.trace import capture
-from tests.model.parts import Groups, Values, call, indices_of, outside, run_graph
+from tests.model.parts import Groups, Values, call, indices_of, outside, run_graph, split
 from tests.model.rule_cases import FAMILIES
 from tests.model.test_trace import MODELS
 
@@ -91,7 +91,7 @@ def tensor(value: torch.Tensor, learns: bool, dtype: torch.dtype) -> torch.Tenso
 def kept(
     operator: Operator,
     given: Sequence[torch.Tensor],
-    cuts: tuple[OperatorCut, ...] = (),
+    cuts: tuple[Split, ...] = (),
     local: Mapping[str, Any] | None = None,
 ) -> Account:
     """What autograd says that it keeps of a call."""
@@ -109,11 +109,9 @@ def kept(
     return {names[p] for p in storage if p in names}, beside
 
 
-def by_table(
-    operator: Operator, graph: Graph, places: dict[str, Storage], cuts: tuple[OperatorCut, ...] = ()
-) -> Account:
+def by_table(operator: Operator, graph: Graph, places: dict[str, Storage], cuts: tuple[Split, ...] = ()) -> Account:
     """What the table says of a call, or of a part of it; an output that is a view of an input is that input."""
-    sizes = [d.size // math.prod(c.count for c in cuts if c.dim == i) for i, d in enumerate(operator.dims)]
+    sizes = [d.size // math.prod(c.parts for c in cuts if c.dim == i) for i, d in enumerate(operator.dims)]
     found = saved(operator, graph, places, sizes)
     views = aliases(operator, places)
     values = {views.get(v, v) for v in (*found.inputs, *found.outputs)}
@@ -126,13 +124,13 @@ def test_a_part_keeps_what_follows_from_its_sizes(family: str) -> None:
     places = {n: Storage(n, empty(v).stride()) for n, v in graph.values.items()}
     for operator in (o for o in graph.operators if any(graph.values[v.value].differentiable for v in o.outputs)):
         for dim in (d for d, x in enumerate(operator.dims) if not x.fixed and x.size in (4, 6, 8)):
-            cuts = (OperatorCut("c", dim, operator.dims[dim].size // 2, 2, True),)
+            cuts = (split("c", dim, operator.dims[dim].size // 2, 2, True),)
             truth = part_keeps(operator, graph, values, cuts)
             where = f"{operator.args[0]}{operator.args[1:]} split by {operator.dims[dim].name}"
             assert by_table(operator, graph, places, cuts) == truth, where
 
 
-def part_keeps(operator: Operator, graph: Graph, values: Values, cuts: tuple[OperatorCut, ...]) -> Account:
+def part_keeps(operator: Operator, graph: Graph, values: Values, cuts: tuple[Split, ...]) -> Account:
     """What the second of two parts keeps, while the first one answers it."""
     groups = Groups(cuts)
     found: dict[int, Account] = {}

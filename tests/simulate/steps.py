@@ -7,14 +7,13 @@ from pathlib import Path
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import Compiled, compile_plan
-from ssdsl.lower.schedule import Schedule
+from ssdsl.ir.program import Program
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.source import Model
-from ssdsl.model.storage import storages
 from ssdsl.model.trace import capture
-from ssdsl.model.weight_values import weight_values
 from ssdsl.simulate.activations import Activations
+from ssdsl.simulate.collectives import Facts
 from ssdsl.simulate.costs import Costs
 from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
@@ -56,16 +55,16 @@ def _compiled(plan: str, spec: str, meta: bool, params: tuple[tuple[str, int], .
     return compile_plan(path, graph_of(spec, meta), dict(params))
 
 
-def step(program: Compiled, costs: Costs | Times | None = None, cluster: str | Cluster = "a100x1024") -> Report:
+def step(found: Compiled, costs: Costs | Times | None = None, cluster: str | Cluster = "a100x1024") -> Report:
     """One simulated step; `costs`, if not given, are a roofline's."""
     chosen = cluster_of(cluster) if isinstance(cluster, str) else cluster
     if isinstance(costs, Times):
-        costs = Measured(program.schedule, costs)
-    return simulate(program.schedule, program.source, chosen, costs)
+        costs = Measured(found.program, costs)
+    return simulate(found.program, found.source, chosen, costs)
 
 
-def activations(schedule: Schedule) -> Activations:
-    return Activations(schedule, storages(schedule.graph), weight_values(schedule.graph))
+def activations(program: Program) -> Activations:
+    return Activations(Facts(program))
 
 
 def peak(report: Report, part: str) -> list[int]:

@@ -19,8 +19,8 @@ NORMS = 8 * SB  # of each of two norms, two numbers of 16 bits a position
 
 
 def kept(plan: str, model: str, **params: int) -> Kept:
-    (block,) = (program := compiled(plan, f"models.py:{model}", meta=True, **params).schedule).blocks
-    return activations(program).of(block)
+    (function,) = (program := compiled(plan, f"models.py:{model}", meta=True, **params).program).functions
+    return activations(program).of(function)
 
 
 def layer(plan: str, **params: int) -> int:
@@ -31,11 +31,11 @@ def layer(plan: str, **params: int) -> int:
 
 def terms(plan: str, **params: int) -> dict[str, Fraction]:
     """The last layer's storages in units of sbh, by the kind of operator and where it stands."""
-    program = compiled(plan, "models.py:three_layers", meta=True, **params).schedule
+    program = compiled(plan, "models.py:three_layers", meta=True, **params).program
     makers = {o.value: op for op in program.graph.operators for o in op.outputs}
     makers |= {op.name: op for op in program.graph.operators}
     found: dict[str, Fraction] = {}
-    for storage, size in activations(program).of(program.blocks[0]).storages:
+    for storage, size in activations(program).of(program.functions[0]).storages:
         maker = makers.get(storage.split("@")[0].split(" ")[0])
         if maker is not None and maker.path.startswith("layers.2"):
             what = storage.partition(" ")[2].rstrip(" 0123456789") or ("gathered" if "@" in storage else "")
@@ -72,7 +72,7 @@ def test_sequence_parallel(t: int) -> None:
 def test_full_recompute() -> None:
     """2sbh: what enters the layer; the rest is made again, for one layer at a time."""
     assert layer("recomputed_layers") == 2 * SBH
-    again = kept("recomputed_layers", "three_layers").again_bytes
+    again = kept("recomputed_layers", "three_layers").recomputed_bytes
     assert again == SBH * (34 + SCORES) + NORMS - 2 * SBH  # what enters it is there already
 
 

@@ -4,6 +4,7 @@ from math import prod
 
 import pytest
 
+from ssdsl.ir.function import Backward
 from ssdsl.model.graph import Origin
 from ssdsl.model.zoo.gpt import SIZES
 from ssdsl.plan.plan import Phase
@@ -34,12 +35,12 @@ def pipeline(name: str) -> Report:
 
 def micro_batch() -> tuple[list[int], list[int]]:
     """Bytes of activations of a micro-batch in each of four stages; and of what is there once for all."""
-    program = compiled("one_f_one_b", CHAIN, S=STAGES, M=MICRO).schedule
+    program = compiled("one_f_one_b", CHAIN, S=STAGES, M=MICRO).program
     says = activations(program)
     each, once = [0] * STAGES, [0] * STAGES
-    for block in (b for b in program.blocks if b.has_backward):
-        stage = dict(block.submesh.fixed)["pp"]
-        (each if block.time else once)[stage] += says.of(block).size_bytes
+    for function in (f for f in program.functions if f.backward is not Backward.NONE):
+        stage = dict(function.submesh.fixed)["pp"]
+        (each if function.time else once)[stage] += says.of(function).size_bytes
     return each, once
 
 
@@ -85,11 +86,11 @@ def test_v_shaped_has_half_a_stage_more_than_one_f_one_b_and_the_same_everywhere
 @schedules
 def test_nothing_is_left_over(name: str) -> None:
     """A step ends with weights, gradients, and AdamW's two moments: what it began with, and the gradients."""
-    program = compiled(name.partition(" ")[0], CHAIN, S=STAGES, M=MICRO, **SCHEDULES[name]).schedule
+    program = compiled(name.partition(" ")[0], CHAIN, S=STAGES, M=MICRO, **SCHEDULES[name]).program
     report = pipeline(name)
     values = program.graph.values
     for role, memory in zip(program.roles, report.timeline.memory, strict=True):
-        held = [values[h.weight] for h in program.homes if role.is_in(h.submesh)]
+        held = [values[p.weight] for p in program.params_of(role)]
         sizes = [(v.origin is Origin.WEIGHT, v.itemsize * prod(v.shape)) for v in held]
         assert memory.size_bytes[-1] == sum(n * (4 if trained else 1) for trained, n in sizes)
         assert list(memory.times_s) == sorted(set(memory.times_s)) and min(memory.size_bytes) > 0
@@ -142,11 +143,11 @@ def test_recomputing_lowers_activations_and_takes_time() -> None:
 def test_behind_the_first_half_waits_what_the_second_needs() -> None:
     """Of a stage, one micro-batch: forward, D, and W at last: activations are, in turn, all, what W needs, none."""
     spec = "models.py:runs"
-    program = compiled("halves", spec, M=2)
-    kept = activations(program.schedule)
-    block = next(b for b in program.schedule.blocks if dict(b.submesh.fixed)["pp"] == 1)
-    whole, waits = kept.of(block).size_bytes, kept.of(block).for_weights
-    report = step(program, UNIT)
+    found = compiled("halves", spec, M=2)
+    kept = activations(found.program)
+    function = next(f for f in found.program.functions if dict(f.submesh.fixed)["pp"] == 1)
+    whole, waits = kept.of(function).size_bytes, kept.of(function).for_weights
+    report = step(found, UNIT)
     memory = report.timeline.memory[1]
     ends = {
         (e.kind, e.coordinate): e.end_s for e in report.timeline.events if e.row == 1 and e.stream is Stream.COMPUTE
@@ -155,7 +156,7 @@ def test_behind_the_first_half_waits_what_the_second_needs() -> None:
     def at(time: float) -> int:
         return [n for t, n in zip(memory.times_s, memory.size_bytes, strict=True) if t <= time][-1]
 
-    order = [t.phase for t in program.schedule.roles[1].tasks if t.transfer is None]
+    order = [t.phase for t in found.program.roles[1].computes()]
     assert order[-2:] == [Phase.WGRAD] * 2
     both_wait = at(max(t for (kind, _), t in ends.items() if kind is Kind.DGRAD))
     one_waits = at(min(t for (kind, _), t in ends.items() if kind is Kind.WGRAD))

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import Compiled
-from ssdsl.runtime.engine import Engine, Task
+from ssdsl.runtime.engine import Block
 from ssdsl.runtime.program import Program
 from ssdsl.runtime.table import join_world, role_of
 from ssdsl.runtime.trainer import Trainer
@@ -27,6 +27,7 @@ from tests.simulate.steps import activations, compiled, model_of
 RUNS = "models.py:runs"
 CPU = torch.device("cpu")
 Bytes = dict[int, int]  # of storages, by their address
+Task = tuple[str, int, tuple[int, ...]]  # the phase, the function, the part
 
 
 class Alone:
@@ -75,42 +76,48 @@ class Watched:
     """One rank's program, a step of it, and what each of its tasks left alive."""
 
     def __init__(self, program: Compiled, rank: int, folder: Path) -> None:
-        write_program(program.schedule, model_of(RUNS), folder, program.source)
+        write_program(program.program, model_of(RUNS), folder, program.source)
         self.world = World(Alone(rank))
-        self.engine, self.prepared = _engine(folder, self.world)
+        self.trainer, self.prepared = _trainer(folder, self.world)
         self.left: list[tuple[Task, Bytes, Bytes]] = []  # before and after each task
         self.inputs: dict[Task, set[int]] = {}
 
     def step(self) -> None:
-        weights = self.engine.weights
-        own = [t for u in weights.units for t in (*u.trained(), *u.parameters.values(), u.row) if t is not None]
+        engine, weights = self.trainer.engine, self.trainer.weights
+        own = [t for f in weights.flats for t in (*f.trained(), *f.parameters.values(), f.flat) if t is not None]
         living = Living([*self.prepared.values(), *weights.buffers.values(), *own])
-        run = self.engine._run
+        for phase in ("forward", "backward", "backward_inputs", "backward_weights"):
+            self._watch(phase, living)
+        with living, self.world.enter():
+            engine.step(self.trainer.code.step, self.prepared)
 
-        def watched(task: Task) -> None:
+    def _watch(self, phase: str, living: Living) -> None:
+        engine = self.trainer.engine
+        run = getattr(engine, phase)
+
+        def watched(block: Block, **at: int) -> None:
             before = living.now()
-            run(task)
+            run(block, **at)
+            task = phase, block.number, tuple(at.values())
             self.left.append((task, before, living.now()))
-            if task.phase == "F":
-                inputs = self.engine.kept.get((task.number, task.at), ((), ()))[0]
+            if phase == "forward":
+                inputs = engine.saved.get((block.number, task[2]), ([], ()))[0]
                 self.inputs[task] = {t.untyped_storage()._cdata for t in inputs}
 
-        self.engine._run = watched  # type: ignore[method-assign]
-        with living, self.world.enter():
-            self.engine.step(self.prepared)
+        setattr(engine, phase, watched)
 
     def forward(self, block: int) -> int:
         """Bytes that a block's first forward left, with its inputs."""
-        task, before, after = next(x for x in self.left if x[0].phase == "F" and x[0].number == block)
+        task, before, after = next(x for x in self.left if x[0][:2] == ("forward", block))
         return sum(n for address, n in after.items() if address not in before or address in self.inputs[task])
 
     def freed(self, phase: str) -> int:
         """Bytes that the last task of a phase set free."""
-        _, before, after = next(x for x in reversed(self.left) if x[0].phase == phase)
+        _, before, after = next(x for x in reversed(self.left) if x[0][0] == phase)
         return sum(before.values()) - sum(after.values())
 
 
-def _engine(folder: Path, world: World) -> tuple[Engine, dict[str, torch.Tensor]]:
+def _trainer(folder: Path, world: World) -> tuple[Trainer, dict[str, torch.Tensor]]:
     program = Program.read(folder)
     with world.enter():
         join_world(program.table, world)
@@ -118,7 +125,7 @@ def _engine(folder: Path, world: World) -> tuple[Engine, dict[str, torch.Tensor]
         assert role is not None
         trainer = Trainer(program, role, world, CPU, "sgd", 0.1)
         with torch.no_grad():
-            return trainer.engine, trainer.code.prepare(trainer.constants | program.batches[0])
+            return trainer, trainer.code.prepare(trainer.constants | program.batches[0], CPU)
 
 
 @pytest.fixture
@@ -152,19 +159,19 @@ def watch(tmp_path: Path) -> Callable[..., Watched]:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_a_forward_keeps(watch: Callable[..., Watched], plan: str, params: dict[str, int], ranks: int) -> None:
-    program = compiled(plan, RUNS, **params).schedule
+    program = compiled(plan, RUNS, **params).program
     says = activations(program)
     rank = ranks - 1
     watched = watch(plan, rank, **params)
-    here = [b for b in program.blocks if rank in b.submesh.ranks()]
+    here = [f for f in program.functions if rank in f.submesh.ranks()]
     assert here
-    for block in here:
-        assert watched.forward(block.number) == says.of(block).size_bytes, block.name
+    for function in here:
+        assert watched.forward(function.number) == says.of(function).size_bytes, function.name
 
 
 @pytest.mark.parametrize("plan", ["halves", "recomputed_halves"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_what_gradients_of_weights_wait_for(watch: Callable[..., Watched], plan: str, rank: int) -> None:
-    program = compiled(plan, RUNS, M=2).schedule
-    (block,) = (b for b in program.blocks if rank in b.submesh.ranks())
-    assert watch(plan, rank, M=2).freed("W") == activations(program).of(block).for_weights
+    program = compiled(plan, RUNS, M=2).program
+    (function,) = (f for f in program.functions if rank in f.submesh.ranks())
+    assert watch(plan, rank, M=2).freed("backward_weights") == activations(program).of(function).for_weights

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ssdsl.ir.action import Update
 from ssdsl.simulate import errors
 from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.read_costs import read_costs, write_costs
@@ -93,12 +94,12 @@ def test_what_is_written_reads_the_same(tmp_path_factory: pytest.TempPathFactory
 
 
 def test_single_tasks_go_before_stages() -> None:
-    """A stage's time is for what the plan orders; a block, a transfer, a role's end may have its own."""
-    program = compiled("one_f_one_b", "models.py:chain_of_8", S=2, M=1)
+    """A stage's time is for what the plan orders; a function, a transfer, a role's end may have its own."""
+    built = compiled("one_f_one_b", "models.py:chain_of_8", S=2, M=1)
     stages = Times(1.0, 1.0, 1.0, 0.25)
-    assert step(program, stages).step_s == pytest.approx(2 * 3 + 2 * 0.25)
+    assert step(built, stages).step_s == pytest.approx(2 * 3 + 2 * 0.25)
     slow = Times(1.0, 1.0, 1.0, 0.25, {"block0.fwd": 3.0}, {"0.fwd": 1.0}, {"gpus_pp0": 0.5}, {"gpus_pp0": 2.0})
-    found = step(program, slow)
-    assert Measured(program.schedule, slow).tail(program.schedule.roles[1]).optimizer.time_s == 0
+    found = step(built, slow)
+    assert Measured(built.program, slow).of(Update(), built.program.roles[1]).time_s == 0
     assert found.step_s == pytest.approx(3 + 1 + 3 + 0.25 + 2 + 0.5 + 2)
     assert found.devices[0].reduce_s == pytest.approx(0.5) and found.devices[0].optimizer_s == pytest.approx(2.0)

@@ -10,12 +10,18 @@ from hypothesis import strategies as st
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.link import Link
-from ssdsl.lower.schedule import Schedule, Task, TimeIndex, Transfer
+from ssdsl.ir.action import Action, Compute, Start, StartReduce, WaitReduce
+from ssdsl.ir.comm import Message, Transfer
+from ssdsl.ir.execute import Part
+from ssdsl.ir.program import Program
+from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
+from ssdsl.simulate.collectives import Facts
 from ssdsl.simulate.costs import Costs
 from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
-from ssdsl.simulate.run import Trace, run
+from ssdsl.simulate.roofline import Roofline
+from ssdsl.simulate.run import Trace, epilogues, run
 from ssdsl.simulate.timeline import Kind, Stream
 from tests.simulate.steps import UNIT, cluster_of, compiled, step
 
@@ -31,12 +37,13 @@ PIPELINES: dict[str, dict[str, int]] = {
 }
 plans = pytest.mark.parametrize("plan", PIPELINES)
 times = st.floats(0.0, 10.0, allow_subnormal=False)
-Node = tuple[str, int, Task]
+Carried = tuple[int, tuple[int, ...], bool]  # a message, its part, whether of a gradient
+Node = tuple[str, int, Compute | Carried]
 
 
-def schedule_of(plan: str) -> Schedule:
+def program_of(plan: str) -> Program:
     size = {"M": 4} if plan == "halves" else {"S": 4, "M": 8}
-    return compiled(plan, CHAIN, **size, **PIPELINES[plan]).schedule
+    return compiled(plan, CHAIN, **size, **PIPELINES[plan]).program
 
 
 def step_of(plan: str, costs: Costs | Times | None = None, cluster: str | Cluster = "a100x1024") -> Report:
@@ -45,11 +52,11 @@ def step_of(plan: str, costs: Costs | Times | None = None, cluster: str | Cluste
 
 
 @st.composite
-def measured(draw: st.DrawFn, schedule: Schedule) -> Measured:
-    """A cost of its own for every block and phase, and for every transfer."""
-    tasks = {f"{b.name}.{phase}": draw(times) for b in schedule.blocks for phase in Phase}
-    transfers = {f"{t.number}.{p}": draw(times) for t in schedule.transfers for p in (Phase.FORWARD, Phase.BACKWARD)}
-    return Measured(schedule, Times(tasks=tasks, transfers=transfers))
+def measured(draw: st.DrawFn, program: Program) -> Measured:
+    """A cost of its own for every function and phase, and for every message."""
+    tasks = {f"{f.name}.{phase}": draw(times) for f in program.functions for phase in Phase}
+    transfers = {f"{m.number}.{p}": draw(times) for m in program.messages for p in (Phase.FORWARD, Phase.BACKWARD)}
+    return Measured(program, Times(tasks=tasks, transfers=transfers))
 
 
 # -- the critical path, found without the simulator ------------------------------------------------------------------
@@ -62,38 +69,46 @@ def agree(
     return all(held.get(t.name, c) == c for t, c in zip(other, there, strict=True))
 
 
-def ends(schedule: Schedule, transfer: Transfer, task: Task) -> tuple[list[Task], list[Task]]:
-    """The tasks that make what a transfer carries, and those that read it."""
-    forward = task.phase is Phase.FORWARD
-    phases = (Phase.FORWARD,) if forward else (Phase.BACKWARD, Phase.DGRAD)
+def ends(program: Program, carried: Carried) -> tuple[list[Compute], list[Compute]]:
+    """The tasks that make what a message carries, and those that read it."""
+    number, part, gradient = carried
+    message = program.messages[number]
+    phases = (Phase.BACKWARD, Phase.DGRAD) if gradient else (Phase.FORWARD,)
     found = []
-    for number in (transfer.producer, transfer.consumer):
-        block = schedule.blocks[number]
-        roles = [r for r in schedule.roles if r.is_in(block.submesh)]
-        own = dict.fromkeys(t for r in roles for t in r.tasks if t.transfer is None and t.block == number)
-        here = [t for t in own if t.phase in phases]
-        found.append([t for t in here if agree(block.time, t.coordinate, transfer.time, task.coordinate)])
-    return (found[0], found[1]) if forward else (found[1], found[0])
+    for end in (message.producer, message.consumer):
+        function = program.functions[end]
+        own = dict.fromkeys(t for r in program.roles if r.is_in(function.submesh) for t in r.computes())
+        here = [t for t in own if t.function == end and t.phase in phases]
+        found.append([t for t in here if agree(function.time, t.at, indices(message), part)])
+    return (found[1], found[0]) if gradient else (found[0], found[1])
 
 
-def dependencies(schedule: Schedule, costs: Costs) -> networkx.DiGraph:
-    """Tasks of each role and transfers, with what each waits for; `cost` on the edges that leave a node."""
+def indices(message: Message) -> tuple[TimeIndex, ...]:
+    return message.time if isinstance(message, Transfer) else ()
+
+
+def carried_by(action: Start) -> Carried:
+    return action.message, action.at, action.gradient
+
+
+def dependencies(program: Program, costs: Costs) -> networkx.DiGraph:
+    """Tasks of each role and messages, with what each waits for; `cost` on the edges that leave a node."""
     graph = networkx.DiGraph()
     cost: dict[Node, float] = {}
-    for r, role in enumerate(schedule.roles):
-        own = [("task", r, t) for t in role.tasks if t.transfer is None]
+    starts: dict[Carried, float] = {}
+    for r, role in enumerate(program.roles):
+        own = [("task", r, t) for t in role.computes()]
         for node in own:
-            cost[node] = costs.task(schedule.blocks[node[2].block], node[2].phase, role).time_s
+            cost[node] = costs.of(node[2], role).time_s
         graph.add_nodes_from(own)
         graph.add_edges_from(pairwise(own))
-    for task in dict.fromkeys(t for role in schedule.roles for t in role.tasks if t.transfer is not None):
-        assert task.transfer is not None
-        transfer = schedule.transfers[task.transfer]
-        node = ("transfer", 0, task)
-        cost[node] = costs.transfer(transfer, task.phase).time_s
-        for before, after in [ends(schedule, transfer, task)]:
-            graph.add_edges_from((n, node) for n in cost if n[0] == "task" and n[2] in before)
-            graph.add_edges_from((node, n) for n in cost if n[0] == "task" and n[2] in after)
+        starts |= {carried_by(a): costs.of(a, role).time_s for a in role.actions if isinstance(a, Start)}
+    for carried, time in starts.items():
+        node = ("transfer", 0, carried)
+        cost[node] = time
+        before, after = ends(program, carried)
+        graph.add_edges_from((n, node) for n in cost if n[0] == "task" and n[2] in before)
+        graph.add_edges_from((node, n) for n in cost if n[0] == "task" and n[2] in after)
     graph.add_edges_from((node, "end") for node in cost)
     for one, _, edge in graph.edges(data=True):
         edge["cost"] = cost[one]
@@ -108,24 +123,28 @@ def longest(graph: networkx.DiGraph) -> float:
 @settings(max_examples=4, deadline=None, derandomize=True)
 @given(st.data())
 def test_not_shorter_than_the_critical_path_nor_longer_than_everything(plan: str, data: st.DataObject) -> None:
-    schedule = schedule_of(plan)
-    costs = data.draw(measured(schedule))
-    graph = dependencies(schedule, costs)
+    program = program_of(plan)
+    costs = data.draw(measured(program))
+    graph = dependencies(program, costs)
     moved = [node for node in graph if node[0] == "transfer"]
     assert moved and all(graph.in_degree(n) == 1 and graph.out_degree(n) > 1 for n in moved)  # one of them is the end
     found = step_of(plan, costs).step_s
     everything = sum({one: edge["cost"] for one, _, edge in graph.edges(data=True)}.values())
     assert longest(graph) * (1 - 1e-9) <= found <= everything * (1 + 1e-9)
-    trace = run(schedule, costs)
-    waits_for_what_it_reads(schedule, trace, graph)
+    waits_for_what_it_reads(run(program, costs), graph)
 
 
-def waits_for_what_it_reads(schedule: Schedule, trace: Trace, graph: networkx.DiGraph) -> None:
+def waits_for_what_it_reads(trace: Trace, graph: networkx.DiGraph) -> None:
     """Every task starts when all before it has ended, and all that it reads has arrived where it runs."""
-    ended = {("task", x.role, x.task): x.end for x in trace.ran if x.task.transfer is None}
-    ended |= {("transfer", 0, x.task): x.end for x in trace.ran if x.task.transfer is not None and not x.sends}
-    started = {("task", x.role, x.task): x.start for x in trace.ran if x.task.transfer is None}
-    started |= {("transfer", 0, x.task): x.start for x in trace.ran if x.task.transfer is not None and x.sends}
+    started, ended = {}, {}
+    for x in trace.intervals:
+        match x.action, x.part:
+            case Compute() as task, _:
+                started["task", x.role, task], ended["task", x.role, task] = x.start, x.end
+            case Start() as start, Part.SENT:
+                started["transfer", 0, carried_by(start)] = x.start
+            case Start() as start, Part.RECEIVED:
+                ended["transfer", 0, carried_by(start)] = x.end
     assert set(started) == set(ended) == set(graph) - {"end"}
     for before, after in graph.edges:
         assert after == "end" or started[after] >= ended[before]
@@ -134,8 +153,8 @@ def waits_for_what_it_reads(schedule: Schedule, trace: Trace, graph: networkx.Di
 @plans
 def test_nothing_but_the_critical_path_where_nothing_travels(plan: str) -> None:
     """Receives are posted early enough: what costs nothing holds nothing up."""
-    costs = Measured(schedule_of(plan), Times(1.0, 1.5, 0.5))
-    assert step_of(plan, costs).step_s == pytest.approx(longest(dependencies(schedule_of(plan), costs)))
+    costs = Measured(program_of(plan), Times(1.0, 1.5, 0.5))
+    assert step_of(plan, costs).step_s == pytest.approx(longest(dependencies(program_of(plan), costs)))
 
 
 # -- the timeline ----------------------------------------------------------------------------------------------------
@@ -177,9 +196,9 @@ def test_flows_join_a_send_with_its_receive(plan: str) -> None:
 @settings(max_examples=3, deadline=None, derandomize=True)
 @given(st.data())
 def test_twice_the_costs_are_twice_the_time(plan: str, data: st.DataObject) -> None:
-    once = data.draw(measured(schedule_of(plan)))
+    once = data.draw(measured(program_of(plan)))
     double = {k: 2 * v for k, v in once.times.tasks.items()}, {k: 2 * v for k, v in once.times.transfers.items()}
-    twice = Measured(once.schedule, Times(tasks=double[0], transfers=double[1]))
+    twice = Measured(once.program, Times(tasks=double[0], transfers=double[1]))
     assert step_of(plan, twice).step_s == pytest.approx(2 * step_of(plan, once).step_s)
     assert step_of(plan, twice).bubble == pytest.approx(step_of(plan, once).bubble)
 
@@ -227,3 +246,22 @@ def test_what_is_simulated_does_not_grow_with_the_mesh() -> None:
         for report in (few, many)
     )
     assert len(many_events) == len(few_events) > 8 * 8 * 2
+
+
+# -- gradients -------------------------------------------------------------------------------------------------------
+
+BUCKETS = "gpt:tiny,layers=2,hidden=2048,heads=2,seq=8,vocab=64,batch=8"  # of 25 MB, several in each layer
+
+
+def test_gradients_travel_under_the_backward_where_devices_have_hands_free() -> None:
+    """On the cores of one machine they take as long as they take, wherever they begin."""
+    built = compiled("two_halves", BUCKETS, meta=True)
+    (role,) = built.program.roles
+    costs = Roofline(Facts(built.program), cluster_of("laptop"))
+    (hidden,), (shown,) = (epilogues(built.program, run(built.program, costs, overlaps=o)) for o in (True, False))
+    assert shown.reduce_s == pytest.approx(sum(costs.of(a, role).time_s for a in role.actions if is_reduction(a)))
+    assert 0.1 * shown.reduce_s < hidden.reduce_s < 0.9 * shown.reduce_s
+
+
+def is_reduction(action: Action) -> bool:
+    return isinstance(action, StartReduce | WaitReduce)

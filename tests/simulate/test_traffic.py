@@ -29,18 +29,18 @@ def ledger(plan: str, devices: int) -> dict[str, tuple[int, int]]:
 def test_ledger(plan: str) -> None:
     name, _, setting = plan.partition(" ")
     param, _, value = setting.partition("=")
-    program = compiled(name, "gpt:tiny", **({param: int(value)} if param else {}))
-    assert traffic(step(program, cluster="h200x8")) == ledger(plan, program.plan.devices)
+    built = compiled(name, "gpt:tiny", **({param: int(value)} if param else {}))
+    assert traffic(step(built, cluster="h200x8")) == ledger(plan, built.plan.devices)
 
 
 def test_batch_norm_sums_its_statistics() -> None:
     """Two sums over the channels forward, one of both gradients backward; and once the gradients."""
-    program = compiled("data_parallel", "convnet.py:unet", D=2)
-    norms = [o for o in program.schedule.graph.operators if o.kind == "batch_norm"]
-    values = program.schedule.graph.values
+    built = compiled("data_parallel", "convnet.py:unet", D=2)
+    norms = [o for o in built.program.graph.operators if o.kind == "batch_norm"]
+    values = built.program.graph.values
     channels = sum(values[o.inputs[0].value].shape[1] for o in norms)
     weights = sum(v.itemsize * prod(v.shape) for v in values.values() if v.origin == "weight")
-    calls, size = traffic(step(program))["all_reduce"]
+    calls, size = traffic(step(built))["all_reduce"]
     assert norms and (calls, size) == (2 * (3 * len(norms) + 1), 2 * (4 * channels * 4 + weights))
 
 

@@ -24,16 +24,16 @@ def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("laptop")
 def test_costs_and_timeline_of_a_run(program: Callable[..., Any], tmp_path: Path) -> None:
     made = program("zero_bubble", "gpt", S=2, M=4)
-    schedule, source = made.compiled.schedule, made.compiled.source
+    compiled, source = made.compiled.program, made.compiled.source
     result = made.train(Training(steps=3, record=True))
-    write_costs(str(tmp_path / "costs.json"), measured_times(schedule, result))
+    write_costs(str(tmp_path / "costs.json"), measured_times(compiled, result))
     times = read_costs(tmp_path / "costs.json")
 
     assert {name.rpartition(".")[2] for name in times.tasks} == {"fwd", "dgrad", "wgrad"}
     assert all(time > 0 for time in (*times.tasks.values(), *times.transfers.values(), *times.optimizer.values()))
     assert min(times.forward, times.dgrad, times.wgrad, times.transfer) > 0
 
-    timeline = measured_timeline(schedule, source, result)
+    timeline = measured_timeline(compiled, source, result)
     kinds = [e.kind for e in timeline.events]
     for kind in (Kind.FORWARD, Kind.DGRAD, Kind.WGRAD):
         assert kinds.count(kind) >= 2 * 4  # a stage may have a block that runs once a step
@@ -41,7 +41,7 @@ def test_costs_and_timeline_of_a_run(program: Callable[..., Any], tmp_path: Path
     assert all(0 <= e.start_s <= e.end_s <= timeline.step_s for e in timeline.events)
     assert all(e.lines for e in timeline.events if e.kind is Kind.FORWARD)
 
-    simulated = simulate(schedule, source, load_cluster("laptop"), Measured(schedule, times))
+    simulated = simulate(compiled, source, load_cluster("laptop"), Measured(compiled, times))
     names = {(e.name, e.coordinate, e.kind) for e in timeline.events if e.kind in (Kind.FORWARD, Kind.DGRAD)}
     assert names <= {(e.name, e.coordinate, e.kind) for e in simulated.timeline.events}
     busiest = max(sum(e.end_s - e.start_s for e in timeline.events if e.row == row) for row in (0, 1))

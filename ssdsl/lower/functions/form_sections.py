@@ -6,6 +6,7 @@ generated code, and is what autograd sees of a recomputed region.
 
 from dataclasses import dataclass, field, replace
 
+from ssdsl.ir.comm import AllReduce
 from ssdsl.ir.function import (
     Backward,
     Function,
@@ -20,6 +21,7 @@ from ssdsl.ir.function import (
     reads_of,
     results_of,
 )
+from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import Zero
 from ssdsl.ir.value import Name
 from ssdsl.lower.lowering import Lowering
@@ -37,7 +39,7 @@ class _Facts:
     layers: tuple[str, ...]
     units: dict[str, int]
     alone: frozenset[str]
-    gathered: dict[str, tuple[int, frozenset[str]]]  # weight -> its flat parameter, if ZeRO-3 gathers it
+    gathered: dict[tuple[str, Submesh], int]  # weights that ZeRO-3 gathers -> the flat parameter
 
 
 def form_sections(lowering: Lowering) -> Lowering:
@@ -48,7 +50,7 @@ def form_sections(lowering: Lowering) -> Lowering:
         layer_paths(graph),
         _units(lowering),
         weight_values(graph),
-        {w: (f.number, frozenset(f.weights)) for f in lowering.flats if f.zero is Zero.WEIGHTS for w in f.weights},
+        {(w, f.submesh): f.number for f in lowering.flats if f.zero is Zero.WEIGHTS for w in f.weights},
     )
     return replace(lowering, functions=tuple(_formed(f, facts) for f in lowering.functions))
 
@@ -169,7 +171,10 @@ def _gathers(sections: tuple[Section, ...], function: Function, facts: _Facts) -
     for section in sections:
         apart = bool(section.layer) or section.recompute
         numbers = dict.fromkeys(
-            facts.gathered[r.value][0] for i in section.body for r in reads_of(i) if r.value in facts.gathered
+            facts.gathered[r.value, function.submesh]
+            for i in section.body
+            for r in reads_of(i)
+            if (r.value, function.submesh) in facts.gathered
         )
         found.append(tuple(n for n in numbers if apart or n not in held))
         if not apart:
@@ -211,7 +216,10 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
             )
             after = readers.get(instr.result.name, [])
             gradient = bool(after) and all(is_fresh(r) and at == number for at, r in after)
-            found[instr.result.name] = value, gradient
+            found[instr.result.name] = (
+                value and isinstance(next(iter(instr.forward), None), AllReduce),
+                gradient and isinstance(next(iter(instr.backward), None), AllReduce),
+            )
     return found
 
 

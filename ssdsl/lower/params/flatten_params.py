@@ -86,17 +86,14 @@ def completion_of(
     >>> completion_of(("dp", "tp"), ("dp",), ())
     (AllReduceGrads(axes=('tp',)), ReduceScatterGrads(axes=('dp',)))
     >>> completion_of(("dp",), ("dp", "tp"), ())     # over tp the gradients are equal: each device takes its part
-    (AllReduceGrads(axes=('dp',)), ChunkGrads(axes=('dp', 'tp')))
+    (ReduceScatterGrads(axes=('dp',)), ChunkGrads(axes=('tp',)))
     """
-    steps: list[Completion] = []
-    scatters = bool(shard_axes) and set(shard_axes) <= set(partial)
-    rest = tuple(a for a in partial if not (scatters and a in shard_axes))
-    if rest:
-        steps.append(AllReduceGrads(rest))
-    if scatters:
-        steps.append(ReduceScatterGrads(shard_axes))
-    elif shard_axes:
-        steps.append(ChunkGrads(shard_axes))
+    rest = tuple(a for a in partial if a not in shard_axes)
+    steps: list[Completion] = [AllReduceGrads(rest)] if rest else []
+    # shards are numbered row-major over the axes, so that the outermost is cut first
+    for summed, run in itertools.groupby(shard_axes, key=lambda axis: axis in partial):
+        axes = tuple(run)
+        steps.append(ReduceScatterGrads(axes) if summed else ChunkGrads(axes))
     if tied:
         steps.append(SumTiedGrads(tied))
     return tuple(steps)

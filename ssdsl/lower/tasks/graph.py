@@ -1,28 +1,22 @@
 """The task graph: every task with its data dependencies."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ssdsl.ir.action import At, Compute
 from ssdsl.ir.comm import Message, Transfer
-from ssdsl.ir.function import Backward, Function, Input
+from ssdsl.ir.function import Function, Input
 from ssdsl.ir.layout import Submesh
+from ssdsl.ir.parts import BACK_PHASES, coordinates, parts_read
 from ssdsl.ir.program import Role
-from ssdsl.ir.value import TimeIndex
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.task import Carry, Task
 from ssdsl.plan.plan import Phase, Plan
 from ssdsl.text.source import Span
 
 FORWARD, BACKWARD, DGRAD, WGRAD = Phase.FORWARD, Phase.BACKWARD, Phase.DGRAD, Phase.WGRAD
-BACK_PHASES = {
-    Backward.NONE: (),
-    Backward.WHOLE: (BACKWARD,),
-    Backward.HALVES: (DGRAD, WGRAD),  # the first hands gradients on
-    Backward.DGRAD: (DGRAD,),
-}
 
 
 @dataclass(slots=True)
@@ -76,9 +70,7 @@ class TaskGraph:
             if span is not None:
                 self.spans.setdefault((a, b), span)
 
-    def tasks(
-        self, function: Function, phase: Phase, fixed: Mapping[int, int] = MappingProxyType({})
-    ) -> list[Compute]:
+    def tasks(self, function: Function, phase: Phase, fixed: Mapping[int, int] = MappingProxyType({})) -> list[Compute]:
         """A function's tasks in a phase, with these values of its indices; the whole backward of one in halves is both
         of them."""
         back = BACK_PHASES[function.backward]
@@ -88,7 +80,10 @@ class TaskGraph:
             for k, t in enumerate(function.time)
         ]
         return [
-            Compute(function.number, at, p) for p in phases if p in (FORWARD, *back) for at in itertools.product(*inside)
+            Compute(function.number, at, p)
+            for p in phases
+            if p in (FORWARD, *back)
+            for at in itertools.product(*inside)
         ]
 
     def describe(self, task: Task) -> str:
@@ -142,24 +137,6 @@ class TaskGraph:
 
     def _edge(self, a: Task, b: Task) -> None:
         self.edge(self.number[a], self.number[b])
-
-
-def coordinates(time: Sequence[TimeIndex]) -> Iterator[At]:
-    """All coordinates of some indices in time."""
-    return itertools.product(*(range(t.parts) for t in time))
-
-
-def parts_read(given: Input, time: Sequence[TimeIndex]) -> Iterator[tuple[At, At]]:
-    """The pairs of a part of an input's producer and a part of its consumer that reads it."""
-    merged = {m.index.name for m in given.merges}
-    names = [t.name for t in time]
-    shared = [(k, names.index(t.name)) for k, t in enumerate(given.time) if t.name not in merged]
-    groups: dict[At, list[At]] = {}
-    for b in coordinates(time):
-        groups.setdefault(tuple(b[k] for _, k in shared), []).append(b)
-    for a in coordinates(given.time):
-        for b in groups.get(tuple(a[k] for k, _ in shared), ()):
-            yield a, b
 
 
 def roles_of(plan: Plan, submeshes: Sequence[Submesh]) -> list[Role]:

@@ -18,9 +18,9 @@ from ssdsl.ir.action import (
 from ssdsl.ir.comm import Message, Signal, Transfer
 from ssdsl.ir.function import Backward, Function
 from ssdsl.ir.param import FlatParam, SumTiedGrads, Zero
+from ssdsl.ir.parts import parts_read
 from ssdsl.ir.program import Role
 from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.tasks.graph import parts_read
 from ssdsl.lower.tasks.hoist_receives import AwaitedTransfers
 from ssdsl.lower.tasks.task import Carry, Task
 from ssdsl.plan.plan import Phase
@@ -58,8 +58,11 @@ def _actions(
     flats = [f for f in lowering.flats if role.is_in(f.submesh)]
     last_backward = _last_backwards(lowering, role, tasks, flats)
     waited: set[Carry] = set()
+    complete: list[FlatParam] = []  # gradients to which nothing is added any more
     for k, task in enumerate(tasks):
         if isinstance(task, Compute):
+            yield from (StartReduce(f.number) for f in complete)  # behind what other devices wait for
+            complete = []
             for carry in awaited.of(task):
                 target = lowering.messages[carry.message].ends(carry.gradient)[1]
                 if carry not in waited and role.is_in(target):
@@ -76,7 +79,8 @@ def _actions(
         for slot in dict.fromkeys(_read(lowering, role, task, readers)):
             if last_read[slot] == k:
                 yield Free(*slot)
-        yield from (StartReduce(f.number) for f in last_backward.get(k, ()))
+        complete += last_backward.get(k, ())
+    yield from (StartReduce(f.number) for f in complete)
     yield from _epilogue(flats, {f.number for found in last_backward.values() for f in found})
 
 
@@ -122,9 +126,7 @@ def _last_backwards(
     """Behind which task nothing more is added to a gradient. Flat parameters that other roles share are left out: they
     are completed at the end, where all roles come in one order."""
     weights = {f.number: {p.var.name.value for p in f.parameters} for f in lowering.functions}
-    own = [
-        f for f in flats if f.completion and f.submesh == role.submesh and f.zero in (Zero.NONE, Zero.OPTIMIZER)
-    ]
+    own = [f for f in flats if f.completion and f.submesh == role.submesh and f.zero in (Zero.NONE, Zero.OPTIMIZER)]
     found: dict[int, int] = {}
     for k, task in enumerate(tasks):
         if isinstance(task, Compute) and _is_last_phase(lowering.functions[task.function], task.phase):

@@ -90,7 +90,7 @@ def test_what_it_saves_is_measured(graph: Graph) -> None:
 def test_a_program_calls_it_by_its_full_name(graph: Graph, tmp_path: Path) -> None:
     """A custom operator `relu` that returns -x is not torch.relu."""
     (tmp_path / "plan.ssp").write_text(SPLIT)
-    files = program_files(compile_plan(tmp_path / "plan.ssp", graph, {}).schedule)
+    files = program_files(compile_plan(tmp_path / "plan.ssp", graph, {}).program)
     (text,) = (t for name, t in files.items() if name.startswith("role"))
     assert f"import {NAME}\n" in text
     assert f"torch.ops.{NAME}.relu.default(" in text and "torch.relu" not in text

@@ -1,0 +1,254 @@
+"""Discrete-event execution of roles: each takes its steps in order, and waits where a step needs others.
+
+This is the only rendezvous engine. With costs it is the simulator, without them the check for deadlock; `steps.py` says
+which steps the actions of a role are. It takes time linear in the steps.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Generic, Protocol, TypeVar
+
+from ssdsl.ir.action import Action
+from ssdsl.text.diagnostic import InternalError
+
+Roles = tuple[int, ...]
+
+
+class Timed(Protocol):
+    """What an action costs: it occupies its roles, or a link, for `time_s` seconds."""
+
+    @property
+    def time_s(self) -> float: ...
+
+
+Cost = TypeVar("Cost", bound=Timed)
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Meet:
+    """Done by `roles` together, once the last of them has come; with one role, done alone. Steps of one meeting have
+    the same key, in every role."""
+
+    action: Action
+    key: Hashable
+    roles: Roles
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """One end of an exchange; the role goes on. It starts to travel to a target when all `sources` and that target
+    have posted it, and what travels in one `lane` between the same roles does so one after another."""
+
+    action: Action
+    key: Hashable
+    sources: Roles
+    targets: Roles
+    lane: Hashable
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether all give and all get."""
+        return self.sources == self.targets
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Blocks until the exchange has arrived here. `sources` must post it."""
+
+    action: Action
+    key: Hashable
+    sources: Roles
+
+
+Step = Meet | Post | Await
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What roles do, role by role; `describe` puts an action in words."""
+
+    names: tuple[str, ...]
+    of_role: tuple[tuple[Step, ...], ...]
+    describe: Callable[[Action], str] = str
+
+
+# -- what happened -----------------------------------------------------------------------------------------------------
+
+
+class Part(Enum):
+    """Which part of an action an interval is."""
+
+    RUN = "run"
+    SENT = "sent"  # a message's journey, as its source sees it
+    RECEIVED = "received"  # ... and as its target does
+
+
+@dataclass(frozen=True, slots=True)
+class Interval(Generic[Cost]):
+    """An action of a role, in seconds from the start of the step."""
+
+    role: int
+    action: Action
+    start: float
+    end: float
+    cost: Cost
+    part: Part = Part.RUN
+
+
+@dataclass(slots=True)
+class Trace(Generic[Cost]):
+    """All that happened. `flows` are pairs of numbers of `intervals`: a message where it is sent and where it arrives;
+    `waits` the times at which a role had nothing to do but to await what was on its way; `ended` when each was done."""
+
+    intervals: list[Interval[Cost]] = field(default_factory=list)
+    flows: list[tuple[int, int]] = field(default_factory=list)
+    waits: list[Interval[Cost]] = field(default_factory=list)
+    ended: list[float] = field(default_factory=list)
+
+
+# -- the engine --------------------------------------------------------------------------------------------------------
+
+
+def execute(steps: Steps, cost: Callable[[int, Action], Cost]) -> Trace[Cost]:
+    """Runs all roles to their ends; `cost` is of an action, as a role does it.
+
+    Raises InternalError with the roles that wait for each other, if some never get there.
+    """
+    return _Execution(steps, cost).all()
+
+
+@dataclass(slots=True)
+class _Exchange(Generic[Cost]):
+    """The ends that are there, by role with the time, and the journey to each target that it started to."""
+
+    posted: dict[int, float] = field(default_factory=dict)
+    journeys: dict[int, Interval[Cost]] = field(default_factory=dict)
+    waiting: list[int] = field(default_factory=list)
+
+
+class _Execution(Generic[Cost]):
+    def __init__(self, steps: Steps, cost: Callable[[int, Action], Cost]) -> None:
+        self.steps, self.cost = steps, cost
+        count = len(steps.of_role)
+        self.clock, self.position = [0.0] * count, [0] * count
+        self.meetings: dict[Hashable, dict[int, float]] = {}
+        self.exchanges: dict[Hashable, _Exchange[Cost]] = {}
+        self.lanes: dict[tuple[Hashable, int, int], float] = {}
+        self.trace: Trace[Cost] = Trace()
+
+    def all(self) -> Trace[Cost]:
+        ready = list(range(len(self.steps.of_role)))
+        while ready:
+            ready += self._go(ready.pop())
+        if any(self._next(r) is not None for r in range(len(self.steps.of_role))):
+            raise InternalError(self._cycle())
+        self.trace.ended = self.clock
+        return self.trace
+
+    def _go(self, r: int) -> list[int]:
+        """Runs a role until it has to wait; gives the roles that can now go on."""
+        woken: list[int] = []
+        while (step := self._next(r)) is not None:
+            match step:
+                case Meet():
+                    moved = self._meet(r, step)
+                case Post():
+                    moved = self._post(r, step)
+                case Await():
+                    moved = self._await(r, step)
+            if moved is None:
+                break
+            woken += moved
+        return woken
+
+    def _next(self, r: int) -> Step | None:
+        own = self.steps.of_role[r]
+        return own[self.position[r]] if self.position[r] < len(own) else None
+
+    def _meet(self, r: int, step: Meet) -> list[int] | None:
+        """The last to come starts; the slowest sets the pace."""
+        if step.roles == (r,):
+            self._run(r, step, self.clock[r], self.cost(r, step.action))
+            return []
+        here = self.meetings.setdefault(step.key, {})
+        here[r] = self.clock[r]
+        if len(here) < len(step.roles):
+            return None
+        del self.meetings[step.key]
+        cost = max((self.cost(m, step.action) for m in step.roles), key=lambda c: c.time_s)
+        start = max(here.values())
+        for m in step.roles:
+            self._run(m, step, start, cost)
+        return [m for m in step.roles if m != r]
+
+    def _run(self, r: int, step: Meet, start: float, cost: Cost) -> None:
+        self.clock[r] = start + cost.time_s
+        self.position[r] += 1
+        self.trace.intervals.append(Interval(r, step.action, start, self.clock[r], cost))
+
+    def _post(self, r: int, step: Post) -> list[int]:
+        exchange = self.exchanges.setdefault(step.key, _Exchange())
+        exchange.posted[r] = self.clock[r]
+        self.position[r] += 1
+        if any(s not in exchange.posted for s in step.sources):
+            return []
+        for target in step.targets:
+            if target in exchange.posted and target not in exchange.journeys:
+                exchange.journeys[target] = self._travel(step, target, exchange)
+        woken, exchange.waiting = exchange.waiting, []
+        return woken
+
+    def _travel(self, step: Post, target: int, exchange: _Exchange[Cost]) -> Interval[Cost]:
+        """What is sent travels at once, unless its lane is taken."""
+        source, cost = step.sources[0], self.cost(target, step.action)
+        lane = (step.lane, source, target)
+        sent = max(exchange.posted[s] for s in step.sources)
+        start = max(sent, exchange.posted[target], self.lanes.get(lane, 0.0))
+        end = self.lanes[lane] = start + cost.time_s
+        journey = Interval(target, step.action, start, end, cost, Part.RECEIVED)
+        if not step.is_collective:
+            self.trace.flows.append((len(self.trace.intervals), len(self.trace.intervals) + 1))
+            self.trace.intervals.append(Interval(source, step.action, start, end, cost, Part.SENT))
+        self.trace.intervals.append(journey)
+        return journey
+
+    def _await(self, r: int, step: Await) -> list[int] | None:
+        exchange = self.exchanges.setdefault(step.key, _Exchange())
+        journey = exchange.journeys.get(r)
+        if journey is None:
+            exchange.waiting.append(r)
+            return None
+        if journey.end > self.clock[r]:
+            start = max(self.clock[r], journey.start)
+            self.trace.waits.append(Interval(r, step.action, start, journey.end, journey.cost))
+            self.clock[r] = journey.end
+        self.position[r] += 1
+        return []
+
+    # -- deadlock ------------------------------------------------------------------------------------------------------
+
+    def _cycle(self) -> str:
+        """Who waits for whom, until a role comes again, or one that is done and never had the step."""
+        waiting = {r: step for r in range(len(self.steps.of_role)) if (step := self._next(r)) is not None}
+        missing = {r: min(self._missing(step), default=r) for r, step in waiting.items()}
+        path: list[int] = []
+        role = min(waiting)
+        while role in waiting and role not in path:
+            path.append(role)
+            role = missing[role]
+        cycle = path[path.index(role) :] if role in path else path
+        names, describe = self.steps.names, self.steps.describe
+        lines = [f"{names[r]} waits for {names[missing[r]]} in {describe(waiting[r].action)}" for r in cycle]
+        return "roles wait for each other, and none can go on:\n" + "\n".join(lines)
+
+    def _missing(self, step: Step) -> set[int]:
+        """The roles that a blocked step lacks."""
+        match step:
+            case Meet():
+                return set(step.roles) - self.meetings.get(step.key, {}).keys()
+            case Await() | Post():
+                return set(step.sources) - self.exchanges[step.key].posted.keys()

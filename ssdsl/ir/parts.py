@@ -1,0 +1,34 @@
+"""Which parts of a value a task reads, and what backward phases a function has."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from ssdsl.ir.action import At
+from ssdsl.ir.function import Backward, Input
+from ssdsl.ir.value import TimeIndex
+from ssdsl.plan.plan import Phase
+
+BACK_PHASES: dict[Backward, tuple[Phase, ...]] = {
+    Backward.NONE: (),
+    Backward.WHOLE: (Phase.BACKWARD,),
+    Backward.HALVES: (Phase.DGRAD, Phase.WGRAD),  # the first hands gradients on
+    Backward.DGRAD: (Phase.DGRAD,),
+}
+
+
+def coordinates(time: Sequence[TimeIndex]) -> Iterator[At]:
+    """All coordinates of some indices in time."""
+    return itertools.product(*(range(t.parts) for t in time))
+
+
+def parts_read(given: Input, time: Sequence[TimeIndex]) -> Iterator[tuple[At, At]]:
+    """The pairs of a part of an input's producer and a part of its consumer that reads it."""
+    merged = {m.index.name for m in given.merges}
+    names = [t.name for t in time]
+    shared = [(k, names.index(t.name)) for k, t in enumerate(given.time) if t.name not in merged]
+    groups: dict[At, list[At]] = {}
+    for b in coordinates(time):
+        groups.setdefault(tuple(b[k] for _, k in shared), []).append(b)
+    for a in coordinates(given.time):
+        for b in groups.get(tuple(a[k] for k, _ in shared), ()):
+            yield a, b

@@ -1,0 +1,176 @@
+"""What the actions of roles are to each other: which of them meet, what they exchange, and where they wait."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from ssdsl.ir.action import (
+    Action,
+    Compute,
+    Free,
+    GatherParam,
+    Start,
+    StartReduce,
+    Update,
+    Wait,
+    WaitReduce,
+)
+from ssdsl.ir.comm import Message
+from ssdsl.ir.execute import Await, Meet, Post, Roles, Step, Steps, execute
+from ssdsl.ir.function import Function
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.param import AllReduceGrads, FlatParam, ReduceScatterGrads, SumTiedGrads, Zero
+from ssdsl.ir.program import Role
+
+
+def check_deadlock(
+    roles: Sequence[Role],
+    functions: Sequence[Function],
+    messages: Sequence[Message],
+    flats: Sequence[FlatParam],
+    *,
+    strict: bool = False,
+) -> None:
+    """Runs the roles against each other. Functions bring together all roles of their submesh.
+
+    With `strict` nothing is buffered: a `Start` blocks until both ends are there. Raises InternalError: roles that wait
+    for each other, with the actions at which they do.
+    """
+    execute(steps_of(roles, functions, messages, flats, strict=strict), lambda role, action: _FREE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Free:
+    time_s: float = 0.0
+
+
+_FREE = _Free()
+
+
+def steps_of(
+    roles: Sequence[Role],
+    functions: Sequence[Function],
+    messages: Sequence[Message],
+    flats: Sequence[FlatParam],
+    *,
+    strict: bool = False,
+    meets: Callable[[Compute], bool] = lambda action: True,
+    overlaps: bool = True,
+) -> Steps:
+    """The steps that the roles' actions are.
+
+    `meets`: whether a computation brings the roles of its function together (it has collectives). Without `overlaps`
+    gradients are reduced where they are awaited, not in the background.
+    """
+    found = _Translation(tuple(roles), functions, messages, flats, strict, meets, overlaps)
+    steps = tuple(tuple(s for a in role.actions for s in found.steps(r, a)) for r, role in enumerate(roles))
+    return Steps(tuple(r.name for r in roles), steps, found.describe)
+
+
+@dataclass(slots=True)
+class _Translation:
+    roles: tuple[Role, ...]
+    functions: Sequence[Function]
+    messages: Sequence[Message]
+    flats: Sequence[FlatParam]
+    strict: bool
+    meets: Callable[[Compute], bool]
+    overlaps: bool
+    _members: dict[Submesh, Roles] = field(default_factory=dict)
+    _ends: dict[tuple[int, bool], tuple[Roles, Roles]] = field(default_factory=dict)
+    _reduced: dict[tuple[int, int], int] = field(default_factory=dict)  # how often, by role and flat parameter
+
+    def steps(self, r: int, action: Action) -> Iterator[Step]:
+        match action:
+            case Compute():
+                members = self.members(self.functions[action.function].submesh)
+                yield Meet(action, action, members if len(members) > 1 and self.meets(action) else (r,))
+            case Start():
+                yield self._start(action)
+            case Wait():
+                if not self.strict:
+                    key = action.message, action.at, action.gradient
+                    yield Await(action, key, self.ends(action.message, action.gradient)[0])
+            case StartReduce():
+                yield from self._start_reduce(r, action)
+            case WaitReduce():
+                yield from self._wait_reduce(r, action)
+            case GatherParam():
+                yield Meet(action, action, self.members(self.flats[action.flat].submesh))
+            case Update():
+                yield Meet(action, action, (r,))
+            case Free():
+                pass
+            case _:
+                assert_never(action)
+
+    def _start(self, action: Start) -> Step:
+        sources, targets = self.ends(action.message, action.gradient)
+        key = action.message, action.at, action.gradient
+        if self.strict:
+            return Meet(action, key, tuple(sorted({*sources, *targets})))
+        return Post(action, key, sources, targets, action.gradient)
+
+    # -- gradients -----------------------------------------------------------------------------------------------------
+
+    def _start_reduce(self, r: int, action: StartReduce) -> Iterator[Step]:
+        """Sums travel while tasks go on; where devices own parts of the state (ZeRO), parts are handed over at once."""
+        flat = self.flats[action.flat]
+        if not travels(flat):
+            return
+        members, times = self.members(flat.submesh), self._reduced.get((r, action.flat), 0)
+        self._reduced[r, action.flat] = times + 1
+        if self.strict or flat.zero is not Zero.NONE:
+            yield Meet(action, (action, times), members)
+        elif self.overlaps:
+            yield Post(action, action, members, members, flat.submesh)
+
+    def _wait_reduce(self, r: int, action: WaitReduce) -> Iterator[Step]:
+        """The copies of a tied weight are summed last, with all that have one."""
+        flat = self.flats[action.flat]
+        members = self.members(flat.submesh)
+        if travels(flat) and flat.zero is Zero.NONE and not self.strict:
+            start = StartReduce(action.flat)
+            yield Await(action, start, members) if self.overlaps else Meet(start, start, members)
+        tied = next((c.submeshes for c in flat.completion if isinstance(c, SumTiedGrads)), ())
+        if tied:
+            together = tuple(sorted({m for s in tied for m in self.members(s)}))
+            yield Meet(action, ("tied", flat.weights), together)
+        else:
+            yield Meet(action, action, (r,))
+
+    # -- who -----------------------------------------------------------------------------------------------------------
+
+    def members(self, submesh: Submesh) -> Roles:
+        """The roles of a submesh."""
+        if submesh not in self._members:
+            self._members[submesh] = tuple(k for k, role in enumerate(self.roles) if role.is_in(submesh))
+        return self._members[submesh]
+
+    def ends(self, message: int, gradient: bool) -> tuple[Roles, Roles]:
+        """The roles that send, and those that receive."""
+        if (message, gradient) not in self._ends:
+            source, target = self.messages[message].ends(gradient)
+            self._ends[message, gradient] = self.members(source), self.members(target)
+        return self._ends[message, gradient]
+
+    def describe(self, action: Action) -> str:
+        """An action as the views show it: `block0.fwd[m = 2]`, `message 3 of block1[m = 0]`."""
+        match action:
+            case Compute():
+                function, phase = self.functions[action.function], f".{action.phase}"
+                what = ""
+            case Start() | Wait():
+                message = self.messages[action.message]
+                function = self.functions[message.consumer if action.gradient else message.producer]
+                what, phase = f"message {action.message} of ", ".bwd" if action.gradient else ".fwd"
+            case _:
+                return str(action)
+        at = zip(function.time, action.at, strict=False)
+        inside = ", ".join(f"{t.name} = {c}" for t, c in at)
+        return f"{what}{function.name}{phase}" + (f"[{inside}]" if inside else "")
+
+
+def travels(flat: FlatParam) -> bool:
+    """Whether devices exchange gradients of a flat parameter, apart from copies of tied weights."""
+    return any(isinstance(c, AllReduceGrads | ReduceScatterGrads) for c in flat.completion)

@@ -1,0 +1,108 @@
+"""Communication in words: `all_gather<tp>(1024, dim 1)`, and messages with the boxes that they move."""
+
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+from ssdsl.ir.comm import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    KeepFirst,
+    Message,
+    Move,
+    Narrow,
+    Piece,
+    ReduceScatter,
+    Signal,
+    Step,
+    Transfer,
+    kind_of,
+)
+from ssdsl.ir.layout import Cut, Submesh
+from ssdsl.ir.param import AllReduceGrads, ChunkGrads, Completion, ReduceScatterGrads, SumTiedGrads
+from ssdsl.ir.text.types import dtype_text, names_text, time_text
+
+
+def steps_text(steps: Iterable[Step], in_place: bool = False) -> str:
+    """Steps in order; one that may overwrite its tensor ends in `_`, as PyTorch writes it."""
+    words = [_step(step, "_" if in_place and number == 0 else "") for number, step in enumerate(steps)]
+    return ", ".join(words) or "same"
+
+
+def _step(step: Step, mark: str) -> str:
+    match step:
+        case AllReduce() | KeepFirst():
+            where = ""
+        case AllGather():
+            where = f", {cut_text(step.source)}"
+        case ReduceScatter() | Narrow():
+            where = f", {cut_text(step.target)}"
+        case AllToAll():
+            where = f", {cut_text(step.target)} for {cut_text(step.source)}"
+        case _:
+            assert_never(step)
+    return f"{kind_of(step)}{mark}<{', '.join(step.axes)}>({step.elements}{where})"
+
+
+def cut_text(cut: Cut) -> str:
+    """`dim 1`; `dim 0 in 3` where each of three equal blocks of the axis is cut."""
+    return f"dim {cut.dim}" + (f" in {cut.outer}" if cut.outer > 1 else "")
+
+
+def completion_text(step: Completion) -> str:
+    """A step of the way of a flat parameter's gradient."""
+    match step:
+        case AllReduceGrads():
+            return f"all_reduce<{', '.join(step.axes)}>"
+        case ReduceScatterGrads():
+            return f"reduce_scatter<{', '.join(step.axes)}>"
+        case ChunkGrads():
+            return f"narrow<{', '.join(step.axes)}>"
+        case SumTiedGrads():
+            return f"all_reduce over {names_text(map(str, step.submeshes))}"
+        case _:
+            assert_never(step)
+
+
+def message_lines(message: Message, functions: tuple[str, ...]) -> Iterator[str]:
+    """A message: what travels, between which functions, and the boxes. `functions` are the names."""
+    ends = (
+        f"from {functions[message.producer]} on {message.source} to {functions[message.consumer]} on {message.target}"
+    )
+    match message:
+        case Signal():
+            yield f"message{message.number} = signal {ends}"
+            yield from _move("tell", message.forward, message.source, message.target)
+        case Transfer():
+            yield f"message{message.number} = transfer of %{message.value} {ends}{time_text(message.time)}"
+            uneven = "".join(f", factor {factor} of n_{index.name}" for factor, index in message.uneven)
+            yield f'  {dtype_text(message.dtype)}, slot "{message.source_slot}" to "{message.target_slot}"{uneven}'
+            yield from _move("value", message.forward, message.source, message.target)
+            if message.backward is None:
+                yield "  no gradient"
+            else:
+                yield from _move("gradient", message.backward, message.target, message.source)
+        case _:
+            assert_never(message)
+
+
+def _move(what: str, move: Move, source: Submesh, target: Submesh) -> Iterator[str]:
+    alike = f" at equal {names_text(move.aligned)}" if move.aligned else ""
+    sizes = [", ".join(map(str, shape.sizes)) for shape in (move.source_shape, move.target_shape)]
+    yield f"  {what}{alike}: [{sizes[0]}] to [{sizes[1]}]"
+    ends = [[a for a, _ in submesh.axes if a not in move.aligned] for submesh in (source, target)]
+    for piece in move.pieces:
+        if piece.source or piece.target or not _is_whole(piece, move):
+            left, right = _end(ends[0], piece.source, piece.source_box), _end(ends[1], piece.target, piece.target_box)
+            yield f"    {left} to {right}"
+
+
+def _is_whole(piece: Piece, move: Move) -> bool:
+    """Whether a piece is all that both devices have."""
+    whole = [tuple((0, n) for n in shape.factors) for shape in (move.source_shape, move.target_shape)]
+    return [piece.source_box, piece.target_box] == whole
+
+
+def _end(axes: list[str], at: tuple[int, ...], box: tuple[tuple[int, int], ...]) -> str:
+    where = ", ".join(f"{a} = {c}" for a, c in zip(axes, at, strict=True))
+    return f"({where})[{', '.join(f'{start}:{start + length}' for start, length in box)}]"

@@ -1,0 +1,162 @@
+"""Functions and prologues in words: a line for each local value, `%y@1 = all_reduce<tp>(1024) %y : f32[8, 128]`."""
+
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+from ssdsl.ir.function import (
+    Carried,
+    Concat,
+    Function,
+    Input,
+    Instr,
+    Kernel,
+    Merge,
+    Op,
+    Output,
+    Prologue,
+    Reshard,
+    Section,
+    Slice,
+    Split,
+    Sum,
+    Write,
+)
+from ssdsl.ir.text.comm import cut_text, steps_text
+from ssdsl.ir.text.types import Axes, digits_text, names_text, time_text, var_text
+from ssdsl.ir.value import Name
+from ssdsl.model.graph import Graph, Operator
+
+
+def function_lines(function: Function, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:
+    """A function; `names` are those of all functions."""
+    yield header(function)
+    yield from map(_inside, given_lines(function, graph, names))
+    for section in function.sections:
+        yield from map(_inside, section_lines(section, graph, function.submesh.axes))
+    yield from (f"  {_output(o, k == function.loss)}" for k, o in enumerate(function.outputs))
+
+
+def header(function: Function) -> str:
+    """The first line of a function."""
+    where = f"{function.name} on {function.submesh}{time_text(function.time)}"
+    return f"function {where} backward {function.backward.value} stage {function.stage}"
+
+
+def given_lines(function: Function, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:
+    """What enters a function."""
+    axes = function.submesh.axes
+    for given in function.inputs:
+        yield f"input %{given.var.name} = {_input(given, names)} : {var_text(given.var, graph, axes)}"
+    for prepared in function.prepared:
+        yield f"prepared %{prepared.var.name} = %{prepared.source} : {var_text(prepared.var, graph, axes)}"
+    for parameter in function.parameters:
+        yield f"parameter %{parameter.var.name} : {var_text(parameter.var, graph, axes)}"
+
+
+def section_lines(section: Section, graph: Graph, axes: Axes) -> Iterator[str]:
+    """A section: what it gathers, and its instructions."""
+    words = [f"section {section.layer}".rstrip(), "recompute" if section.recompute else ""]
+    words.append(f"gathers {', '.join(f'flat{n}' for n in section.gathers)}" if section.gathers else "")
+    yield " ".join(filter(None, words))
+    yield from (f"  {line}" for line in body_lines(section.body, graph, axes, section.layer))
+
+
+def body_lines(body: Iterable[Instr], graph: Graph, axes: Axes, layer: str = "") -> Iterator[str]:
+    """Instructions in order; the module of an operator stands behind it where it is not the section's."""
+    operators = {o.name: o for o in graph.operators}
+    for instr in body:
+        match instr:
+            case Op():
+                operator = operators[instr.operator]
+                left = ", ".join(f"%{v.name}" for v in instr.results)
+                types = "; ".join(var_text(v, graph, axes) for v in instr.results)
+                path = f"  # {operator.path}" if operator.path not in ("", layer) else ""
+                yield f"{left} = {_op(instr, operator)} : {types}{path}"
+            case Reshard():
+                types = var_text(instr.result, graph, axes)
+                back = f"; backward {steps_text(instr.backward, instr.in_place[1])}" if instr.backward else ""
+                steps = steps_text(instr.forward, instr.in_place[0])
+                yield f"%{instr.result.name} = {steps} %{instr.source} : {types}{back}"
+            case Slice():
+                part = f"part<{instr.index.name}>({cut_text(instr.cut)})"
+                yield f"%{instr.result.name} = {part} %{instr.source} : {var_text(instr.result, graph, axes)}"
+            case Write():
+                parts = "".join(f" at part<{index.name}>({cut_text(cut)})" for index, cut in instr.slices)
+                yield f"write {instr.buffer}{parts} = %{instr.source}"
+            case _:
+                assert_never(instr)
+
+
+def prologue_lines(prologue: Prologue, graph: Graph) -> Iterator[str]:
+    """What runs before the functions; nothing in it has a gradient."""
+    axes = prologue.submesh.axes
+    yield f"prologue on {prologue.submesh}"
+    if prologue.constants:
+        yield f"  constants {', '.join(prologue.constants)}"
+    lines = [*(f"given %{v.name} : {var_text(v, graph, axes)}" for v in prologue.given)]
+    for line in (*lines, *body_lines(prologue.body, graph, axes)):
+        yield f"  {line.replace('; no gradient', '')}"
+    yield f"  return {_names(prologue.results)}"
+
+
+# -- one line ----------------------------------------------------------------------------------------------------------
+
+
+def _op(op: Op, operator: Operator) -> str:
+    name = "" if op.results and op.results[0].name == Name(op.operator) else f" [{op.operator}]"
+    words = [f"{_kernel(op.kernel, operator.kind)}({_names(op.reads)}){name}"]
+    if over := splits_text(op.splits, operator):
+        words.append(over)
+    if op.first:
+        words.append(f"addend where {' = '.join(c.name for c in op.first)} = 0")
+    if op.sides is not None:
+        words.append(f"sides {names_text(s.value for s in op.sides)}")
+    return " ".join(words)
+
+
+def splits_text(splits: Iterable[Split | Carried], operator: Operator) -> str:
+    """`over (batch: dp·m) adds {m: %sum}`: how an operator is cut, and the sums whose addends it works on."""
+    own = [s for s in splits if isinstance(s, Split)]
+    digits = [(s.coordinate.name, s.dim, s.stride, s.parts) for s in own]
+    cut = digits_text(digits, [d.name for d in operator.dims], [d.size for d in operator.dims])
+    sums = [f"{s.coordinate.name}: {_names(sorted(s.operands))}" for s in splits if isinstance(s, Carried)]
+    return " ".join(filter(None, (f"over ({cut})" if cut else "", f"adds {{{', '.join(sums)}}}" if sums else "")))
+
+
+def _kernel(kernel: Kernel, kind: str) -> str:
+    axes = f"<{', '.join(kernel.axes)}>" if kernel.axes else ""
+    starts = " + ".join(
+        f"{o.coordinate.name}·{o.stride}" if o.sizes is None else f"sum of the parts before {o.coordinate.name}"
+        for o in kernel.offsets
+    )
+    return f"{kernel.function or kind}{axes}{f'[from {starts}]' if starts else ''}"
+
+
+def _input(given: Input, names: tuple[str, ...]) -> str:
+    merges = "".join(f", {_merge(m)}" for m in given.merges)
+    return f'slot "{given.slot}" of {names[given.producer]}{time_text(given.time)}{merges}'
+
+
+def _merge(merge: Merge) -> str:
+    match merge:
+        case Concat():
+            return f"concat<{merge.index.name}>({cut_text(merge.cut)})"
+        case Sum():
+            return f"sum<{merge.index.name}>"
+        case _:
+            assert_never(merge)
+
+
+def _output(output: Output, is_loss: bool) -> str:
+    marks = "" if output.gradient else " no gradient"
+    marks += " gradient by wgrad" if output.wgrad_only else ""
+    marks += "" if output.read else " for the report"
+    return f'{"loss" if is_loss else "return"} %{output.name} in slot "{output.slot}"{marks}'
+
+
+def _names(names: Iterable[object]) -> str:
+    return ", ".join(f"%{name}" for name in names)
+
+
+def _inside(line: str) -> str:
+    return f"  {line}"

@@ -1,0 +1,83 @@
+"""A whole program in words, or what one role has of it."""
+
+from collections.abc import Iterable, Iterator
+
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.param import FlatParam, Param, Zero
+from ssdsl.ir.program import Loss, Program, Role
+from ssdsl.ir.text.comm import completion_text, message_lines
+from ssdsl.ir.text.function import function_lines, prologue_lines
+from ssdsl.ir.text.role import ActionText, role_lines
+from ssdsl.ir.text.types import dtype_text, gradient_text, layout_text, names_text
+from ssdsl.ir.value import Type
+from ssdsl.model.graph import Graph
+from ssdsl.plan.plan import Mesh
+
+Block = list[str]
+
+
+def program_text(program: Program, roles: Iterable[Role] | None = None) -> str:
+    """The whole text, or what these roles have of it; it ends in a line end."""
+    return "\n\n".join("\n".join(block) for block in program_blocks(program, roles)) + "\n"
+
+
+def program_blocks(program: Program, roles: Iterable[Role] | None = None) -> Iterator[Block]:
+    """The parts of the text, each a list of lines: meshes, parameters, prologues, functions, messages, roles, loss."""
+    shown = program.roles if roles is None else tuple(roles)
+
+    def is_shown(submesh: Submesh) -> bool:
+        return roles is None or any(role.is_in(submesh) for role in shown)
+
+    graph, names = program.graph, tuple(f.name for f in program.functions)
+    yield [f"program of {graph.name}", *map(mesh_text, program.plan.meshes)]
+    if params := [param_text(p, graph) for p in program.params if is_shown(p.submesh)]:
+        yield params
+    if flats := [line for f in program.flats if is_shown(f.submesh) for line in flat_lines(f)]:
+        yield flats
+    yield from (list(prologue_lines(p, graph)) for p in program.prologues if is_shown(p.submesh))
+    yield from (list(function_lines(f, graph, names)) for f in program.functions if is_shown(f.submesh))
+    messages = [m for m in program.messages if is_shown(m.source) or is_shown(m.target)]
+    if lines := [line for m in messages for line in message_lines(m, names)]:
+        yield lines
+    text = ActionText(program)
+    yield from (list(role_lines(role, text)) for role in shown)
+    yield [loss_text(program.loss, names)]
+
+
+def mesh_text(mesh: Mesh) -> str:
+    """`mesh gpus(pp = 2, dp = 2) ranks 0..4`."""
+    size = 1
+    for _, n in mesh.axes:
+        size *= n
+    axes = ", ".join(f"{a} = {n}" for a, n in mesh.axes)
+    return f"mesh {mesh.name}({axes}) ranks {mesh.first}..{mesh.first + size}"
+
+
+def param_text(param: Param, graph: Graph) -> str:
+    """A weight or buffer with its local shape, its layout, and its gradient's."""
+    axes = param.submesh.axes
+    local = ", ".join(map(str, param.shape.local(param.layout.shards()).sizes))
+    words = [f"param {param.weight} on {param.submesh} : {dtype_text(param.dtype)}[{local}]"]
+    words.append(layout_text(param.layout, param.weight, graph, axes))
+    text = " ".join(filter(None, words))
+    if not param.trained:
+        return f"{text}; not trained"
+    if param.gradient == param.layout:
+        return text
+    gradient = gradient_text(Type(param.layout), Type(param.gradient), param.weight, graph, axes)
+    return f"{text}; gradient {gradient}"
+
+
+def flat_lines(flat: FlatParam) -> Iterator[str]:
+    """A flat parameter: its ZeRO stage, how its gradient is completed, and its weights in order."""
+    zero = "" if flat.zero is Zero.NONE else f" zero {flat.zero.value} over {names_text(flat.shard_axes)}"
+    completion = ", ".join(map(completion_text, flat.completion))
+    gradient = f"; gradient by {completion}" if completion else ""
+    yield f"flat{flat.number} on {flat.submesh} : {dtype_text(flat.dtype)}[{flat.elements}]{zero}{gradient}"
+    yield from (f"  {weight}" for weight in flat.weights)
+
+
+def loss_text(loss: Loss, names: tuple[str, ...]) -> str:
+    """Which output is the loss, and over which axes its parts are summed."""
+    axes = f" summed over {names_text(loss.axes)}" if loss.axes else ""
+    return f"loss %{loss.name} of {names[loss.function]}{axes}"

@@ -1,0 +1,113 @@
+"""Types in words: `f32[2, 64, 128] at (batch: dp·m) partial {tp: sum}`.
+
+`at` names, for each dimension of the logical value that is cut, the coordinates that cut it, the outermost first. A
+number stands for a part of the dimension between them that is whole: `batch: 2·m` is the digit m of each of two halves.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ssdsl.ir.layout import PARTIAL, Layout, Shard
+from ssdsl.ir.value import TimeIndex, Type, Var
+from ssdsl.model.graph import Graph
+
+Axes = tuple[tuple[str, int], ...]
+Digit = tuple[str, int, int, int]  # the name of a coordinate, the dimension, the stride and the parts
+
+DTYPES = {
+    "float64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int64": "i64",
+    "int32": "i32",
+    "int8": "i8",
+    "uint8": "u8",
+    "complex64": "c64",
+}
+
+
+def var_text(var: Var, graph: Graph, axes: Axes) -> str:
+    """A local tensor, and its gradient where that is of another type."""
+    value = var.name.value
+    sizes = ", ".join(map(str, var.shape))
+    tensor = " ".join(filter(None, (f"{dtype_text(var.dtype)}[{sizes}]", type_text(var.type, value, graph, axes))))
+    if var.gradient is None:
+        return f"{tensor}; no gradient"
+    if var.gradient == var.type:
+        return tensor
+    return f"{tensor}; gradient {gradient_text(var.type, var.gradient, value, graph, axes)}"
+
+
+def type_text(type_: Type, value: str, graph: Graph, axes: Axes) -> str:
+    """`at (...) partial {...}`; nothing for a value that is whole everywhere."""
+    return " ".join(filter(None, (_region(type_, value, graph, axes), _partial(type_, axes))))
+
+
+def gradient_text(type_: Type, gradient: Type, value: str, graph: Graph, axes: Axes) -> str:
+    """What a gradient has other than its value: its region, if that differs, and the sums that it lacks."""
+    here, there = (_region(t, value, graph, axes) for t in (type_, gradient))
+    region = "" if here == there else there or "at ()"
+    return " ".join(filter(None, (region, _partial(gradient, axes) or "partial {}")))
+
+
+def layout_text(layout: Layout, value: str, graph: Graph, axes: Axes) -> str:
+    """The same of a layout, which has nothing in time."""
+    return type_text(Type(layout), value, graph, axes)
+
+
+def dtype_text(dtype: str) -> str:
+    """`f32`, as MLIR and JAX write it."""
+    return DTYPES.get(dtype, dtype)
+
+
+def time_text(time: Iterable[TimeIndex]) -> str:
+    """` over (m: 4, k: 3 + 5)`: indices in time with their parts."""
+    words = [f"{t.name}: {' + '.join(map(str, t.sizes)) if t.sizes else t.parts}" for t in time]
+    return f" over ({', '.join(words)})" if words else ""
+
+
+def names_text(names: Iterable[str]) -> str:
+    """`(a, b)`."""
+    return f"({', '.join(names)})"
+
+
+def digits_text(digits: Sequence[Digit], names: Sequence[str], sizes: Sequence[int]) -> str:
+    """`batch: dp·m, ffn: tp`: for each dimension, the coordinates that cut it."""
+    words = []
+    for dim in sorted({d for _, d, _, _ in digits}):
+        left, parts = sizes[dim], []
+        for name, _, stride, count in sorted((d for d in digits if d[1] == dim), key=lambda d: -d[2]):
+            between = left // (stride * count)
+            parts += [str(between), name] if between > 1 else [name]
+            left = stride
+        words.append(f"{names[dim]}: {'·'.join(parts)}")
+    return ", ".join(words)
+
+
+def _region(type_: Type, value: str, graph: Graph, axes: Axes) -> str:
+    here = [(a, p) for (a, _), p in zip(axes, type_.layout.places, strict=True) if isinstance(p, Shard)]
+    digits = [(name, s.factor, s.stride, s.parts) for name, s in (*here, *type_.time)]
+    if not digits:
+        return ""
+    sizes = [n for axis in graph.values[value].sizes for n in axis]
+    return f"at ({digits_text(digits, dimension_names(value, graph), sizes)})"
+
+
+def _partial(type_: Type, axes: Axes) -> str:
+    lacking = [a for (a, _), p in zip(axes, type_.layout.places, strict=True) if p is PARTIAL]
+    return (
+        f"partial {{{', '.join(f'{name}: sum' for name in (*lacking, *type_.owed))}}}" if lacking or type_.owed else ""
+    )
+
+
+def dimension_names(value: str, graph: Graph) -> list[str]:
+    """The name of each factor of a value; numbered where a value has several of one name (`batch.0`, `batch.1`)."""
+    classes = [c for axis in graph.values[value].factors for c in axis]
+    names = [graph.dim_names.get(c, f"dim{k}") for k, c in enumerate(classes)]
+    often, seen = Counter(names), Counter[str]()
+    found = []
+    for name in names:
+        found.append(f"{name}.{seen[name]}" if often[name] > 1 else name)
+        seen[name] += 1
+    return found

@@ -1,0 +1,176 @@
+"""The backward walk: from the gradients of what leaves a function to those of what enters it.
+
+The backward of an operator is linear in the gradient of its result. So along a coordinate by which the operator is not
+split, where it does the same everywhere, a partial gradient gives partial gradients; along its own splits it needs the
+whole gradient.
+"""
+
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from ssdsl.ir.function import Backward, Function, Op, Reshard, Slice, Write
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.value import Name, Time, Var
+from ssdsl.prove.facts import Facts, Typed
+from ssdsl.prove.failures import Rule, Wrong, span_of
+from ssdsl.prove.flow import Flow
+from ssdsl.prove.local import Axes, Local, of_type
+from ssdsl.prove.steps import after
+from ssdsl.text.source import Span
+
+
+def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
+    """The gradients of a function's values; those of its inputs are handed to their producers."""
+    function = typed.function
+    walk = _Walk(facts, typed, axes=function.submesh.axes)
+    for name in dict.fromkeys(typed.slots.values()):
+        for gradient, who in flow.returned.get((function.number, name), ()):
+            walk.add(name, gradient, who)
+    loss = facts.program.loss
+    if function.number == loss.function and loss.name in typed.types:
+        walk.add(loss.name, Local(typed.types[loss.name].digits), "the loss")
+    for output in function.outputs:
+        if output.name in walk.gradients and not output.gradient:
+            facts.failures.add(Rule.NO_GRADIENT, walk.where, output.name, "a gradient that comes back", "none")
+    for instr in reversed(tuple(function.body())):
+        match instr:
+            case Op():
+                walk.operator(instr)
+            case Reshard() | Slice():
+                walk.converted(instr)
+            case Write():
+                pass  # a buffer has no gradient
+            case _:
+                assert_never(instr)
+    for given in function.inputs:
+        arrived = walk.finished(given.var)
+        if given.gradient != (arrived is not None):
+            had = f"gradient: {given.gradient}"
+            facts.failures.add(Rule.NO_GRADIENT, walk.where, given.var.name, arrived is not None, had)
+        if arrived is not None:
+            try:
+                flow.give_back(given, function, arrived)
+            except Wrong as wrong:
+                facts.failures.wrong(wrong, f"{walk.where}, backward", given.var.name, function.submesh.mesh.span)
+    for parameter in function.parameters:
+        walk.finished(parameter.var)
+    _check_kind(facts, function, any(p.var.name in walk.gradients for p in function.parameters))
+    return walk.gradients
+
+
+def _check_kind(facts: Facts, function: Function, trains: bool) -> None:
+    """Whether a function's backward runs, and whether it leaves gradients of weights."""
+    learns = any(facts.learns(v.name) for op in function.operators() for v in op.results)
+    match function.backward:
+        case Backward.NONE:
+            fits = not learns
+        case Backward.WHOLE | Backward.HALVES:
+            fits = learns
+        case Backward.DGRAD:
+            fits = learns and not trains
+        case _:
+            assert_never(function.backward)
+    if not fits:
+        wanted = "a backward" if learns else "no backward"
+        facts.failures.add(
+            Rule.BACKWARD,
+            f"function `{function.name}`",
+            "",
+            wanted,
+            function.backward.value,
+            function.submesh.mesh.span,
+        )
+
+
+@dataclass(slots=True)
+class _Walk:
+    facts: Facts
+    typed: Typed
+    gradients: dict[Name, Local] = field(default_factory=dict)
+    givers: dict[Name, str] = field(default_factory=dict)
+    axes: Axes = ()
+
+    @property
+    def where(self) -> str:
+        return f"function `{self.typed.function.name}`"
+
+    @property
+    def submesh(self) -> Submesh:
+        return self.typed.function.submesh
+
+    def add(self, name: Name, gradient: Local, who: str, span: Span | None = None) -> None:
+        """One more addend of a value's gradient: of the value's own region, and of the type of those before."""
+        failures, span = self.facts.failures, span or self.submesh.mesh.span
+        value = self.typed.types.get(name)
+        if value is None:
+            return
+        if gradient.digits != value.digits:
+            failures.add(Rule.RESULT, f"{self.where}, backward of {who}", name, Local(value.digits), gradient, span)
+            return
+        known = self.gradients.setdefault(name, gradient)
+        first = self.givers.setdefault(name, who)
+        if known != gradient:
+            failures.add(
+                Rule.UNLIKE, f"{self.where}, backward", name, f"{known} from {first}", f"{gradient} from {who}", span
+            )
+
+    def finished(self, var: Var, span: Span | None = None) -> Local | None:
+        """The gradient of a value to which nothing more is added, compared with what is written at it. A value that
+        only operators without a gradient read has none."""
+        failures, span = self.facts.failures, span or self.submesh.mesh.span
+        gradient = self.gradients.get(var.name)
+        if (gradient is not None) != (var.gradient is not None):
+            had = "gradient" if var.gradient is not None else "none"
+            failures.add(Rule.NO_GRADIENT, f"{self.where}, backward", var.name, gradient or "none", had, span)
+        elif gradient is not None and var.gradient is not None:
+            try:
+                written = of_type(var.gradient, self.axes, self.typed.function.time)
+                if written != gradient:
+                    failures.add(Rule.GRADIENT, f"{self.where}, backward", var.name, gradient, written, span)
+            except Wrong as wrong:
+                failures.wrong(wrong, f"{self.where}, backward", var.name, span)
+        return gradient
+
+    # -- instructions ------------------------------------------------------------------------------------------------
+
+    def converted(self, instr: Reshard | Slice) -> None:
+        gradient = self.finished(instr.result)
+        if gradient is None:
+            return
+        who = f"{type(instr).__name__.lower()} to {instr.result.name}"
+        try:
+            if isinstance(instr, Reshard):
+                shape = self.facts.shape(instr.source.value)
+                gradient = after(instr.backward, gradient, shape, self.axes)
+            else:
+                time = Time(instr.index.name)
+                if time in gradient.partial:
+                    raise Wrong(Rule.PARTIAL_GRADIENT, f"the gradient of one {time.name}", gradient)
+                gradient = gradient.freeing(time).owing(time)
+        except Wrong as wrong:
+            self.facts.failures.wrong(wrong, f"{self.where}, backward of {who}", instr.source, self.submesh.mesh.span)
+            return
+        self.add(instr.source, gradient, who)
+
+    def operator(self, op: Op) -> None:
+        operator = self.facts.operators.get(op.operator)
+        span = span_of(op.splits, self.submesh)
+        found = [(v.name, self.finished(v, span)) for v in op.results if self.facts.learns(v.name)]
+        gradients = [(name, g) for name, g in found if g is not None]
+        for name, g in found:
+            if g is None:
+                self.facts.failures.add(Rule.NO_GRADIENT, f"{self.where}, backward", name, "a gradient", "none", span)
+        part = self.typed.parts.get(op.operator)
+        if operator is None or part is None or not gradients:
+            return
+        owed = gradients[0][1].partial
+        where = f"{self.where}, backward of operator `{op.operator}`"
+        for name, g in gradients:
+            if g.partial & part.own:
+                self.facts.failures.add(Rule.PARTIAL_GRADIENT, where, name, g.summed(*part.own), g, span)
+                owed = owed - part.own
+            elif g.partial != owed:
+                self.facts.failures.add(Rule.UNLIKE, where, name, owed, g, span)
+        for operand, read, need, returned in zip(operator.inputs, op.reads, part.reads, part.returned, strict=False):
+            if self.facts.learns(Name(operand.value)):
+                self.add(read, Local(need.digits, returned | owed), f"operator `{op.operator}`", span)

@@ -1,0 +1,195 @@
+"""Deadlock: the roles run side by side, as far as each can.
+
+A message is under way when all roles at its ends have posted it, and arrives when it is the oldest that each of them
+has under way in its direction: messages forward and gradients back travel in groups of their own, each in order. This
+is rendezvous: nothing is buffered. A task, a reduction or a gather with collectives over devices of several roles waits
+until all of them are there.
+"""
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from ssdsl.ir.action import Action, Compute, GatherParam, Start, StartReduce, Wait, WaitReduce
+from ssdsl.ir.comm import travels
+from ssdsl.ir.function import Function, Op, Reshard
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.param import AllReduceGrads, FlatParam, ReduceScatterGrads, SumTiedGrads
+from ssdsl.plan.plan import Phase
+from ssdsl.prove.devices import Share, share
+from ssdsl.prove.facts import Facts
+from ssdsl.prove.failures import Rule
+
+Event = Hashable
+
+
+@dataclass(slots=True)
+class _State:
+    """Where a role is, and what it has posted by channel, oldest first."""
+
+    at: int = 0
+    posted: dict[str, deque[Event]] = field(default_factory=dict)
+    counts: dict[Event, int] = field(default_factory=dict)
+    met: Event | None = None  # where it waits for others to come
+
+
+def check_deadlock(facts: Facts) -> None:
+    """Adds a failure if the roles cannot all reach their ends."""
+    program = facts.program
+    world = _World(facts)
+    states = [_State() for _ in program.roles]
+    ready = deque(range(len(states)))
+    while ready:
+        number = ready.popleft()
+        woken = world.advance(number, states)
+        ready.extend(n for n in woken if n not in ready)
+    stuck = [n for n, s in enumerate(states) if s.at < len(program.roles[n].actions)]
+    if stuck:
+        words = "; ".join(f"`{program.roles[n].name}` at {program.roles[n].actions[states[n].at]}" for n in stuck[:4])
+        facts.failures.add(
+            Rule.DEADLOCK, "the roles", "", "all reach their ends", words, program.roles[stuck[0]].submesh.mesh.span
+        )
+
+
+class _World:
+    """Who takes part in which event."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts, self.program = facts, facts.program
+        self.done: set[Event] = set()
+        self._roles: dict[Submesh, tuple[int, ...]] = {}
+        self._ends = [
+            tuple(dict.fromkeys((*self.roles(m.source), *self.roles(m.target)))) for m in self.program.messages
+        ]
+        self._together = {f.number: self._crossing(f) for f in self.program.functions}
+
+    def roles(self, submesh: Submesh) -> tuple[int, ...]:
+        if submesh not in self._roles:
+            roles = self.program.roles
+            self._roles[submesh] = tuple(k for k, r in enumerate(roles) if share(r.submesh, submesh) is Share.ALL)
+        return self._roles[submesh]
+
+    def _spans(self, submesh: Submesh, axes: set[str]) -> bool:
+        """Whether groups along these axes have devices of several roles."""
+        return any(axes & {a for a, _ in self.program.roles[k].submesh.fixed} for k in self.roles(submesh))
+
+    def _crossing(self, function: Function) -> tuple[bool, bool]:
+        """Whether a function's forward, and its backward, communicate with other roles."""
+        forward: set[str] = set()
+        backward: set[str] = set()
+        for section in function.sections:
+            inside: set[str] = {a for n in section.gathers for a in self.program.flats[n].shard_axes}
+            backward |= inside
+            for instr in section.body:
+                if isinstance(instr, Reshard):
+                    inside |= {a for s in instr.forward if travels(s) for a in s.axes}
+                    backward |= {a for s in instr.backward if travels(s) for a in s.axes}
+                elif isinstance(instr, Op):
+                    inside |= set(instr.kernel.axes)
+                    backward |= set(instr.kernel.axes)
+            forward |= inside
+            backward |= inside if section.recompute else set()
+        return self._spans(function.submesh, forward), self._spans(function.submesh, backward)
+
+    # -- one role ----------------------------------------------------------------------------------------------------
+
+    def advance(self, number: int, states: list[_State]) -> set[int]:
+        """Runs a role until it has to wait; the roles that may go on because of that."""
+        state, woken = states[number], set[int]()
+        actions = self.program.roles[number].actions
+        while state.at < len(actions):
+            action = actions[state.at]
+            if (post := self._posts(action, state)) is not None:
+                channel, event, members = post
+                state.posted.setdefault(channel, deque()).append(event)
+                woken |= self._arrivals(channel, members, states)
+            elif (awaited := self._awaits(action, state)) is not None and awaited not in self.done:
+                break
+            elif (meeting := self._meets(action, number)) is not None and meeting[0] not in self.done:
+                event, members = meeting
+                state.met = event
+                if any(states[m].met != event for m in members):
+                    break
+                self.done.add(event)
+                woken |= set(members)
+            state.at += 1
+            state.met = None
+        return woken - {number}
+
+    def _arrivals(self, channel: str, members: tuple[int, ...], states: list[_State]) -> set[int]:
+        """Completes the oldest events of a channel as long as all of their members have them in front."""
+        woken: set[int] = set()
+        look = set(members)
+        while look:
+            queue = states[look.pop()].posted.get(channel)
+            if not queue:
+                continue
+            event = queue[0]
+            all_of = self._members(event)
+            fronts = [states[m].posted.get(channel) for m in all_of]
+            if all(f and f[0] == event for f in fronts):
+                for f in fronts:
+                    assert f
+                    f.popleft()
+                self.done.add(event)
+                woken |= set(all_of)
+                look |= set(all_of)
+        return woken
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def _posts(self, action: Action, state: _State) -> tuple[str, Event, tuple[int, ...]] | None:
+        """What an action posts without waiting: in which channel, and who takes part."""
+        if isinstance(action, Start):
+            event: Event = ("message", action.message, action.at, action.gradient)
+            return f"messages {action.gradient}", event, self._members(event)
+        if isinstance(action, StartReduce):
+            nth = state.counts[action.flat] = state.counts.get(action.flat, 0) + 1
+            event = ("reduce", action.flat, nth)
+            return "reductions", event, self._members(event)
+        return None
+
+    def _members(self, event: Event) -> tuple[int, ...]:
+        match event:
+            case ("message", int(number), _, _):
+                return self._ends[number] if number in range(len(self._ends)) else ()
+            case ("reduce", int(number), int()):
+                flat = self._flat(number)
+                if flat is None:
+                    return ()
+                axes = {
+                    a for s in flat.completion if isinstance(s, AllReduceGrads | ReduceScatterGrads) for a in s.axes
+                }
+                return self.roles(flat.submesh) if self._spans(flat.submesh, axes) else ()
+        return ()
+
+    def _awaits(self, action: Action, state: _State) -> Event | None:
+        if isinstance(action, Wait):
+            return ("message", action.message, action.at, action.gradient)
+        if isinstance(action, WaitReduce) and self._members(
+            event := ("reduce", action.flat, state.counts.get(action.flat, 0))
+        ):
+            return event
+        return None
+
+    def _meets(self, action: Action, number: int) -> tuple[Event, tuple[int, ...]] | None:
+        """Where several roles have to be at once."""
+        if isinstance(action, Compute) and action.function in self._together:
+            forward, backward = self._together[action.function]
+            function = self.program.functions[action.function]
+            if forward if action.phase is Phase.FORWARD else backward:
+                return action, self.roles(function.submesh)
+        if isinstance(action, GatherParam):
+            flat = self._flat(action.flat)
+            crosses = flat is not None and self._spans(flat.submesh, set(flat.shard_axes))
+            return (action, self.roles(flat.submesh)) if flat is not None and crosses else None
+        if isinstance(action, WaitReduce) and (flat := self._flat(action.flat)) is not None:
+            for step in flat.completion:
+                if isinstance(step, SumTiedGrads):
+                    members = dict.fromkeys(k for s in step.submeshes for k in self.roles(s))
+                    return ("tied", flat.weights), tuple(members)
+        return None
+
+    def _flat(self, number: int) -> FlatParam | None:
+        flats = self.program.flats
+        return flats[number] if number in range(len(flats)) else None

@@ -1,0 +1,75 @@
+"""What the checks have in common: the program, and what follows from its graph alone."""
+
+from dataclasses import dataclass, field
+
+from ssdsl.ir.function import Function
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.param import Param
+from ssdsl.ir.program import Program
+from ssdsl.ir.value import Name
+from ssdsl.model.graph import Graph, Operator, Origin
+from ssdsl.prove.failures import Failures
+from ssdsl.prove.local import Factors, Local
+from ssdsl.prove.operators import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A program with what follows from its graph. `learning` are the values from which the loss follows through
+    differentiable operators: they have gradients. `alone` are the values that follow from weights only."""
+
+    program: Program
+    operators: dict[str, Operator]
+    learning: frozenset[str]
+    alone: frozenset[str]
+    params: dict[tuple[str, Submesh], Param]
+    failures: Failures
+
+    @property
+    def graph(self) -> Graph:
+        return self.program.graph
+
+    def shape(self, value: str) -> Factors:
+        """A whole value: axis by axis the sizes of its factors."""
+        return self.graph.values[value].sizes
+
+    def learns(self, name: Name) -> bool:
+        return name.value in self.learning
+
+
+@dataclass(slots=True)
+class Typed:
+    """What the forward walk found of a function: the type of every local value, the part that each operator computes,
+    what leaves it by slot, and which values are said to have a gradient."""
+
+    function: Function
+    types: dict[Name, Local] = field(default_factory=dict)
+    parts: dict[str, Part] = field(default_factory=dict)
+    slots: dict[str, Name] = field(default_factory=dict)
+    graded: set[Name] = field(default_factory=set)
+
+
+def facts_of(program: Program) -> Facts:
+    """The facts of a program."""
+    graph = program.graph
+    params = {(p.weight, p.submesh): p for p in program.params}
+    operators = {o.name: o for o in graph.operators}
+    return Facts(program, operators, _learning(graph), _alone(graph), params, Failures(graph))
+
+
+def _learning(graph: Graph) -> frozenset[str]:
+    """Backwards from the loss: what an operator reads has a gradient if it can have one and a result of it has one."""
+    found = {graph.loss} if graph.values[graph.loss].differentiable else set()
+    for operator in reversed(graph.operators):
+        if any(o.value in found for o in operator.outputs):
+            found.update(o.value for o in operator.inputs if graph.values[o.value].differentiable)
+    return frozenset(found)
+
+
+def _alone(graph: Graph) -> frozenset[str]:
+    """Forwards from weights, buffers and constants: what no input of the model reaches."""
+    found = {v.name for v in graph.values.values() if v.origin not in (Origin.INPUT, Origin.OPERATOR)}
+    for operator in graph.operators:
+        if found.issuperset(o.value for o in operator.inputs):
+            found.update(o.value for o in operator.outputs)
+    return frozenset(found)

@@ -1,0 +1,147 @@
+"""What a proof can fail of: one row per rule, and the diagnostic that shows where."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import ClassVar
+
+from ssdsl.ir.function import OpSplit
+from ssdsl.ir.layout import Submesh
+from ssdsl.model.graph import Graph
+from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.source import Span
+
+
+class Rule(Enum):
+    """A rule of the proof, as the sentence that says how it is broken."""
+
+    # names
+    UNKNOWN = "it names what is not there"
+    TWICE = "a name is given twice"
+    UNREADY = "a value is read before it is made"
+    # operators
+    READ = "an operator reads a value that is not as it needs it"
+    ANNOTATED = "the type written at a value is not the one that it has"
+    SIZE = "the local size written at a value is not the one that it has"
+    DTYPE = "the dtype written at a value is not the one that it has"
+    COORDINATE = "an operator is split along what is no coordinate of its function"
+    TWO_SPLITS = "an operator has two splits along one coordinate"
+    NEST = "the parts of a dimension do not nest"
+    FIXED = "an operator is split along a dimension that cannot be split"
+    COMBINED = "an operator that combines its parts is split without the kernel that does so"
+    KERNEL = "the kernel of an operator's part is not the one that it needs"
+    FIRST = "an addend is not added by exactly one part"
+    LINEAR = "an operator works on partial sums in which it is not linear"
+    # communication
+    STEP = "a step of communication does not fit the tensor that it is given"
+    CUT = "the place of a digit in the local tensor is wrong"
+    ELEMENTS = "the payload of a step is not the tensor that it is given"
+    RESULT = "steps of communication do not lead where they should"
+    OVERWRITES = "a step overwrites a tensor that is still needed"
+    # gradients
+    NO_GRADIENT = "a value from which the loss follows gets no gradient"
+    UNLIKE = "gradients of unlike types are added"
+    PARTIAL_GRADIENT = "an operator is given a gradient that is a partial sum along one of its own splits"
+    GRADIENT = "the gradient written at a value is not the one that it gets"
+    COUNTED = "a gradient that is the same in every task is added once per task"
+    BACKWARD = "a function's backward runs in another way than its values need"
+    SIDES = "the halves of an operator's backward are divided wrongly"
+    # between functions
+    SOURCE = "an input does not name what its producer leaves"
+    MERGE = "the parts of a value are made one in a wrong way"
+    INDEX = "a task reads another part than its own"
+    PIECES = "the pieces that travel are not the tensor that arrives"
+    PREPARED = "a function reads what the prologue does not make"
+    # parameters
+    PARAM = "a parameter is not what the functions use"
+    FLAT = "a trained weight is not in exactly one flat parameter of its submesh"
+    COMPLETION = "the gradient of a weight is not completed as it needs"
+    GATHER = "the weights that a section gathers are not those that it reads"
+    UPDATE = "weights are not updated exactly once, behind their gradients"
+    STALE = "weights that other devices updated are not gathered again"
+    REDUCE = "the sum of a gradient is not taken exactly once behind its last addend"
+    # roles
+    RUN_ONCE = "a task does not run exactly once"
+    EARLY = "a task runs before what it needs is there"
+    MESSAGE = "the two ends of a message do not match"
+    FREED = "a value is dropped while it is still needed, or twice"
+    DEADLOCK = "devices wait for each other in a circle"
+    # the whole
+    COVERED = "an operator that the loss needs is not in exactly one function"
+    PARTS = "the parts of an operator are not all run"
+    LOSS = "the reported loss is not the whole loss"
+    UPDATED_BUFFER = "a buffer does not take its new value exactly once"
+
+
+@dataclass(frozen=True)
+class ProofFailed(Diagnostic):
+    """The compiled program would not compute what a single device computes, or this could not be proved.
+
+    Before a program runs, ssdsl derives from its instructions alone which part of which tensor of the model every local
+    tensor is, forward and backward, and checks that each instruction gets what it needs, that every gradient is counted
+    once and completed before the weights are updated, and that no devices wait for each other in a circle. One
+    of these checks has failed. The text names the instruction, the tensor, what was wanted and what is there. It is a
+    mistake of the compiler, not of the plan; the statement shown is the one that the instruction follows from.
+    """
+
+    code: ClassVar[str] = "E0451"
+    title: ClassVar[str] = "not proved: {rule}"
+    label: ClassVar[str] = "what follows from this statement"
+    note: ClassVar[str] = "in {where}\ntensor: {tensor}\nwanted: {wanted}\nfound:  {had}"
+    help: ClassVar[str] = "this is a bug of ssdsl: report it with the plan and the model"
+    rule: str
+    where: str
+    tensor: str
+    wanted: str
+    had: str
+
+    def text(self, template: str) -> str:
+        """Without the line of a tensor where the failure is of none."""
+        return "\n".join(line for line in super().text(template).split("\n") if line != "tensor:")
+
+
+class Wrong(Exception):
+    """A rule is broken, here; who knows the place adds it."""
+
+    def __init__(self, rule: Rule, wanted: object = "", had: object = "") -> None:
+        super().__init__(rule.value)
+        self.rule, self.wanted, self.had = rule, str(wanted), str(had)
+
+
+@dataclass(slots=True)
+class Failures:
+    """Collects what fails, each failure once."""
+
+    graph: Graph
+    found: dict[ProofFailed, Rule] = field(default_factory=dict)
+
+    def add(
+        self,
+        rule: Rule,
+        where: str,
+        tensor: object = "",
+        wanted: object = "",
+        had: object = "",
+        span: Span | None = None,
+    ) -> None:
+        value = self.graph.values.get(str(tensor).partition("@")[0])
+        classes = [c for axis in value.factors for c in axis] if value is not None else []
+
+        def named(text: object) -> str:
+            return re.sub(r"factor (\d+)", lambda m: self._dim(classes, int(m[1])), str(text))
+
+        self.found[ProofFailed(span, rule.value, where, str(tensor), named(wanted), named(had))] = rule
+
+    def _dim(self, classes: list[int], factor: int) -> str:
+        known = factor < len(classes) and classes[factor] in self.graph.dim_names
+        return self.graph.dim_names[classes[factor]] if known else f"factor {factor}"
+
+    def wrong(self, wrong: Wrong, where: str, tensor: object = "", span: Span | None = None) -> None:
+        """Adds a broken rule with its place."""
+        self.add(wrong.rule, where, tensor, wrong.wanted, wrong.had, span)
+
+
+def span_of(splits: Iterable[OpSplit], submesh: Submesh) -> Span | None:
+    """The statement of the plan that splits an operator, or else made its mesh."""
+    return next((s.span for s in splits if s.span is not None), submesh.mesh.span)

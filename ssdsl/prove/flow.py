@@ -1,0 +1,151 @@
+"""Values between functions: what arrives at an input, and what its gradient is where it comes back."""
+
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from ssdsl.ir.comm import Transfer
+from ssdsl.ir.function import Concat, Function, Input, Sum
+from ssdsl.ir.value import Axis, Name, Time
+from ssdsl.prove.facts import Facts, Typed
+from ssdsl.prove.failures import Rule, Wrong
+from ssdsl.prove.local import Local, designated, of_type
+from ssdsl.prove.moves import check_move
+
+
+@dataclass(slots=True)
+class Flow:
+    """The functions that were typed so far, and the gradients that came back to each of their outputs."""
+
+    facts: Facts
+    typed: dict[int, Typed] = field(default_factory=dict)
+    transfers: dict[tuple[str, int], Transfer] = field(default_factory=dict)
+    returned: dict[tuple[int, Name], list[tuple[Local, str]]] = field(default_factory=dict)
+
+    def note_transfers(self) -> None:
+        """Finds transfers by where they lead."""
+        for number, message in enumerate(self.facts.program.messages):
+            if message.number != number:
+                self.facts.failures.add(Rule.MESSAGE, "the messages", "", number, message.number)
+            if not isinstance(message, Transfer):
+                continue
+            if (message.target_slot, message.consumer) in self.transfers:
+                self.facts.failures.add(Rule.TWICE, "the messages", message.value, "one transfer", message.target_slot)
+            self.transfers[message.target_slot, message.consumer] = message
+
+    # -- forward -----------------------------------------------------------------------------------------------------
+
+    def arriving(self, given: Input, function: Function) -> Local:
+        """The type of an input, from what its producer leaves; raises Wrong."""
+        local = self._delivered(given, function)
+        names = [m.index.name for m in given.merges]
+        if len(set(names)) != len(names):
+            raise Wrong(Rule.MERGE, "each index once", names)
+        for merge in given.merges:
+            if merge.index not in given.time:
+                raise Wrong(Rule.MERGE, f"an index of its producer: {given.time}", merge.index)
+            time = Time(merge.index.name)
+            match merge:
+                case Concat():
+                    digit = local.digit(time)
+                    local = local.freeing(time)
+                    shape = self.facts.shape(given.var.name.value)
+                    if digit is None or time in local.partial:
+                        raise Wrong(Rule.MERGE, f"parts along {time.name}", local)
+                    found = designated(shape, frozenset(local.fixed()), merge.cut, merge.index.sizes)
+                    if found != digit:
+                        raise Wrong(Rule.MERGE, digit, f"{merge.cut}: {found}")
+                case Sum():
+                    if time not in local.partial:
+                        raise Wrong(Rule.MERGE, f"a partial sum over {time.name}", local)
+                    local = local.summed(time)
+                case _:
+                    assert_never(merge)
+        for index in given.time:
+            if index.name not in names and index not in function.time:
+                raise Wrong(Rule.INDEX, f"an index of the function, or its parts made one: {index}", function.time)
+        return local
+
+    def _source(self, given: Input, function: Function) -> tuple[Typed, Name, Transfer | None]:
+        """Who leaves the value of an input, under which name there, and how it travels."""
+        producer = self.typed.get(given.producer)
+        if producer is None or producer.function.time != given.time:
+            raise Wrong(Rule.SOURCE, "a function before, with the same indices", f"{given.producer}: {given.time}")
+        source = producer.function
+        transfer = self.transfers.get((given.slot, function.number))
+        slot = given.slot if transfer is None else transfer.source_slot
+        if transfer is None and source.submesh != function.submesh:
+            raise Wrong(Rule.SOURCE, f"a transfer to {function.submesh}", given.slot)
+        if transfer is not None:
+            ends = (transfer.producer, transfer.source, transfer.target, transfer.time)
+            if ends != (source.number, source.submesh, function.submesh, source.time):
+                raise Wrong(Rule.SOURCE, f"a transfer from function {source.number}", f"transfer {transfer.number}")
+        name = producer.slots.get(slot)
+        if name is not None and any(o.slot == slot and not o.read for o in source.outputs):
+            raise Wrong(Rule.SOURCE, "an output that is kept for readers", slot)
+        if name is None or name.value != given.var.name.value or (transfer and transfer.value != name.value):
+            raise Wrong(Rule.SOURCE, given.var.name.value, f"{slot}: {name}")
+        return producer, name, transfer
+
+    def _delivered(self, given: Input, function: Function) -> Local:
+        producer, name, transfer = self._source(given, function)
+        left = producer.types[name]
+        if transfer is None:
+            return left
+        self._check_carried(transfer, left)
+        arrived = self._claimed(given, function, left)
+        shape = self.facts.shape(name.value)
+        check_move(transfer.forward, left, transfer.source.axes, arrived, transfer.target.axes, shape)
+        return arrived
+
+    def _claimed(self, given: Input, function: Function, left: Local) -> Local:
+        """The layout in which a value is said to arrive, with the parts in time as they left."""
+        claim = of_type(replace(given.var.type, time=(), owed=()), function.submesh.axes, ())
+        time = frozenset((c, d) for c, d in left.digits if isinstance(c, Time))
+        owed = frozenset(c for c in left.partial if isinstance(c, Time))
+        return Local(claim.digits | time, claim.partial | owed)
+
+    def _check_carried(self, transfer: Transfer, left: Local) -> None:
+        uneven = {(d.factor, c.name) for c, d in left.digits if d.sizes is not None}
+        written = {(f, t.name) for f, t in transfer.uneven}
+        if uneven != written or any(t not in transfer.time for _, t in transfer.uneven):
+            raise Wrong(Rule.PIECES, f"unequal parts of {uneven}", written)
+        dtype = self.facts.graph.values[transfer.value].dtype
+        if transfer.dtype != dtype:
+            raise Wrong(Rule.DTYPE, dtype, transfer.dtype)
+
+    # -- backward ----------------------------------------------------------------------------------------------------
+
+    def give_back(self, given: Input, function: Function, gradient: Local) -> None:
+        """Notes the gradient of an input at the output that it comes from; raises Wrong.
+
+        All tasks of the function that read a part add to its gradient: over an index that the two do not share, each
+        must give one addend.
+        """
+        producer, name, transfer = self._source(given, function)
+        merged = {m.index.name for m in given.merges}
+        shared = {t.name for t in given.time} - merged
+        for index in function.time:
+            if index.name in shared:
+                continue
+            if Time(index.name) not in gradient.partial:
+                raise Wrong(Rule.COUNTED, f"one addend for each {index.name}", gradient)
+            gradient = gradient.summed(Time(index.name))
+        left = producer.types[name]
+        for merge in given.merges:
+            digit = left.digit(Time(merge.index.name))
+            if isinstance(merge, Concat) and digit is not None:
+                gradient = gradient.fixing(Time(merge.index.name), digit)
+        if transfer is not None:
+            gradient = self._sent_back(transfer, gradient, left, name)
+        who = f"function `{function.name}`"
+        self.returned.setdefault((producer.function.number, name), []).append((gradient, who))
+
+    def _sent_back(self, transfer: Transfer, gradient: Local, left: Local, name: Name) -> Local:
+        if transfer.backward is None:
+            raise Wrong(Rule.NO_GRADIENT, "a transfer of the gradient", f"transfer {transfer.number} has none")
+        if any(isinstance(c, Axis) for c in gradient.partial):
+            raise Wrong(Rule.PIECES, "a gradient whose sums over devices are complete", gradient)
+        back = Local(left.digits, gradient.partial)
+        shape = self.facts.shape(name.value)
+        check_move(transfer.backward, gradient, transfer.target.axes, back, transfer.source.axes, shape)
+        return back

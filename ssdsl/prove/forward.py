@@ -1,0 +1,241 @@
+"""The forward walk: from what enters a function to what leaves it, instruction by instruction."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import assert_never
+
+from ssdsl.ir.function import Function, Instr, Op, OpSplit, Parameter, Prepared, Reshard, Slice, Write
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.value import Axis, Coordinate, Name, Time, TimeIndex, Type, Var
+from ssdsl.model.graph import Operator, Origin
+from ssdsl.prove.facts import Facts, Typed
+from ssdsl.prove.failures import Rule, Wrong, span_of
+from ssdsl.prove.flow import Flow
+from ssdsl.prove.kernels import check_first, check_kernel
+from ssdsl.prove.local import Local, designated, local_sizes, of_type
+from ssdsl.prove.operators import Part, part_of, shape_of
+from ssdsl.prove.steps import after
+from ssdsl.text.source import Span
+
+
+def forward(facts: Facts, function: Function, prologue: dict[Name, Local], flow: Flow) -> Typed:
+    """The types of a function's values. What does not fit is a failure; the walk goes on with the written type."""
+    typed = Typed(function)
+    walk = Walk(facts, function.submesh, function.time, typed, f"function `{function.name}`")
+    walk.check_time()
+    for given in function.inputs:
+        walk.enters(given.var, partial(flow.arriving, given, function))
+    for prepared in function.prepared:
+        walk.enters(prepared.var, partial(_prepared, prepared, prologue))
+    for parameter in function.parameters:
+        walk.enters(parameter.var, partial(_parameter, facts, parameter, function))
+    for instr in function.body():
+        walk.instruction(instr)
+    for output in function.outputs:
+        if output.name not in typed.types:
+            facts.failures.add(Rule.UNKNOWN, walk.where, output.name, "a value of the function", output.slot)
+            continue
+        if output.slot in typed.slots:
+            facts.failures.add(Rule.TWICE, walk.where, output.name, "one value for each slot", output.slot)
+        typed.slots[output.slot] = output.name
+        if output.gradient and not facts.learns(output.name):
+            facts.failures.add(Rule.NO_GRADIENT, walk.where, output.name, "no gradient", "one")
+    return typed
+
+
+def _prepared(prepared: Prepared, prologue: dict[Name, Local]) -> Local:
+    if prepared.source not in prologue or prepared.source.value != prepared.var.name.value:
+        raise Wrong(Rule.PREPARED, f"{prepared.var.name.value}, made by the prologue", prepared.source)
+    return prologue[prepared.source]
+
+
+def _parameter(facts: Facts, parameter: Parameter, function: Function) -> Local:
+    weight = parameter.var.name.value
+    param = facts.params.get((weight, function.submesh))
+    origin = facts.graph.values[weight].origin if weight in facts.graph.values else None
+    if param is None or origin not in (Origin.WEIGHT, Origin.BUFFER):
+        raise Wrong(Rule.PARAM, f"a weight that lives on {function.submesh}", weight)
+    return of_type(Type(param.layout), function.submesh.axes, ())
+
+
+class Walk:
+    """Infers types forward and compares them with those that are written."""
+
+    def __init__(
+        self, facts: Facts, submesh: Submesh, time: tuple[TimeIndex, ...], typed: Typed | None, where: str
+    ) -> None:
+        self.facts, self.submesh, self.time, self.where = facts, submesh, time, where
+        self.types: dict[Name, Local] = {} if typed is None else typed.types
+        self.parts: dict[str, Part] = {} if typed is None else typed.parts
+        self.graded: set[Name] = set() if typed is None else typed.graded
+        self.axes = submesh.axes
+        self.spans: dict[Coordinate, Span] = {}
+        self.made: dict[str, tuple[OpSplit, ...]] = {}  # by which splits each value is made
+        for op in () if typed is None else typed.function.operators():
+            self.made.update((v.name.value, op.splits) for v in op.results)
+            self.spans.update((s.coordinate, s.span) for s in op.splits if s.span is not None)
+        self.sizes = dict(self.axes)
+        self.index = {t.name: t for t in time}
+
+    def check_time(self) -> None:
+        names = [t.name for t in self.time] + [a for a, _ in self.axes]
+        if len(set(names)) != len(names):
+            self.facts.failures.add(Rule.TWICE, self.where, "", "each index once, none of them an axis", names)
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def enters(self, var: Var, infer: Callable[[], Local]) -> None:
+        """A value from outside."""
+        local: Local | None = None
+        try:
+            local = infer()
+        except Wrong as wrong:
+            self.facts.failures.wrong(wrong, self.where, var.name, self.submesh.mesh.span)
+        self._define(var, local, self.where, ())
+
+    def _define(self, var: Var, local: Local | None, where: str, splits: tuple[OpSplit, ...]) -> None:
+        """Notes a value's type and compares what is written at it; None: the inference has failed before."""
+        failures, span = self.facts.failures, self._span(splits)
+        if var.name in self.types:
+            failures.add(Rule.TWICE, where, var.name, "a name of its own", var.name, span)
+        if var.name.value not in self.facts.graph.values:
+            failures.add(Rule.UNKNOWN, where, var.name, "a value of the model", var.name.value, span)
+            return
+        try:
+            written = of_type(var.type, self.axes, self.time)
+            if local is not None and written != local:
+                failures.add(
+                    Rule.ANNOTATED, where, var.name, local, written, self._between(var.name, written, local) or span
+                )
+            self._check_form(var, written if local is None else local, where)
+        except Wrong as wrong:
+            failures.wrong(wrong, where, var.name, span)
+            if local is None:
+                return
+            written = local
+        self.types[var.name] = written if local is None else local
+        if var.gradient is not None:
+            self.graded.add(var.name)
+            if not self.facts.learns(var.name):
+                failures.add(Rule.NO_GRADIENT, where, var.name, "no gradient", "one", span)
+
+    def _check_form(self, var: Var, local: Local, where: str) -> None:
+        shape = self.facts.shape(var.name.value)
+        sizes = local_sizes(shape, local)
+        written = tuple(s.known if not s.uneven else None for s in var.shape)
+        uneven = {(t.name, t.sizes) for s in var.shape for t in s.uneven}
+        wanted = {(c.name, d.sizes) for c, d in local.digits if d.sizes is not None}
+        if written != sizes or uneven != wanted:
+            self.facts.failures.add(Rule.SIZE, where, var.name, sizes, " x ".join(map(str, var.shape)))
+        if var.dtype != self.facts.graph.values[var.name.value].dtype:
+            dtype = self.facts.graph.values[var.name.value].dtype
+            self.facts.failures.add(Rule.DTYPE, where, var.name, dtype, var.dtype)
+
+    def _between(self, name: Name, a: Local, b: Local) -> Span | None:
+        """The statement behind a coordinate in which two types differ, of the value's own operator if possible."""
+        apart = sorted({c for c, _ in a.digits ^ b.digits} | (a.partial ^ b.partial), key=str)
+        made = {s.coordinate: s.span for s in self.made.get(name.value, ()) if s.span is not None}
+        return next((known[c] for known in (made, self.spans) for c in apart if c in known), None)
+
+    def _span(self, splits: tuple[OpSplit, ...]) -> Span | None:
+        return span_of(splits, self.submesh)
+
+    # -- instructions ------------------------------------------------------------------------------------------------
+
+    def instruction(self, instr: Instr) -> None:
+        match instr:
+            case Op():
+                self._operator(instr)
+            case Reshard():
+                self._converted(instr.source, instr.result, f"{self.where}, reshard to {instr.result.name}", instr)
+            case Slice():
+                self._converted(instr.source, instr.result, f"{self.where}, slice to {instr.result.name}", instr)
+            case Write():
+                if instr.source not in self.types:
+                    self.facts.failures.add(
+                        Rule.UNREADY, f"{self.where}, write of {instr.buffer}", instr.source, "made before"
+                    )
+            case _:
+                assert_never(instr)
+
+    def _converted(self, source: Name, result: Var, where: str, instr: Reshard | Slice) -> None:
+        local: Local | None = None
+        if source not in self.types:
+            self.facts.failures.add(Rule.UNREADY, where, source, "a value made before", "none", self._span(()))
+        elif source.value != result.name.value:
+            self.facts.failures.add(Rule.UNKNOWN, where, result.name, f"another {source.value}", result.name)
+        else:
+            try:
+                shape = self.facts.shape(source.value)
+                if isinstance(instr, Reshard):
+                    local = after(instr.forward, self.types[source], shape, self.axes)
+                else:
+                    local = self._sliced(instr, self.types[source])
+            except Wrong as wrong:
+                self.facts.failures.wrong(wrong, where, source, self._span(()))
+        self._define(result, local, where, ())
+
+    def _sliced(self, instr: Slice, local: Local) -> Local:
+        index = instr.index
+        if self.index.get(index.name) != index:
+            raise Wrong(Rule.INDEX, f"an index of the function: {', '.join(self.index)}", index)
+        time = Time(index.name)
+        if time in local.partial or local.digit(time) is not None:
+            raise Wrong(Rule.INDEX, f"a tensor that is the same for every {index.name}", local)
+        shape = self.facts.shape(instr.source.value)
+        digit = designated(shape, frozenset(local.fixed()), instr.cut, index.sizes)
+        if digit.parts != index.parts:
+            raise Wrong(Rule.CUT, f"{index.parts} parts", instr.cut)
+        return local.fixing(time, digit)
+
+    def _operator(self, op: Op) -> None:
+        operator = self.facts.operators.get(op.operator)
+        where = f"{self.where}, operator `{op.operator}`"
+        failures, span = self.facts.failures, self._span(op.splits)
+        if operator is None:
+            failures.add(Rule.UNKNOWN, where, "", "an operator of the model", op.operator, span)
+            return
+        locals_: tuple[Local | None, ...] = (None,) * len(op.results)
+        try:
+            self._check_splits(op)
+            check_kernel(operator, op)
+            check_first(operator, op)
+            self._check_operands(operator, op)
+            part = part_of(operator, op.splits)
+            locals_, self.parts[op.operator] = part.results, part
+        except Wrong as wrong:
+            failures.wrong(wrong, where, "", span)
+        else:
+            for read, need in zip(op.reads, part.reads, strict=True):
+                have = self.types.get(read)
+                if have is None:
+                    failures.add(Rule.UNREADY, where, read, need, "nothing", span)
+                elif have != need:
+                    failures.add(Rule.READ, where, read, need, have, self._between(read, need, have) or span)
+        for var, local in zip(op.results, locals_, strict=True):
+            self._define(var, local, where, op.splits)
+
+    def _check_splits(self, op: Op) -> None:
+        """Every coordinate is one of the function, with as many parts: so all parts are run."""
+        for split in op.splits:
+            name, sizes = split.coordinate.name, split.sizes
+            if isinstance(split.coordinate, Axis):
+                fits = self.sizes.get(name) == split.parts and sizes is None
+            else:
+                index = self.index.get(name)
+                fits = index is not None and (index.parts, index.sizes) == (split.parts, sizes)
+            if not fits:
+                there = [*self.axes, *((t.name, t.sizes or t.parts) for t in self.time)]
+                raise Wrong(Rule.COORDINATE, f"one of {there}", f"{name} of {sizes or split.parts} parts")
+
+    def _check_operands(self, operator: Operator, op: Op) -> None:
+        values = self.facts.graph.values
+        for operands, names in (
+            (operator.inputs, [r.value for r in op.reads]),
+            (operator.outputs, [v.name.value for v in op.results]),
+        ):
+            if [o.value for o in operands] != names:
+                raise Wrong(Rule.UNKNOWN, [o.value for o in operands], names)
+        for operand in (*operator.inputs, *operator.outputs):
+            if shape_of(operator, operand) != values[operand.value].sizes:
+                raise Wrong(Rule.SIZE, values[operand.value].sizes, shape_of(operator, operand))

@@ -1,0 +1,66 @@
+"""Which kernel a part of an operator needs, and where it begins: derived from the digits that its splits fix."""
+
+import math
+
+from ssdsl.ir.function import Kernel, Op, Split
+from ssdsl.ir.value import Axis, Coordinate
+from ssdsl.model.graph import Operand, Operator
+from ssdsl.prove.failures import Rule, Wrong
+from ssdsl.prove.operators import COMBINING
+
+Offsets = dict[Coordinate, tuple[int, tuple[int, ...] | None]]  # per coordinate: elements per part, or the parts' sizes
+
+
+def check_kernel(operator: Operator, op: Op) -> None:
+    """Raises Wrong unless the kernel is the one that computes this part."""
+    function, axes, offsets = _wanted(operator, [s for s in op.splits if isinstance(s, Split)])
+    kernel = op.kernel
+    found: Offsets = {o.coordinate: (o.stride, o.sizes) for o in kernel.offsets}
+    once = len(found) == len(kernel.offsets) and len(set(kernel.axes)) == len(kernel.axes)
+    if (kernel.function, set(kernel.axes), found) != (function, axes, offsets) or not once:
+        raise Wrong(Rule.KERNEL, _words(function, axes, offsets), _words(kernel.function, set(kernel.axes), found))
+
+
+def check_first(operator: Operator, op: Op) -> None:
+    """Raises Wrong unless the addend of a sum is added by the first part along every coordinate that is summed."""
+    addend = any(o.once for o in operator.inputs)
+    wanted = [s.coordinate for s in op.splits if isinstance(s, Split) and operator.summed(s.dim)] if addend else []
+    if sorted(map(str, op.first)) != sorted(map(str, wanted)):
+        raise Wrong(Rule.FIRST, [c.name for c in wanted], [c.name for c in op.first])
+
+
+def _wanted(operator: Operator, splits: list[Split]) -> tuple[str, set[str], Offsets]:
+    combined = [s for s in splits if operator.dims[s.dim].combined]
+    axes = {s.coordinate.name for s in combined if isinstance(s.coordinate, Axis)}
+    match operator.kind:
+        case "embedding":  # rows that the part has not are zeros, and the parts add up
+            table = operator.inputs[0]
+            rows = [s for s in splits if s.dim in table.axes[0]]
+            return ("embedding_part", set(), _offsets(operator, table, rows)) if rows else ("", set(), {})
+        case "cross_entropy_loss" if combined:
+            return COMBINING[operator.kind], axes, _offsets(operator, operator.inputs[0], combined)
+        case kind if combined:
+            return COMBINING.get(kind, "a kernel that does not exist"), axes, {}
+        case _:
+            return Kernel().function, set(), {}
+
+
+def _offsets(operator: Operator, operand: Operand, splits: list[Split]) -> Offsets:
+    """Where a part begins along the axis of an operand; raises Wrong where the part is not one run of it."""
+    axis = next(a for a in operand.axes if splits[0].dim in a)
+    if any(s.dim not in axis for s in splits):
+        raise Wrong(Rule.KERNEL, "splits of one axis", [s.dim for s in splits])
+    steps: Offsets = {}
+    for s in splits:
+        inner = math.prod(operator.dims[d].size for d in axis[axis.index(s.dim) + 1 :])
+        steps[s.coordinate] = (inner if s.sizes else s.stride * inner, s.sizes)
+    whole = math.prod(operator.dims[d].size for d in axis)
+    is_run = len(splits) == 1 and splits[0].sizes is not None and splits[0].dim == axis[0]
+    if not is_run and min(step for step, _ in steps.values()) * math.prod(s.parts for s in splits) != whole:
+        raise Wrong(Rule.KERNEL, "parts that are runs of the axis", [s.dim for s in splits])
+    return steps
+
+
+def _words(function: str, axes: set[str], offsets: Offsets) -> str:
+    begins = ", ".join(f"{c.name} * {sizes or step}" for c, (step, sizes) in offsets.items())
+    return f"{function or 'its own call'} over {{{', '.join(sorted(axes))}}} from ({begins})"

@@ -1,0 +1,198 @@
+"""What a part of an operator reads and leaves, and which sums the gradients that it hands back still owe.
+
+With a coordinate along which the operator is split by a dimension (the table of the design, section 4):
+
+| | the tensor has it | it has not |
+|---|---|---|
+| output | the digit | one addend of a sum |
+| its gradient, needed | the digit | whole |
+| input, needed | the digit | the same everywhere |
+| its gradient, produced | the digit | one addend |
+
+An addend that only the first device adds gets its whole gradient on every device. An operator that is linear in some
+operands may work on addends of these: it leaves an addend, and the gradients of the others are addends.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ssdsl.ir.function import Carried, OpSplit, Split
+from ssdsl.ir.value import Axis, Coordinate
+from ssdsl.model.graph import Operand, Operator, Ref
+from ssdsl.prove.failures import Rule, Wrong
+from ssdsl.prove.local import Digit, Factors, Local, free
+
+# Kinds that combine the parts of a dimension themselves, and the function of the runtime that does it.
+COMBINING = {"batch_norm": "batch_norm_parts", "cross_entropy_loss": "cross_entropy_parts"}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an operator: what it reads and leaves, and the sums that each operand's gradient owes."""
+
+    reads: tuple[Local, ...]
+    results: tuple[Local, ...]
+    returned: tuple[frozenset[Coordinate], ...]
+    own: frozenset[Coordinate]
+
+
+@dataclass(frozen=True, slots=True)
+class _Dim:
+    size: int
+    fixed: bool
+    combined: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """What the rule of an operator depends on: equal for the same operator of all layers."""
+
+    kind: str
+    dims: tuple[_Dim, ...]
+    inputs: tuple[tuple[tuple[tuple[int, ...], ...], bool], ...]
+    outputs: tuple[tuple[tuple[int, ...], ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Addends:
+    """A `Carried` with its operands by position."""
+
+    coordinate: Coordinate
+    operands: tuple[bool, ...]
+
+
+def part_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Part:
+    """The part of an operator; raises Wrong where it may not be split like this."""
+    for split in splits:
+        if isinstance(split, Carried):
+            check_linear(operator, split)
+    signature = _Signature(
+        operator.kind,
+        tuple(_Dim(d.size, bool(d.fixed), d.combined) for d in operator.dims),
+        tuple((o.axes, o.once) for o in operator.inputs),
+        tuple(o.axes for o in operator.outputs),
+    )
+    bare = tuple(
+        (s.coordinate, s.dim, s.stride, s.parts, s.sizes)
+        if isinstance(s, Split)
+        else _Addends(s.coordinate, tuple(o.value in s.operands for o in operator.inputs))
+        for s in splits
+    )
+    return _part(signature, bare)
+
+
+_Cut = tuple[Coordinate, int, int, int, tuple[int, ...] | None]
+
+
+@lru_cache(maxsize=65536)
+def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> Part:
+    coordinates = [s.coordinate if isinstance(s, _Addends) else s[0] for s in splits]
+    if len(set(coordinates)) != len(coordinates):
+        raise Wrong(Rule.TWO_SPLITS, "one split for each coordinate", ", ".join(c.name for c in coordinates))
+    cuts = [s for s in splits if not isinstance(s, _Addends)]
+    addends = [s for s in splits if isinstance(s, _Addends)]
+    _check_cuts(signature, cuts)
+    reads, returned = [], []
+    for at, (axes, once) in enumerate(signature.inputs):
+        local, owed = Local(), []
+        for cut in cuts:
+            if (digit := _digit(cut, axes)) is not None:
+                local = local.fixing(cut[0], digit)
+            elif not (once and _is_summed(signature, cut[1]) and isinstance(cut[0], Axis)):
+                owed.append(cut[0])
+        for s in addends:
+            if s.operands[at]:
+                local = local.owing(s.coordinate)
+            else:
+                owed.append(s.coordinate)
+        reads.append(local)
+        returned.append(frozenset(owed))
+    results = []
+    for axes in signature.outputs:
+        local = Local(partial=frozenset(s.coordinate for s in addends))
+        for cut in cuts:
+            if (digit := _digit(cut, axes)) is not None:
+                local = local.fixing(cut[0], digit)
+            elif _is_summed(signature, cut[1]):
+                local = local.owing(cut[0])
+            elif not signature.dims[cut[1]].combined:
+                raise Wrong(Rule.FIXED, "a dimension that all results have, or none", f"dimension {cut[1]}")
+        results.append(local)
+    return Part(tuple(reads), tuple(results), tuple(returned), frozenset(coordinates))
+
+
+def _check_cuts(signature: _Signature, cuts: list[_Cut]) -> None:
+    for coordinate, dim, _, _, _ in cuts:
+        if not 0 <= dim < len(signature.dims) or signature.dims[dim].fixed:
+            raise Wrong(Rule.FIXED, "a dimension that can be split", f"dimension {dim}")
+        if signature.dims[dim].combined and not (isinstance(coordinate, Axis) and signature.kind in COMBINING):
+            raise Wrong(Rule.COMBINED, "parts on devices, and a kernel that combines them", coordinate.name)
+    for dim in {c[1] for c in cuts}:
+        digits = frozenset(Digit(0, stride, parts, sizes) for _, d, stride, parts, sizes in cuts if d == dim)
+        if len(digits) != sum(c[1] == dim for c in cuts):
+            raise Wrong(Rule.NEST, "each digit once", f"dimension {dim}")
+        free(((signature.dims[dim].size,),), digits)
+
+
+def _is_summed(signature: _Signature, dim: int) -> bool:
+    carried = any(dim in axis for axes in signature.outputs for axis in axes)
+    return not carried and not signature.dims[dim].combined
+
+
+def _digit(cut: _Cut, axes: tuple[tuple[int, ...], ...]) -> Digit | None:
+    """The digit that a split fixes in a tensor with these dimensions per axis."""
+    _, dim, stride, parts, sizes = cut
+    dims = [d for axis in axes for d in axis]
+    if dims.count(dim) > 1:
+        raise Wrong(Rule.FIXED, "a dimension that a tensor has once", f"dimension {dim}")
+    return Digit(dims.index(dim), stride, parts, sizes) if dim in dims else None
+
+
+def shape_of(operator: Operator, operand: Operand) -> Factors:
+    """The whole tensor, axis by axis the sizes of its factors."""
+    return tuple(tuple(operator.dims[d].size for d in axis) for axis in operand.axes)
+
+
+# -- linear operators --------------------------------------------------------------------------------------------------
+
+# In which operands an operator is linear: in all of them together, or in one of them while the others are held.
+TOGETHER = {
+    "add": "a + s * b",
+    "sub": "a - s * b",
+    "neg": "- a",
+    "sum": "of elements",
+    "reshape": "moves elements",
+    "_to_copy": "rounds to another floating type",
+    **dict.fromkeys(
+        "view _unsafe_view flatten unflatten squeeze unsqueeze expand".split(), "moves or repeats elements"
+    ),
+}
+ONE_BY_ONE = {"mul": (0, 1), "div": (0,)}  # a * b is linear in a and in b; a / b in a only
+
+
+def check_linear(operator: Operator, carried: Carried) -> None:
+    """Raises Wrong unless the operator is linear in the operands of which it gets addends."""
+    values = [o.value for o in operator.inputs]
+    carrying = [at for at, v in enumerate(values) if v in carried.operands]
+    wrong = Wrong(
+        Rule.LINEAR, f"operands in which `{operator.kind}` is linear", ", ".join(sorted(carried.operands)) or "none"
+    )
+    if carried.operands - set(values) or not carrying:
+        raise wrong
+    if operator.kind in TOGETHER:
+        given = list(_tensors_and_numbers(operator))
+        is_linear = len(carrying) == len(values) and (operator.kind not in ("add", "sub") or all(given))
+    else:
+        allowed = ONE_BY_ONE.get(operator.kind, ())
+        is_linear = len(carrying) == 1 and carrying[0] in allowed and len(set(values)) == len(values)
+    options = dict(operator.kwargs)
+    rounds = options.get("rounding_mode") is not None or any(w in str(options.get("dtype")) for w in ("int", "bool"))
+    if not is_linear or rounds:
+        raise wrong
+
+
+def _tensors_and_numbers(operator: Operator) -> Iterator[bool]:
+    """Of the first two arguments, whether each is a tensor: a number that is added would be added by every part."""
+    for argument in operator.args[1:3]:
+        yield isinstance(argument, Ref)

@@ -1,0 +1,244 @@
+"""Parameters: every use adds to the gradient, and the addends are summed, each once, before the update."""
+
+from typing import assert_never
+
+from ssdsl.ir.function import Function, reads_of
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.param import (
+    AllReduceGrads,
+    ChunkGrads,
+    FlatParam,
+    Param,
+    ReduceScatterGrads,
+    SumTiedGrads,
+    Zero,
+)
+from ssdsl.ir.value import Axis, Name, Time, Type
+from ssdsl.model.graph import Origin
+from ssdsl.prove.devices import Share, share
+from ssdsl.prove.facts import Facts
+from ssdsl.prove.failures import Rule, Wrong
+from ssdsl.prove.local import Local, elements, of_type
+from ssdsl.text.source import Span
+
+
+def check_gradients(facts: Facts, function: Function, gradients: dict[Name, Local]) -> None:
+    """The gradients that a function leaves at its weights are addends over the axes that are completed, and over every
+    index of the function, whose tasks are added up."""
+    seen: set[str] = set()
+    for parameter in function.parameters:
+        name = parameter.var.name
+        where, span = f"function `{function.name}`, backward", function.submesh.mesh.span
+        if name.value in seen:
+            facts.failures.add(Rule.TWICE, where, name, "one parameter", name, span)
+        seen.add(name.value)
+        gradient = gradients.get(name)
+        param = facts.params.get((name.value, function.submesh))
+        if gradient is None or param is None:
+            continue
+        axes = {c.name for c in gradient.partial if isinstance(c, Axis)}
+        if axes != set(param.partial):
+            facts.failures.add(Rule.PARAM, where, name, f"addends over {param.partial}", f"over {sorted(axes)}", span)
+        for index in function.time:
+            if Time(index.name) not in gradient.partial:
+                facts.failures.add(Rule.COUNTED, where, name, f"one addend for each {index.name}", gradient, span)
+
+
+def check_params(facts: Facts) -> None:
+    """Adds a failure for each parameter or flat parameter that is not as its uses need it."""
+    homes: dict[str, list[Param]] = {}
+    for param in facts.program.params:
+        homes.setdefault(param.weight, []).append(param)
+        _check_param(facts, param)
+    flats: dict[tuple[str, Submesh], list[FlatParam]] = {}
+    for number, flat in enumerate(facts.program.flats):
+        if flat.number != number:
+            facts.failures.add(Rule.FLAT, "the flat parameters", "", number, flat.number)
+        for weight in flat.weights:
+            flats.setdefault((weight, flat.submesh), []).append(flat)
+    for weight, submesh in flats:
+        if (weight, submesh) not in facts.params:
+            facts.failures.add(Rule.FLAT, "the flat parameters", weight, f"a weight on {submesh}", "none")
+    for weight, params in homes.items():
+        _check_apart(facts, weight, params)
+        for param in params:
+            found = flats.get((weight, param.submesh), [])
+            if len(found) != (1 if param.trained else 0):
+                wanted = "one" if param.trained else "none, as it is not trained"
+                facts.failures.add(
+                    Rule.FLAT, f"parameters on {param.submesh}", weight, wanted, len(found), _span(param)
+                )
+    for flat in facts.program.flats:
+        found_params = [facts.params[w, flat.submesh] for w in flat.weights if (w, flat.submesh) in facts.params]
+        if found_params:
+            _check_flat(facts, flat, found_params, homes, flats)
+
+
+def _check_param(facts: Facts, param: Param) -> None:
+    where = f"parameters on {param.submesh}"
+    value = facts.graph.values.get(param.weight)
+    if value is None or value.origin not in (Origin.WEIGHT, Origin.BUFFER):
+        facts.failures.add(Rule.PARAM, where, param.weight, "a weight or buffer", "none")
+        return
+    if facts.params[param.weight, param.submesh] is not param:
+        facts.failures.add(Rule.TWICE, where, param.weight, "one parameter", "two", _span(param))
+    trained = value.origin is Origin.WEIGHT and param.weight in facts.learning
+    if (param.trained, param.dtype, param.shape.axes) != (trained, value.dtype, value.sizes):
+        wanted = f"trained: {trained}, {value.dtype}, {value.sizes}"
+        had = f"trained: {param.trained}, {param.dtype}, {param.shape.axes}"
+        facts.failures.add(Rule.PARAM, where, param.weight, wanted, had, _span(param))
+    try:
+        local = of_type(Type(param.layout), param.submesh.axes, ())
+        elements(value.sizes, local)
+        sizes = dict(param.submesh.axes)
+        if local.partial or any(d.parts != sizes[c.name] for c, d in local.digits):
+            raise Wrong(Rule.PARAM, "one part for each device", local)
+        if any(a not in sizes or local.digit(Axis(a)) is not None for a in param.partial):
+            raise Wrong(Rule.PARAM, "addends over axes along which it is whole", param.partial)
+    except Wrong as wrong:
+        facts.failures.wrong(wrong, where, param.weight, _span(param))
+
+
+def _check_apart(facts: Facts, weight: str, params: list[Param]) -> None:
+    for at, a in enumerate(params):
+        for b in params[at + 1 :]:
+            if a.submesh != b.submesh and share(a.submesh, b.submesh) is not Share.NONE:
+                facts.failures.add(
+                    Rule.PARAM,
+                    "the parameters",
+                    weight,
+                    "homes without common devices",
+                    f"{a.submesh}, {b.submesh}",
+                    _span(a),
+                )
+
+
+def _check_flat(
+    facts: Facts,
+    flat: FlatParam,
+    params: list[Param],
+    homes: dict[str, list[Param]],
+    flats: dict[tuple[str, Submesh], list[FlatParam]],
+) -> None:
+    where, span = f"flat parameter {flat.number} on {flat.submesh}", _span(params[0])
+    failures = facts.failures
+    for param in params:
+        if param.dtype != flat.dtype or set(param.partial) != set(params[0].partial):
+            failures.add(
+                Rule.FLAT, where, param.weight, (flat.dtype, params[0].partial), (param.dtype, param.partial), span
+            )
+    sizes = dict(flat.submesh.axes)
+    is_sharded = flat.zero is not Zero.NONE
+    digits = {c.name for p in params for c, _ in of_type(Type(p.layout), p.submesh.axes, ()).digits}
+    if is_sharded != bool(flat.shard_axes) or any(a not in sizes or a in digits for a in flat.shard_axes):
+        failures.add(
+            Rule.FLAT, where, "", "state cut over axes along which the weights are whole", flat.shard_axes, span
+        )
+    ways = 1
+    for axis in flat.shard_axes:
+        ways *= sizes.get(axis, 1)
+    used = sum(p.elements for p in params)
+    if flat.elements != -(-used // ways) * ways:
+        failures.add(Rule.SIZE, where, "", -(-used // ways) * ways, flat.elements, span)
+    try:
+        _complete(flat, params, homes, flats)
+    except Wrong as wrong:
+        failures.wrong(wrong, where, ", ".join(flat.weights[:3]), span)
+
+
+def _complete(
+    flat: FlatParam,
+    params: list[Param],
+    homes: dict[str, list[Param]],
+    flats: dict[tuple[str, Submesh], list[FlatParam]],
+) -> None:
+    """Follows the completion from the addends that backward leaves to what the optimizer needs."""
+    owed, cut, summed = set(params[0].partial), tuple[str, ...](), False
+    for step in flat.completion:
+        match step:
+            case AllReduceGrads():
+                if not step.axes or len(set(step.axes)) != len(step.axes) or not owed.issuperset(step.axes):
+                    raise Wrong(Rule.COMPLETION, f"a sum over some of {sorted(owed)}", f"all_reduce over {step.axes}")
+                owed -= set(step.axes)
+            case ReduceScatterGrads():
+                cut = _cut_further(flat, cut, step.axes)
+                if not owed.issuperset(step.axes):
+                    raise Wrong(
+                        Rule.COMPLETION, f"a sum over some of {sorted(owed)}", f"reduce_scatter over {step.axes}"
+                    )
+                owed -= set(step.axes)
+            case ChunkGrads():
+                cut = _cut_further(flat, cut, step.axes)
+                if owed.intersection(step.axes):
+                    raise Wrong(Rule.COMPLETION, f"the same gradient over {step.axes}", f"owed over {sorted(owed)}")
+            case SumTiedGrads():
+                _check_tied(flat, step, homes, flats)
+                if owed or summed:
+                    raise Wrong(
+                        Rule.COMPLETION,
+                        f"first the sums over {sorted(owed)}, then once those of all homes",
+                        type(step).__name__,
+                    )
+                summed = True
+            case _:
+                assert_never(step)
+    tied = len(homes[params[0].weight]) > 1
+    if owed or cut != flat.shard_axes or summed is not tied:
+        wanted = f"nothing owed, shards over {flat.shard_axes}, summed over homes: {tied}"
+        raise Wrong(Rule.COMPLETION, wanted, f"owed {sorted(owed)}, shards over {cut}, {summed}")
+
+
+def _cut_further(flat: FlatParam, cut: tuple[str, ...], axes: tuple[str, ...]) -> tuple[str, ...]:
+    """Shards are cut by the shard axes in their order, the first outermost."""
+    if not axes or (*cut, *axes) != flat.shard_axes[: len(cut) + len(axes)]:
+        raise Wrong(Rule.COMPLETION, f"shards over {flat.shard_axes}", f"over {(*cut, *axes)}")
+    return (*cut, *axes)
+
+
+def _check_tied(
+    flat: FlatParam,
+    step: SumTiedGrads,
+    homes: dict[str, list[Param]],
+    flats: dict[tuple[str, Submesh], list[FlatParam]],
+) -> None:
+    """All homes of the weights are summed, each once, and hold the same parts in the same order."""
+    for weight in flat.weights:
+        params = homes[weight]
+        wanted = [p.submesh for p in params]
+        if len(step.submeshes) != len(wanted) or set(step.submeshes) != set(wanted):
+            raise Wrong(Rule.COMPLETION, [str(s) for s in wanted], [str(s) for s in step.submeshes])
+        layouts = {frozenset(of_type(Type(p.layout), p.submesh.axes, ()).digits) for p in params}
+        if len(layouts) != 1:
+            raise Wrong(Rule.COMPLETION, "the same parts in all homes", [str(p.layout) for p in params])
+        others = [f for p in params for f in flats.get((weight, p.submesh), [])]
+        if any((f.weights, f.shard_axes) != (flat.weights, flat.shard_axes) for f in others):
+            raise Wrong(Rule.COMPLETION, "alike flat parameters in all homes", [f.number for f in others])
+
+
+def check_gathers(facts: Facts, function: Function) -> None:
+    """Each section that reads weights of ZeRO-3 gathers them in front of it; those without a layer of their own share
+    what the function gathers."""
+    flat_of = {
+        w: f for f in facts.program.flats if f.zero is Zero.WEIGHTS and f.submesh == function.submesh for w in f.weights
+    }
+    shared: set[int] = set()
+    for section in function.sections:
+        apart = bool(section.layer) or section.recompute
+        reads = [r for i in section.body for r in reads_of(i)]
+        wanted = {flat_of[r.value].number for r in reads if r.value in flat_of}
+        wanted -= set() if apart else shared
+        if sorted(section.gathers) != sorted(wanted):
+            facts.failures.add(
+                Rule.GATHER,
+                f"function `{function.name}`, section `{section.layer}`",
+                "",
+                sorted(wanted),
+                sorted(section.gathers),
+                function.submesh.mesh.span,
+            )
+        if not apart:
+            shared |= wanted
+
+
+def _span(param: Param) -> Span | None:
+    return param.submesh.mesh.span

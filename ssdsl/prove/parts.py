@@ -1,0 +1,74 @@
+"""Which tasks read which parts: of the functions, independent of any order."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ssdsl.ir.action import At, Compute
+from ssdsl.ir.comm import Transfer
+from ssdsl.ir.function import Backward, Function
+from ssdsl.ir.value import TimeIndex
+from ssdsl.plan.plan import Phase
+from ssdsl.prove.facts import Facts
+from ssdsl.prove.failures import Rule
+
+Key = tuple[str, At]  # a part of a value: where it is kept
+
+PHASES: dict[Backward, tuple[Phase, ...]] = {
+    Backward.NONE: (Phase.FORWARD,),
+    Backward.WHOLE: (Phase.FORWARD, Phase.BACKWARD),
+    Backward.HALVES: (Phase.FORWARD, Phase.DGRAD, Phase.WGRAD),
+    Backward.DGRAD: (Phase.FORWARD, Phase.DGRAD),
+}
+
+
+@dataclass(slots=True)
+class Parts:
+    """`reads` are the parts that each task's forward reads, `learns` those of them to whose gradients its backward
+    adds, `adds` for each part the tasks and messages that add to its gradient on the devices where it is kept."""
+
+    reads: dict[tuple[int, At], list[Key]] = field(default_factory=dict)
+    learns: dict[tuple[int, At], list[Key]] = field(default_factory=dict)
+    adds: dict[Key, set[Compute | int]] = field(default_factory=dict)
+
+
+def parts_of(facts: Facts) -> Parts:
+    """All reads of all tasks."""
+    found = Parts()
+    for function in facts.program.functions:
+        phase = PHASES[function.backward][-1 if function.backward is Backward.WHOLE else 1 :][:1]
+        for given in function.inputs:
+            learns = given.gradient
+            shared = {t.name for t in given.time} - {m.index.name for m in given.merges}
+            for at in coordinates(function.time):
+                here = dict(zip((t.name for t in function.time), at, strict=True))
+                if not shared <= here.keys():
+                    continue  # the forward walk has said so
+                for part in itertools.product(
+                    *([here[t.name]] if t.name in shared else range(t.parts) for t in given.time)
+                ):
+                    found.reads.setdefault((function.number, at), []).append((given.slot, part))
+                    if learns and phase:
+                        found.learns.setdefault((function.number, at), []).append((given.slot, part))
+                        found.adds.setdefault((given.slot, part), set()).add(Compute(function.number, at, phase[0]))
+    for message in facts.program.messages:
+        if isinstance(message, Transfer) and message.backward is not None:
+            for part in coordinates(message.time):
+                if (message.target_slot, part) not in found.adds:
+                    where = f"transfer {message.number}"
+                    facts.failures.add(
+                        Rule.MESSAGE, where, message.value, "a gradient to send", f"none of {list(part)}"
+                    )
+                else:
+                    found.adds.setdefault((message.source_slot, part), set()).add(message.number)
+    return found
+
+
+def coordinates(time: Sequence[TimeIndex]) -> Iterator[At]:
+    """All coordinates of some indices in time."""
+    return itertools.product(*(range(t.parts) for t in time))
+
+
+def trains(function: Function) -> frozenset[str]:
+    """The weights whose gradients a function leaves."""
+    return frozenset(p.var.name.value for p in function.parameters if p.var.gradient is not None)

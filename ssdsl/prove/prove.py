@@ -1,0 +1,105 @@
+"""A program's proof, from end to end."""
+
+import time
+from dataclasses import dataclass
+
+from ssdsl.ir.action import Compute, Start
+from ssdsl.ir.program import Program
+from ssdsl.prove.backward import backward
+from ssdsl.prove.buffers import check_buffers
+from ssdsl.prove.deadlock import check_deadlock
+from ssdsl.prove.facts import facts_of
+from ssdsl.prove.failures import ProofFailed, Rule
+from ssdsl.prove.flow import Flow
+from ssdsl.prove.forward import forward
+from ssdsl.prove.halves import check_halves
+from ssdsl.prove.overwrites import check_overwrites
+from ssdsl.prove.params import check_gathers, check_gradients, check_params
+from ssdsl.prove.parts import parts_of
+from ssdsl.prove.prologues import prologue_types
+from ssdsl.prove.roles import check_places, check_role
+from ssdsl.prove.updates import check_updates
+from ssdsl.prove.whole import check_loss, check_operators
+from ssdsl.text.diagnostic import PlanError
+
+MOST_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was checked; the program is proved if nothing failed."""
+
+    functions: int
+    instructions: int
+    values: int
+    gradients: int
+    tasks: int
+    messages: int
+    seconds: float
+    failures: tuple[ProofFailed, ...]
+
+    def __str__(self) -> str:
+        if self.failures:
+            return f"not proved: {len(self.failures)} failures"
+        counts = {
+            "functions": self.functions,
+            "instructions": self.instructions,
+            "values": self.values,
+            "gradients": self.gradients,
+            "tasks": self.tasks,
+            "messages": self.messages,
+        }
+        return f"proved in {self.seconds:.2f} s: {', '.join(f'{n} {what}' for what, n in counts.items())}"
+
+
+def prove(program: Program) -> Proof:
+    """Checks that a program computes what a single device computes."""
+    start = time.perf_counter()
+    facts = facts_of(program)
+    prologues = {}
+    for prologue in program.prologues:
+        if prologue.submesh in prologues:
+            facts.failures.add(Rule.TWICE, "the prologues", "", "one for each submesh", prologue.submesh)
+        prologues[prologue.submesh] = prologue_types(facts, prologue)
+    flow = Flow(facts)
+    flow.note_transfers()
+    for number, function in enumerate(program.functions):
+        if function.number != number:
+            facts.failures.add(Rule.TWICE, "the functions", function.name, number, function.number)
+        flow.typed[number] = forward(facts, function, prologues.get(function.submesh, {}), flow)
+    gradients = {}
+    for number in reversed(range(len(program.functions))):
+        gradients[number] = backward(facts, flow.typed[number], flow)
+        function = program.functions[number]
+        check_gradients(facts, function, gradients[number])
+        check_overwrites(facts, function)
+        check_halves(facts, flow.typed[number])
+        check_gathers(facts, function)
+    check_operators(facts)
+    check_loss(facts, flow.typed)
+    check_buffers(facts, flow.typed)
+    check_params(facts)
+    parts = parts_of(facts)
+    check_places(facts)
+    for role in program.roles:
+        check_role(facts, role, parts)
+        check_updates(facts, role)
+    check_deadlock(facts)
+    return Proof(
+        len(program.functions),
+        sum(1 for f in program.functions for _ in f.body()),
+        sum(len(t.types) for t in flow.typed.values()),
+        sum(len(g) for g in gradients.values()),
+        sum(1 for r in program.roles for a in r.actions if isinstance(a, Compute)),
+        sum(1 for r in program.roles for a in r.actions if isinstance(a, Start)),
+        time.perf_counter() - start,
+        tuple(facts.failures.found),
+    )
+
+
+def require_proof(program: Program) -> Proof:
+    """As `prove`; raises PlanError with what could not be proved."""
+    proof = prove(program)
+    if proof.failures:
+        raise PlanError(*proof.failures[:MOST_SHOWN])
+    return proof

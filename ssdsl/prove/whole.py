@@ -1,0 +1,43 @@
+"""The whole: every operator that the loss needs runs in one place, and the reported loss is complete."""
+
+from ssdsl.ir.function import Function
+from ssdsl.ir.value import Axis, Coordinate, Time
+from ssdsl.model.graph import Stage
+from ssdsl.prove.facts import Facts, Typed
+from ssdsl.prove.failures import Rule
+from ssdsl.prove.local import Local
+
+
+def check_operators(facts: Facts) -> None:
+    """Each placed operator on which the loss (or a buffer's new value) depends is in exactly one function."""
+    found: dict[str, list[Function]] = {}
+    for function in facts.program.functions:
+        for op in function.operators():
+            found.setdefault(op.operator, []).append(function)
+    wanted = {facts.graph.loss, *facts.graph.updates.values()}
+    for operator in reversed(facts.graph.operators):
+        here = found.get(operator.name, [])
+        is_needed = not wanted.isdisjoint(o.value for o in operator.outputs)
+        if is_needed:
+            wanted.update(o.value for o in operator.inputs)
+        if len(here) > 1 or (is_needed and operator.stage is Stage.COMPUTE and not here):
+            names = ", ".join(f.name for f in here) or "none"
+            span = next((i.span for i in facts.program.plan.indices.get(operator.name, ())), None)
+            facts.failures.add(Rule.COVERED, f"operator `{operator.name}`", "", "one function", names, span)
+
+
+def check_loss(facts: Facts, typed: dict[int, Typed]) -> None:
+    """The reported loss is summed over exactly the axes and the parts in time over which it is a partial sum."""
+    loss, failures = facts.program.loss, facts.failures
+    for number, one in typed.items():
+        function = one.function
+        names = [o.name for k, o in enumerate(function.outputs) if k == function.loss]
+        if names != ([loss.name] if number == loss.function else []) or (function.loss is not None and not names):
+            failures.add(Rule.LOSS, f"function `{function.name}`", facts.graph.loss, loss.name, names)
+    if loss.function not in typed or loss.name not in typed[loss.function].types or loss.name.value != facts.graph.loss:
+        failures.add(Rule.LOSS, "the loss", loss.name, facts.graph.loss, f"function {loss.function}")
+        return
+    function, local = typed[loss.function].function, typed[loss.function].types[loss.name]
+    owed: frozenset[Coordinate] = frozenset([*(Axis(a) for a in loss.axes), *(Time(t.name) for t in function.time)])
+    if local != Local(partial=owed) or len(set(loss.axes)) != len(loss.axes):
+        failures.add(Rule.LOSS, "the loss", loss.name, local, Local(partial=owed), function.submesh.mesh.span)

@@ -1,0 +1,50 @@
+"""`ssdsl show PLAN program`: the program as text, repeated layers and long orders cut short unless all is asked for."""
+
+import re
+from collections.abc import Iterable
+
+from ssdsl.ir.program import Program, Role
+from ssdsl.ir.text.program import program_blocks
+
+NUMBER = re.compile(r"_?\d+")
+LONGEST = 64  # lines of a repetition
+FEWEST = 6  # lines that are worth a line that says so
+
+
+def shown_program(program: Program, roles: Iterable[Role] | None = None, every: bool = False) -> str:
+    """The text; without `every`, what is repeated with other numbers is shown once."""
+    blocks = program_blocks(program, roles)
+    return "\n\n".join("\n".join(block if every else folded(block)) for block in blocks) + "\n"
+
+
+def folded(lines: list[str]) -> list[str]:
+    """Lines whose runs of repetitions, numbers apart, are shown once.
+
+    >>> folded(["start", *(f"  step {k}" for k in range(9)), "end"])
+    ['start', '  step 0', '  ... 8 more like this', 'end']
+    """
+    shapes = [NUMBER.sub("", line) for line in lines]
+    shown: list[str] = []
+    at = 0
+    while at < len(lines):
+        length, times = _repetition(shapes, at)
+        shown += lines[at : at + length]
+        if times > 1:
+            indent = " " * (len(lines[at]) - len(lines[at].lstrip()))
+            what = "this" if length == 1 else f"these {length} lines"
+            shown.append(f"{indent}... {times - 1} more like {what}")
+        at += length * times
+    return shown
+
+
+def _repetition(shapes: list[str], at: int) -> tuple[int, int]:
+    """The number of lines from here that repeat, and how often they stand here; of several the one that saves most."""
+    best, saved = (1, 1), FEWEST
+    for length in range(1, LONGEST + 1):
+        times = 1
+        pattern = shapes[at : at + length]
+        while shapes[at + times * length : at + (times + 1) * length] == pattern:
+            times += 1
+        if (times - 1) * length > saved:
+            best, saved = (length, times), (times - 1) * length
+    return best

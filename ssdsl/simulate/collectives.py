@@ -1,0 +1,179 @@
+"""The collectives of a program: which devices of a submesh exchange how many bytes, in a task or for a flat parameter.
+
+They follow from the instructions alone: a section that is recomputed communicates again in backward, and the gradient
+of a weight belongs to the second half of a backward in halves.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from ssdsl.ir.comm import Step, kind_of, travels
+from ssdsl.ir.function import Function, Instr, Op, Reshard, Section, Slice, Split, Write
+from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterGrads, SumTiedGrads
+from ssdsl.ir.program import Program
+from ssdsl.ir.value import Name, Var
+from ssdsl.model.graph import ITEMSIZE, Operator
+from ssdsl.model.ops.registry import row
+from ssdsl.model.saved import saved
+from ssdsl.model.saved_tensors import Saved
+from ssdsl.model.storage import Storage, storages
+from ssdsl.model.weight_values import weight_values
+from ssdsl.plan.plan import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """Devices along `axes` exchange a tensor of `size_bytes`: what an all_reduce sums, an all_gather returns, a
+    reduce_scatter is given, an all_to_all exchanges."""
+
+    kind: str
+    axes: tuple[str, ...]
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class Facts:
+    """What a program's instructions refer to in its graph. `places`: where values lie; `weights`: the values that
+    follow from weights alone."""
+
+    program: Program
+    operators: dict[str, Operator] = field(init=False)
+    places: dict[str, Storage] = field(init=False)
+    weights: frozenset[str] = field(init=False)
+    _variables: dict[int, dict[Name, Var]] = field(default_factory=dict)
+    _saved: dict[str, Saved] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.operators = {o.name: o for o in self.program.graph.operators}
+        self.places = storages(self.program.graph)
+        self.weights = weight_values(self.program.graph)
+
+    def variables(self, function: Function) -> dict[Name, Var]:
+        """The local values of a function."""
+        if function.number not in self._variables:
+            self._variables[function.number] = function.variables()
+        return self._variables[function.number]
+
+    def sizes(self, op: Op) -> list[int]:
+        """The local sizes of an operator's dimensions, of unequal parts in the mean."""
+        sizes = [d.size for d in self.operators[op.operator].dims]
+        for split in (s for s in op.splits if isinstance(s, Split)):
+            sizes[split.dim] = -(-sizes[split.dim] // split.parts)
+        return sizes
+
+    def saved(self, op: Op) -> Saved:
+        """What autograd keeps of a part of an operator."""
+        if op.operator not in self._saved:
+            operator = self.operators[op.operator]
+            self._saved[op.operator] = saved(operator, self.program.graph, self.places, self.sizes(op))
+        return self._saved[op.operator]
+
+
+def size_bytes(var: Var) -> int:
+    """The bytes of a local value."""
+    return var.elements * ITEMSIZE.get(var.dtype, 4)
+
+
+# -- of tasks ----------------------------------------------------------------------------------------------------------
+
+
+def of_task(facts: Facts, function: Function, phase: Phase) -> Iterator[Collective]:
+    """The collectives of a function in a phase, in the order of its instructions."""
+    for section in function.sections:
+        for instr in section.body:
+            yield from of_instr(facts, function, section, instr, phase)
+        for number in section.gathers:
+            yield from of_gathers(facts, function, section, facts.program.flats[number], phase)
+
+
+def of_instr(facts: Facts, function: Function, section: Section, instr: Instr, phase: Phase) -> Iterator[Collective]:
+    """The collectives of one instruction in a phase; a recomputed section does those of forward again in backward."""
+    forward = phase is Phase.FORWARD or (section.recompute and phase in (Phase.BACKWARD, Phase.DGRAD))
+    match instr:
+        case Reshard():
+            size = ITEMSIZE.get(instr.result.dtype, 4)
+            if forward:
+                yield from _of_steps(instr.forward, size)
+            if _is_backward_in(phase, is_weight=instr.source.value in facts.weights):
+                yield from _of_steps(instr.backward, size)
+        case Op():
+            yield from _of_kernel(facts, instr, phase, forward=forward)
+        case Slice() | Write():
+            pass
+        case _:
+            assert_never(instr)
+
+
+def _is_backward_in(phase: Phase, *, is_weight: bool) -> bool:
+    """Whether a gradient is computed in this phase."""
+    return phase is Phase.BACKWARD or phase is (Phase.WGRAD if is_weight else Phase.DGRAD)
+
+
+def _of_steps(steps: tuple[Step, ...], itemsize: int) -> Iterator[Collective]:
+    return (Collective(kind_of(s), s.axes, s.elements * itemsize) for s in steps if travels(s))
+
+
+def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator[Collective]:
+    """What a kernel communicates by itself: so many numbers for each token, or channel, of its first operand."""
+    operator = facts.operators[op.operator]
+    kernel = row(operator).kernel
+    if not op.kernel.axes or kernel is None:
+        return
+    sizes, given = facts.sizes(op), operator.inputs[0]
+    dims = [d for axis in given.axes for d in axis if not operator.dims[d].combined and not operator.dims[d].fixed]
+    each = math.prod(sizes[d] for d in dims) * facts.program.graph.values[given.value].itemsize
+    back = kernel.backward if phase in (Phase.BACKWARD, Phase.DGRAD) else ()
+    for c in (*(kernel.forward if forward else ()), *back):
+        yield Collective(c.kind, op.kernel.axes, c.numbers * each)
+
+
+# -- of flat parameters ------------------------------------------------------------------------------------------------
+
+
+def of_completion(flat: FlatParam) -> Iterator[Collective]:
+    """What completes the gradient of a flat parameter on its submesh."""
+    size = flat_bytes(flat)
+    for step in flat.completion:
+        match step:
+            case AllReduceGrads():
+                yield Collective("all_reduce", step.axes, size)
+            case ReduceScatterGrads():
+                yield Collective("reduce_scatter", step.axes, size)
+            case ChunkGrads() | SumTiedGrads():
+                pass
+
+
+def of_gather(flat: FlatParam) -> Collective:
+    """What makes a sharded flat parameter whole."""
+    return Collective("all_gather", flat.shard_axes, flat_bytes(flat))
+
+
+def flat_bytes(flat: FlatParam) -> int:
+    """The local bytes of a flat parameter, gathered."""
+    return flat.elements * ITEMSIZE.get(flat.dtype, 4)
+
+
+def of_gathers(
+    facts: Facts, function: Function, section: Section, flat: FlatParam, phase: Phase
+) -> Iterator[Collective]:
+    """ZeRO-3 gathers the weights of a section in front of it, and again where backward reads them; its backward hands
+    their gradients to their owners."""
+    in_backward = phase in (Phase.BACKWARD, Phase.DGRAD)
+    if phase is Phase.FORWARD or (in_backward and _is_read_in_backward(facts, function, section, flat)):
+        yield of_gather(flat)
+    if phase in (Phase.BACKWARD, Phase.WGRAD):
+        yield from of_completion(flat)
+
+
+def _is_read_in_backward(facts: Facts, function: Function, section: Section, flat: FlatParam) -> bool:
+    """Whether autograd keeps weights for backward, or recomputes with them. Sections without a layer share what they
+    gather."""
+    shares = not section.layer and not section.recompute
+    readers = [s for s in function.sections if s is section or (shares and not s.layer and not s.recompute)]
+    for op in (i for s in readers for i in s.body if isinstance(i, Op)):
+        read = {r.value for r in op.reads if facts.places[r.value].root in flat.weights}
+        if read and (section.recompute or not read.isdisjoint(facts.saved(op).inputs)):
+            return True
+    return False

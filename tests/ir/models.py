@@ -1,0 +1,234 @@
+"""Models of a few operators, each for one behaviour of the lowering."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+Given = tuple[nn.Module, dict[str, torch.Tensor], dict[str, tuple[str, ...]]]
+
+
+class Mlp(nn.Module):
+    """A column- and a row-parallel linear, with biases."""
+
+    def __init__(self, width: int = 8, ffn: int = 16) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(width, ffn), nn.Linear(ffn, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.up(x).relu()).square().mean()
+
+
+class Block(nn.Module):
+    """Normalisation and feed-forward of a transformer, with the residual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x + self.down(F.gelu(self.up(self.norm(x))))).square().mean()
+
+
+class Deep(nn.Module):
+    """Layers in a row."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x.square().mean()
+
+
+class Language(nn.Module):
+    """A table of words, positions, and a head, tied to the table or not."""
+
+    def __init__(self, tied: bool, positions: bool) -> None:
+        super().__init__()
+        self.words = nn.Embedding(12, 8)
+        self.positions = nn.Embedding(6, 8) if positions else None
+        self.middle = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 12, bias=False)
+        if tied:
+            self.head.weight = self.words.weight
+
+    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        x = self.words(tokens)
+        if self.positions is not None:
+            x = x + self.positions(torch.arange(6))
+        return F.cross_entropy(self.head(self.middle(x)).flatten(0, 1), labels.flatten())
+
+
+class Normed(nn.Module):
+    """Batch statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.norm = nn.Linear(8, 8), nn.BatchNorm1d(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.fc(x)).square().mean()
+
+
+class Masked(nn.Module):
+    """What depends on inputs only, and what depends on nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+        ramp = torch.arange(8) / 8
+        weight = keep.float() / keep.sum()
+        return ((self.fc(x) * ramp).square().mean(1) * weight).sum()
+
+
+class TwoTerms(nn.Module):
+    """A loss of two terms that two stages compute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.a(x).square().mean() + self.b(x).square().mean()
+
+
+class Contrast(nn.Module):
+    """Every example against every other: batch x batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, z: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(self.a(x) @ self.b(z).t(), labels)
+
+
+class OverBatch(nn.Module):
+    """Attention over the batch: a value is read in parts and whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.a(x)
+        return ((h @ h.t()).softmax(-1) @ h).square().mean()
+
+
+class Teacher(nn.Module):
+    """One linear under no_grad, one frozen, one trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.student, self.teacher, self.frozen = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            target = self.teacher(x)
+        return (self.student(self.frozen(x)) - target).square().mean()
+
+
+class Residual(nn.Module):
+    """Feed-forwards whose residuals the parent adds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp = nn.ModuleList(nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8)) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for mlp in self.mlp:
+            x = x + mlp(x)
+        return x.square().mean()
+
+
+def _of_rows(model: nn.Module, rows: int = 8) -> Given:
+    return model, {"x": torch.zeros(rows, 8)}, {"x": ("batch", "feature")}
+
+
+def _of_words(model: nn.Module) -> Given:
+    tokens = torch.zeros(4, 6, dtype=torch.long)
+    return model, {"tokens": tokens, "labels": tokens}, {"tokens": ("batch", "seq"), "labels": ("batch", "seq")}
+
+
+def mlp() -> Given:
+    return _of_rows(Mlp())
+
+
+def block() -> Given:
+    return Block(), {"x": torch.zeros(4, 6, 8)}, {"x": ("batch", "seq", "hidden")}
+
+
+def two_layers() -> Given:
+    return _of_rows(Deep(2))
+
+
+def twelve_rows() -> Given:
+    return _of_rows(Deep(2), 12)
+
+
+def three_layers() -> Given:
+    return _of_rows(Deep(3))
+
+
+def language() -> Given:
+    return _of_words(Language(tied=False, positions=False))
+
+
+def tied() -> Given:
+    return _of_words(Language(tied=True, positions=False))
+
+
+def positions() -> Given:
+    return _of_words(Language(tied=False, positions=True))
+
+
+def normed() -> Given:
+    return _of_rows(Normed())
+
+
+def masked() -> Given:
+    inputs = {"x": torch.zeros(8, 8), "keep": torch.ones(8, dtype=torch.long)}
+    return Masked(), inputs, {"x": ("batch", "feature"), "keep": ("batch",)}
+
+
+def two_terms() -> Given:
+    return _of_rows(TwoTerms())
+
+
+def contrast() -> Given:
+    inputs = {"x": torch.zeros(8, 8), "z": torch.zeros(8, 8), "labels": torch.arange(8)}
+    return Contrast(), inputs, {"x": ("batch", "feature"), "z": ("batch", "feature"), "labels": ("batch",)}
+
+
+def over_batch() -> Given:
+    return _of_rows(OverBatch())
+
+
+def teacher() -> Given:
+    return _of_rows(Teacher())
+
+
+def residual() -> Given:
+    return _of_rows(Residual())
+
+
+class Skip(nn.Module):
+    """The first layer's output is read by the last one too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second, third = self.layers
+        h = first(x)
+        return (third(torch.tanh(second(h))) + h).square().mean()
+
+
+def skip() -> Given:
+    return _of_rows(Skip(), 12)

@@ -1,0 +1,85 @@
+"""The engine on a few steps of a few roles: who waits for whom, and until when."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from ssdsl.ir.action import Action, Compute, GatherParam, StartReduce, Update, WaitReduce
+from ssdsl.ir.execute import Await, Meet, Part, Post, Step, Steps, Trace, execute
+from ssdsl.plan.plan import Phase
+from ssdsl.text.diagnostic import InternalError
+
+
+@dataclass(frozen=True)
+class Seconds:
+    time_s: float
+
+
+def run(*roles: list[Step], **costs: float) -> Trace[Seconds]:
+    """Roles whose actions cost, by the names of their classes, what is given, or nothing."""
+
+    def cost(role: int, action: Action) -> Seconds:
+        return Seconds(costs.get(type(action).__name__, 0.0) * (role + 1 if isinstance(action, Compute) else 1))
+
+    names = tuple(f"role{k}" for k in range(len(roles)))
+    return execute(Steps(names, tuple(map(tuple, roles))), cost)
+
+
+def task(number: int, *roles: int) -> Meet:
+    action = Compute(number, (), Phase.FORWARD)
+    return Meet(action, action, roles)
+
+
+def posted(number: int, sources: tuple[int, ...], targets: tuple[int, ...]) -> Post:
+    return Post(StartReduce(number), number, sources, targets, "lane")
+
+
+def awaited(number: int, *sources: int) -> Await:
+    return Await(WaitReduce(number), number, sources)
+
+
+def test_roles_that_meet_start_with_the_last_and_go_at_the_pace_of_the_slowest() -> None:
+    trace = run([task(0, 0, 1)], [task(1, 1), task(0, 0, 1)], Compute=1.0)
+    both = [(x.start, x.end) for x in trace.intervals if x.action == Compute(0, (), Phase.FORWARD)]
+    assert both == [(2.0, 4.0)] * 2  # role 1 takes twice as long for everything
+    assert trace.ended == [4.0, 4.0]
+
+
+def test_what_is_posted_travels_while_its_roles_go_on() -> None:
+    send = posted(0, (0,), (1,))
+    trace = run([send, task(0, 0)], [send, task(1, 1), awaited(0, 0)], Compute=1.0, StartReduce=5.0)
+    assert trace.ended == [1.0, 5.0]
+    assert [(x.start, x.end) for x in trace.waits] == [(2.0, 5.0)]
+    ((sent, received),) = trace.flows
+    assert trace.intervals[sent].part is Part.SENT and trace.intervals[received].part is Part.RECEIVED
+
+
+def test_a_lane_carries_one_after_another() -> None:
+    ends: list[Step] = [posted(0, (0,), (1,)), posted(1, (0,), (1,))]
+    trace = run(ends, [*ends, awaited(1, 0)], StartReduce=3.0)
+    assert [(x.start, x.end) for x in trace.intervals if x.role == 1] == [(0.0, 3.0), (3.0, 6.0)]
+
+
+def test_a_collective_begins_when_all_are_there_and_has_no_flow() -> None:
+    all_of_them = posted(0, (0, 1), (0, 1))
+    ends: list[Step] = [all_of_them, awaited(0, 0, 1)]
+    trace = run(ends, [task(0, 1), *ends], Compute=1.0, StartReduce=3.0)
+    assert [(x.start, x.end) for x in trace.intervals if x.action == StartReduce(0)] == [(2.0, 5.0)] * 2
+    assert not trace.flows and trace.ended == [5.0, 5.0]
+
+
+def test_who_never_posts_is_named() -> None:
+    alone = Meet(Update(), "update", (1,))
+    with pytest.raises(InternalError) as raised:
+        run([awaited(0, 1)], [alone])
+    assert str(raised.value).splitlines()[1:] == ["role0 waits for role1 in WaitReduce(flat=0)"]
+
+
+def test_a_cycle_leaves_out_who_only_waits_for_it() -> None:
+    first, second = (Meet(GatherParam(n), n, (0, 1)) for n in (0, 1))
+    with pytest.raises(InternalError) as raised:
+        run([first, second], [second, first], [awaited(7, 0)])
+    assert str(raised.value).splitlines()[1:] == [
+        "role0 waits for role1 in GatherParam(flat=0)",
+        "role1 waits for role0 in GatherParam(flat=1)",
+    ]

@@ -1,0 +1,110 @@
+"""The verifier passes every program that the lowering makes, and refutes each that one change has spoilt."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ssdsl.ir.comm import Transfer
+from ssdsl.ir.function import Op, Reshard
+from ssdsl.ir.program import Program
+from ssdsl.ir.value import Name
+from ssdsl.ir.verify import verify, violations
+from ssdsl.text.diagnostic import InternalError
+
+Change = tuple[str, Program]
+
+
+@pytest.mark.parametrize(
+    "name", ["pipeline", "interlaced", "halves", "tied", "zero_1", "zero_2", "signal", "both_ways"]
+)
+def test_an_action_left_out_or_done_twice(program_of: Callable[[str], Program], name: str) -> None:
+    program = program_of(name)
+    assert not violations(program)
+    for number, role in enumerate(program.roles):
+        for k, action in enumerate(role.actions):
+            without = (*role.actions[:k], *role.actions[k + 1 :])
+            twice = (*role.actions[:k], action, *role.actions[k:])
+            assert violations(_with_actions(program, number, without)), action
+            assert violations(_with_actions(program, number, twice)), action
+
+
+def test_roles_that_wait_for_each_other(program_of: Callable[[str], Program]) -> None:
+    program = program_of("pipeline")
+    first, last = program.roles
+    receives = [a for a in first.actions if "Wait" in type(a).__name__][:1]
+    moved = (*receives, *(a for a in first.actions if a not in receives))
+    assert violations(replace(program, roles=(replace(first, actions=moved), last)))
+
+
+@pytest.mark.parametrize("name", ["sequence_parallel", "pipeline", "zero_3"])
+def test_what_refers_to_nothing(program_of: Callable[[str], Program], name: str) -> None:
+    program = program_of(name)
+    for what, changed in _changes(program):
+        assert violations(changed), what
+
+
+def test_a_program_that_is_not_legal_is_our_mistake(program_of: Callable[[str], Program]) -> None:
+    program = program_of("pipeline")
+    with pytest.raises(InternalError, match="not legal"):
+        verify(_with_actions(program, 0, program.roles[0].actions[1:]))
+
+
+def _with_actions(program: Program, number: int, actions: tuple[Any, ...]) -> Program:
+    role = replace(program.roles[number], actions=actions)
+    return replace(program, roles=(*program.roles[:number], role, *program.roles[number + 1 :]))
+
+
+def _changes(program: Program) -> Iterator[Change]:
+    """A program with one reference spoilt."""
+    for function in program.functions:
+        for k, section in enumerate(function.sections):
+            for n, instr in enumerate(section.body):
+                wrong: list[Any] = []
+                if isinstance(instr, Op):
+                    wrong += [replace(instr, reads=(Name("nothing"), *instr.reads[1:]))]
+                    wrong += [replace(instr, results=instr.results * 2), replace(instr, operator="nothing")]
+                elif isinstance(instr, Reshard):
+                    steps = tuple(replace(s, axes=("nowhere",)) for s in instr.forward or instr.backward)
+                    wrong += [replace(instr, source=Name("nothing")), replace(instr, forward=steps)]
+                for bad in wrong:
+                    body = (*section.body[:n], bad, *section.body[n + 1 :])
+                    sections = (*function.sections[:k], replace(section, body=body), *function.sections[k + 1 :])
+                    yield str(bad), _with_function(program, replace(function, sections=sections))
+            if section.gathers:
+                sections = (*function.sections[:k], replace(section, gathers=()), *function.sections[k + 1 :])
+                yield "no gathers", _with_function(program, replace(function, sections=sections))
+        for given in function.inputs:
+            others = tuple(i for i in function.inputs if i is not given)
+            for bad in (
+                replace(given, slot="none"),
+                replace(given, time=()),
+                replace(given, gradient=not given.gradient),
+            ):
+                yield str(bad), _with_function(program, replace(function, inputs=(*others, bad)))
+        for output in function.outputs:
+            yield "no output", _with_function(program, replace(function, outputs=()))
+            twice = replace(function, outputs=(*function.outputs, output))
+            yield "output twice", _with_function(program, twice)
+    for message in program.messages:
+        assert isinstance(message, Transfer)
+        for bad in (
+            replace(message, source=message.target),
+            replace(message, time=()),
+            replace(message, backward=None),
+            replace(message, forward=replace(message.forward, pieces=())),
+        ):
+            yield str(bad), replace(program, messages=(bad, *program.messages[1:]))
+    for number in range(len(program.flats)):
+        flats = list(program.flats)
+        flats[number] = replace(flats[number], weights=flats[number].weights[1:])
+        yield "a weight in no flat parameter", replace(program, flats=tuple(flats))
+    yield "no parameters", replace(program, params=())
+    yield "no loss", replace(program, loss=replace(program.loss, name=Name("nothing")))
+
+
+def _with_function(program: Program, function: Any) -> Program:
+    functions = list(program.functions)
+    functions[function.number] = function
+    return replace(program, functions=tuple(functions))

@@ -1,0 +1,65 @@
+"""Programs that the compiler makes are proved; what a failure says is a golden."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ssdsl.ir.function import Reshard
+from ssdsl.ir.program import Program
+from ssdsl.prove.prove import prove
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
+from tests.prove.conftest import ROOT, graph_of
+from tests.prove.mutations import instructions
+
+ERRORS = ROOT / "tests" / "errors"
+PLANS = sorted(p.stem for folder in ("examples", "tests/verify/plans") for p in (ROOT / folder).glob("*.ssp"))
+
+
+@pytest.mark.parametrize("model", ["gpt:tiny", "swin"])
+@pytest.mark.parametrize("plan", PLANS)
+def test_what_is_compiled_is_proved(compiled: Callable[..., Program], plan: str, model: str) -> None:
+    try:
+        program = compiled(plan, model)
+    except PlanError:
+        pytest.skip("the plan is not for this model")
+    proof = prove(program)
+    assert proof.failures == ()
+    assert proof.gradients > 0
+
+
+@pytest.mark.parametrize(
+    ("plan", "params"),
+    [
+        ("megatron", {"D": 2, "T": 4, "S": 4, "M": 2}),
+        ("megatron", {"D": 4, "T": 1, "S": 1, "M": 2}),
+        ("sequence_parallel", {}),
+        ("zero", {"Z": 1}),
+        ("zero", {"Z": 2}),
+        ("zero", {"Z": 3}),
+        ("data_parallel", {"D": 4}),
+    ],
+    ids=str,
+)
+def test_sizes(compiled: Callable[..., Program], plan: str, params: dict[str, int]) -> None:
+    assert prove(compiled(plan, "gpt", **params)).failures == ()
+
+
+def test_a_failure_says_where(compiled: Callable[..., Program], golden: Callable[[Path, str], None]) -> None:
+    program = compiled("megatron")
+    wrong = next(
+        become(replace(instr, forward=()))
+        for _, instr, become in instructions(program)
+        if isinstance(instr, Reshard) and instr.forward
+    )
+    first = prove(wrong).failures[0]
+    text = render(first).replace(str(ROOT) + "/", "")
+    golden(ERRORS / "E0451.err", text + "\n")
+
+
+def test_the_graph_is_not_changed(compiled: Callable[..., Program]) -> None:
+    before = graph_of("gpt:tiny")
+    prove(compiled("megatron"))
+    assert graph_of("gpt:tiny") is before
