@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ssdsl.codegen.communication import cut_text, reshard_text, slice_text
+from ssdsl.codegen.communication import reshard_text, slice_text
 from ssdsl.codegen.expressions import GroupName, assignment, expression
 from ssdsl.codegen.identifiers import Identifiers
 from ssdsl.ir.function import Instr, Op, Output, Reshard, Side, Slice, Write, reads_of
@@ -62,7 +62,7 @@ class Body:
             case Op():
                 self._operator(instr, reads, used)
             case Write():
-                self.lines.append(f"{self._part(instr)}.copy_({reads[0]}.detach())")
+                self.lines.append(self._written(instr, reads[0]))
 
     def _operator(self, op: Op, reads: list[str], used: frozenset[Name]) -> None:
         operator = self.operators[op.operator]
@@ -85,12 +85,15 @@ class Body:
         text = expression(operator, op, words, self.group)
         return f"halves(lambda {', '.join(formals)}: {text}, {', '.join(given)})"
 
-    def _part(self, write: Write) -> str:
-        """The part of a buffer that is written: a view of it."""
-        text = self.read(Name(write.buffer))
-        for index, cut in write.slices:
-            text = cut_text(index, cut, text)
-        return text
+    def _written(self, write: Write, value: str) -> str:
+        """A buffer takes a value, or its running part does."""
+        buffer = self.read(Name(write.buffer))
+        if not write.slices:
+            return f"{buffer}.copy_({value}.detach())"
+        cuts = ", ".join(
+            f"({c.dim}, {c.outer}, {i.sizes if i.sizes is not None else c.count}, {i.name})" for i, c in write.slices
+        )
+        return f"put({buffer}, {value}, [{cuts}])"
 
     def _word(self, source: Name) -> str:
         return self.made.get(source, "").rstrip("_0123456789") or "x"

@@ -4,7 +4,6 @@ from ssdsl.codegen.expressions import GroupName
 from ssdsl.ir.comm import AllReduce, Step, cuts_of, kind_of
 from ssdsl.ir.function import Reshard, Slice
 from ssdsl.ir.layout import Cut
-from ssdsl.ir.value import TimeIndex
 
 
 def step_text(step: Step, group: GroupName, *, in_place: bool = False) -> str:
@@ -32,11 +31,7 @@ def reshard_text(instr: Reshard, value: str, group: GroupName) -> str:
 
 def slice_text(instr: Slice, value: str) -> str:
     """The right-hand side that cuts out the running part."""
-    return cut_text(instr.index, instr.cut, value)
-
-
-def cut_text(index: TimeIndex, cut: Cut, value: str) -> str:
-    """The running part of a value along an index in time."""
+    index, cut = instr.index, instr.cut
     if index.sizes is not None:
         return f"take_sizes({value}, {cut.dim}, {cut.outer}, {index.sizes}, {index.name})"
     return f"take({value}, {cut.dim}, {cut.outer}, {cut.count}, {index.name})"

@@ -19,7 +19,7 @@ RUNTIME = (
     *(step.kind for step in get_args(Step)),
     *("all_reduce_", "reshard"),
     *("first", "first_time", *kernel_functions()),
-    *("checkpoint", "checkpoint_halves", "group", "halves", "take", "take_sizes"),
+    *("checkpoint", "checkpoint_halves", "group", "halves", "put", "take", "take_sizes"),
 )
 
 

@@ -195,8 +195,8 @@ def _parameters_are_where_the_function_is(program: Program) -> Iterator[str]:
             param = homes.get((var.name.value, function.submesh))
             if param is None or param.layout != var.type.layout:
                 yield f"{function.name} reads `{var.name}` in a layout in which it does not live on {function.submesh}"
-            elif param.trained != (var.gradient is not None):
-                yield f"{function.name} and the parameter do not agree about a gradient of `{var.name}`"
+            elif var.gradient is not None and not param.trained:
+                yield f"{function.name} leaves a gradient of `{var.name}`, which is not trained"
         for prepared in function.prepared:
             prologue = prologues.get(function.submesh)
             if prologue is None or prepared.source not in prologue.results:

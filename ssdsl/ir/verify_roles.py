@@ -224,7 +224,7 @@ class _Step:
     def _adding(self, flat: FlatParam) -> Iterator[Compute]:
         """The backwards that add to the gradient of a flat parameter."""
         for function in self.program.functions:
-            weights = {p.var.name.value for p in function.parameters}
+            weights = {p.var.name.value for p in function.parameters if p.var.gradient is not None}
             if function.submesh == flat.submesh and not weights.isdisjoint(flat.weights):
                 for phase in BACK_PHASES[function.backward][-1:]:
                     yield from (Compute(function.number, at, phase) for at in coordinates(function.time))

@@ -101,7 +101,8 @@ class _World:
             action = actions[state.at]
             if (post := self._posts(action, state)) is not None:
                 channel, event, members = post
-                state.posted.setdefault(channel, deque()).append(event)
+                if members:  # what no other role takes part in is done at once
+                    state.posted.setdefault(channel, deque()).append(event)
                 woken |= self._arrivals(channel, members, states)
             elif (awaited := self._awaits(action, state)) is not None and awaited not in self.done:
                 break

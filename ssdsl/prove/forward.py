@@ -198,10 +198,10 @@ class Walk:
         locals_: tuple[Local | None, ...] = (None,) * len(op.results)
         try:
             self._check_splits(op)
-            check_kernel(operator, op)
-            check_first(operator, op)
             self._check_operands(operator, op)
             part = part_of(operator, op.splits)
+            check_kernel(operator, op)
+            check_first(operator, op)
             locals_, self.parts[op.operator] = part.results, part
         except Wrong as wrong:
             failures.wrong(wrong, where, "", span)

@@ -5,6 +5,8 @@ import math
 from ssdsl.ir.function import Kernel, Op, Split
 from ssdsl.ir.value import Axis, Coordinate
 from ssdsl.model.graph import Operand, Operator
+from ssdsl.model.ops.reader import parameters
+from ssdsl.model.ops.registry import row
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.operators import COMBINING
 
@@ -39,10 +41,23 @@ def _wanted(operator: Operator, splits: list[Split]) -> tuple[str, set[str], Off
             return ("embedding_part", set(), _offsets(operator, table, rows)) if rows else ("", set(), {})
         case "cross_entropy_loss" if combined:
             return COMBINING[operator.kind], axes, _offsets(operator, operator.inputs[0], combined)
-        case kind if combined:
+        case kind if combined and operator.target.startswith("aten::"):
             return COMBINING.get(kind, "a kernel that does not exist"), axes, {}
+        case _ if combined:
+            return _of_users(operator, combined, axes)
         case _:
             return Kernel().function, set(), {}
+
+
+def _of_users(operator: Operator, combined: list[Split], axes: set[str]) -> tuple[str, set[str], Offsets]:
+    """A user's operator: its row says which kernel combines the parts, and what the kernel is told."""
+    kernel = row(operator).kernel
+    if kernel is None:
+        return "a kernel that does not exist", axes, {}
+    parameter, _ = kernel.axis
+    split = next(o for name, o in zip(parameters(operator), operator.inputs, strict=True) if name == parameter)
+    offsets = _offsets(operator, split, combined) if "{start}" in kernel.call else {}
+    return kernel.function, axes if "{group}" in kernel.call else set(), offsets
 
 
 def _offsets(operator: Operator, operand: Operand, splits: list[Split]) -> Offsets:

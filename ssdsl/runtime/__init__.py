@@ -13,7 +13,7 @@ from .collectives import (
 from .engine import Input, Join, Output, block
 from .halves import checkpoint_halves, halves
 from .kernels import batch_norm_parts, cross_entropy_parts, embedding_part, first, first_time
-from .moves import take, take_sizes
+from .moves import put, take, take_sizes
 from .recompute import checkpoint
 from .world import group
 
@@ -37,6 +37,7 @@ __all__ = [
     "halves",
     "keep_first",
     "narrow",
+    "put",
     "reduce_scatter",
     "reshard",
     "take",

@@ -71,3 +71,21 @@ def join_sizes(parts: list[torch.Tensor], dim: int, outer: int) -> torch.Tensor:
     shape = parts[0].shape
     split = [p.reshape(*shape[:dim], outer, -1, *shape[dim + 1 :]) for p in parts]
     return torch.cat(split, dim + 1).flatten(dim, dim + 1)
+
+
+def put(x: torch.Tensor, part: torch.Tensor, cuts: list[tuple[int, int, int | tuple[int, ...], int]]) -> None:
+    """Writes the part that `take` (or `take_sizes`) would cut out of `x`, one (dim, outer, count or sizes, index) after
+    another. `x` is contiguous.
+
+    >>> x = torch.zeros(8)
+    >>> put(x, torch.ones(4), [(0, 2, 2, 1)])     # 8 = 2 · count 2 · 2: the second part is strided
+    >>> x.tolist()
+    [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]
+    """
+    places = torch.arange(x.numel(), device=x.device).view(x.shape)
+    for dim, outer, count, index in cuts:
+        if isinstance(count, tuple):
+            places = take_sizes(places, dim, outer, count, index)
+        else:
+            places = take(places, dim, outer, count, index)
+    x.view(-1)[places.reshape(-1)] = part.detach().reshape(-1)

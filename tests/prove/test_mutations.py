@@ -42,8 +42,10 @@ def is_harmless(mutant: Mutant) -> str:
     """Why a mutant computes what the program computes, decided by running where no rule knows; empty if it does not."""
     if mutant.kind == "action_dropped" and " Free(" in mutant.where:
         return "a value is kept longer: only memory"
-    if mutant.kind == "wait_forgotten_until_later" and runs_wrong(mutant.program, load(MODEL)) == "":
-        return "an order of the plan that no data needs comes too late: no number changes"
+    if mutant.kind in ("wait_forgotten_until_later", "posts_exchanged") and not runs_wrong(mutant.program, load(MODEL)):
+        return "an order that no data needs: no number changes, and nobody waits in a circle"
+    if mutant.kind == "overwritten" and not runs_wrong(mutant.program, load(MODEL)):
+        return "a step that makes a new tensor, of one that nobody else needs"
     if mutant.kind in ("pieces_exchanged", "completion_in_another_order") and not runs_wrong(
         mutant.program, load(MODEL)
     ):

@@ -163,18 +163,20 @@ class _Builder:
             segment.time,
             tuple(_given_back(i, live) for i in draft.inputs.values()),
             tuple(draft.prepared.values()),
-            tuple(draft.parameters.values()),
+            tuple(
+                p if p.var.name in live else Parameter(replace(p.var, gradient=None)) for p in draft.parameters.values()
+            ),
             (Section("", False, tuple(draft.body)),),
             outputs,
-            self._backward(draft) if learns else Backward.NONE,
+            self._backward(draft, live) if learns else Backward.NONE,
             segment.stage,
             loss,
         )
 
-    def _backward(self, draft: _Draft) -> Backward:
+    def _backward(self, draft: _Draft, live: set[Name]) -> Backward:
         if not draft.segment.in_halves:
             return Backward.WHOLE
-        trained = any(p.var.gradient is not None for p in draft.parameters.values())
+        trained = any(p.var.gradient is not None and p.var.name in live for p in draft.parameters.values())
         return Backward.HALVES if trained else Backward.DGRAD
 
     # -- one operator ------------------------------------------------------------------------------------------------
@@ -406,7 +408,8 @@ class _Builder:
                 type_ = replace(var.type, time=(*var.type.time, (name, digit)))
                 gradient = None
                 if var.gradient is not None and need.gradient is not None:
-                    gradient = replace(need.gradient, time=type_.time)
+                    left = tuple(i for i, _ in need.type.time if i not in dict(type_.time))  # still to be sliced
+                    gradient = replace(need.gradient, time=type_.time, owed=(*need.gradient.owed, *left))
                 result = self._var(draft, draft.fresh(var.name.value), need.shape, type_, gradient)
                 index = next(t for t in draft.segment.time if t.name == name)
                 self._check_even(draft.segment.time, need.shape, digit.factor, tuple(s for _, s in var.type.time))

@@ -109,10 +109,15 @@ def _scattered(lowering: Lowering, task: Compute, flats: list[FlatParam]) -> Ite
     if not _is_last_phase(lowering.functions[task.function], task.phase):
         return
     function = lowering.functions[task.function]
-    weights = {p.var.name.value for p in function.parameters}
+    weights = trained_in(function)
     for flat in flats:
         if flat.zero is Zero.GRADS and flat.submesh == function.submesh and not weights.isdisjoint(flat.weights):
             yield StartReduce(flat.number)
+
+
+def trained_in(function: Function) -> frozenset[str]:
+    """The weights whose gradients a function's backward adds to."""
+    return frozenset(p.var.name.value for p in function.parameters if p.var.gradient is not None)
 
 
 def _is_last_phase(function: Function, phase: Phase) -> bool:
@@ -125,7 +130,7 @@ def _last_backwards(
 ) -> dict[int, list[FlatParam]]:
     """Behind which task nothing more is added to a gradient. Flat parameters that other roles share are left out: they
     are completed at the end, where all roles come in one order."""
-    weights = {f.number: {p.var.name.value for p in f.parameters} for f in lowering.functions}
+    weights = {f.number: trained_in(f) for f in lowering.functions}
     own = [f for f in flats if f.completion and f.submesh == role.submesh and f.zero in (Zero.NONE, Zero.OPTIMIZER)]
     found: dict[int, int] = {}
     for k, task in enumerate(tasks):
