@@ -3,7 +3,6 @@
 from ssdsl.codegen.expressions import GroupName
 from ssdsl.ir.comm import AllReduce, Step, cuts_of, kind_of
 from ssdsl.ir.function import Reshard, Slice
-from ssdsl.ir.layout import Cut
 
 
 def step_text(step: Step, group: GroupName, *, in_place: bool = False) -> str:
