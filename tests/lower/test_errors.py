@@ -19,8 +19,8 @@ CASES = {
     "E0403": "chain",
     "E0404": "chain",
     "E0405": "chain_shared",
-    "E0406": "flat",
-    "E0407": "counting",
+    "E0406": "merged",
+    "E0407": "totalled",
 }
 
 

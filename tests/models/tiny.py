@@ -32,40 +32,38 @@ def chain_shared() -> Built:
     return Chain(shared=True), {"x": torch.randn(8, 4)}, AXES
 
 
-class Flat(nn.Module):
-    """Batch and sequence are one axis in between."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.up = nn.Linear(4, 8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.up(x.reshape(-1, 4)).square().mean()
-
-
-class Counting(nn.Module):
-    """Keeps the sum of a batch in a buffer."""
-
-    seen: torch.Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.up = nn.Linear(4, 8)
-        self.register_buffer("seen", torch.zeros(8))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.up(x)
-        self.seen.copy_(y.detach().sum(0))
-        return y.square().mean()
-
-
-def flat() -> Built:
-    return Flat(), {"x": torch.randn(4, 6, 4)}, {"x": ("batch", "seq", "width")}
-
-
-def counting() -> Built:
-    return Counting(), {"x": torch.randn(8, 4)}, AXES
-
-
 def chain_norm() -> Built:
     return Chain(norm=True), {"x": torch.randn(8, 4)}, AXES
+
+
+class Merged(nn.Module):
+    """Batch and sequence become one axis between two splits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers[1](self.layers[0](x.flatten(0, 1)).tanh()).square().sum()
+
+
+def merged() -> Built:
+    return Merged(), {"x": torch.randn(8, 6, 4)}, {"x": ("batch", "seq", "width")}
+
+
+class Totalled(nn.Module):
+    """A buffer holds the sum over the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.layer(x)
+        self.total.copy_(x.detach().sum() * 0.5)
+        return x.square().sum()
+
+
+def totalled() -> Built:
+    return Totalled(), {"x": torch.randn(8, 4)}, AXES

@@ -49,8 +49,8 @@ def flatten_params(lowering: Lowering) -> Lowering:
         submeshes.setdefault(param.weight, []).append(param.submesh)
     sharded = _sharded(lowering.plan)
     groups: dict[_Kind, list[Param]] = {}
-    for param in reversed(lowering.params):
-        zero, axes = _zero(param, sharded)
+    stages = [_zero(param, sharded) for param in lowering.params]
+    for param, (zero, axes) in zip(reversed(lowering.params), reversed(stages), strict=True):
         if not param.trained:
             continue
         tied = tuple(submeshes[param.weight]) if len(submeshes[param.weight]) > 1 else ()
