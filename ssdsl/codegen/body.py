@@ -45,6 +45,7 @@ class Body:
         return f"halves(lambda x: x, (), ({name},))" if output.wgrad_only else name
 
     def make(self, name: Name, word: str) -> str:
+        """A new Python name, near to `word`, for a local value."""
         self.made[name] = self.names.unused(word)
         return self.made[name]
 

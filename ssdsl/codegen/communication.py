@@ -1,30 +1,19 @@
 """Collectives and slices as Python."""
 
 from ssdsl.codegen.expressions import GroupName
-from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, KeepFirst, Narrow, ReduceScatter, Step, kind_of
+from ssdsl.ir.comm import AllReduce, Step, cuts_of, kind_of
 from ssdsl.ir.function import Reshard, Slice
-from ssdsl.ir.layout import Cut
 
 
 def step_text(step: Step, group: GroupName, *, in_place: bool = False) -> str:
-    """One step: `all_gather(tp, dim=1)`, `all_reduce_(tp)` where it may work in place."""
-    name, kind = group(step.axes), kind_of(step)
-    match step:
-        case AllReduce():
-            return f"{kind}{'_' if in_place else ''}({name})"
-        case KeepFirst():
-            return f"{kind}({name})"
-        case AllGather():
-            return f"{kind}({name}, {_place(step.source)})"
-        case ReduceScatter() | Narrow():
-            return f"{kind}({name}, {_place(step.target)})"
-        case AllToAll():
-            source, target = (step.source.dim, step.source.outer), (step.target.dim, step.target.outer)
-            return f"{kind}({name}, {source}, {target})"
-
-
-def _place(cut: Cut) -> str:
-    return f"dim={cut.dim}" + (f", outer={cut.outer}" if cut.outer != 1 else "")
+    """One step: `all_gather(tp, dim=1)`, `all_to_all(sp, (1, 1), (2, 1))`; `all_reduce_(tp)` where it may overwrite."""
+    mark = "_" if in_place and isinstance(step, AllReduce) else ""
+    match cuts_of(step):
+        case (cut,):
+            places = [f"dim={cut.dim}", *([f"outer={cut.outer}"] if cut.outer != 1 else [])]
+        case cuts:
+            places = [f"({cut.dim}, {cut.outer})" for cut in cuts]
+    return f"{kind_of(step)}{mark}({', '.join([group(step.axes), *places])})"
 
 
 def reshard_text(instr: Reshard, value: str, group: GroupName) -> str:

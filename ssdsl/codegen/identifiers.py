@@ -20,6 +20,7 @@ class Identifiers:
         return self._of[key]
 
     def unused(self, base: str) -> str:
+        """An identifier that nothing else has, and that is taken from now on: the base, numbered if need be."""
         name, count = base, 1
         while name in self._taken:
             count += 1

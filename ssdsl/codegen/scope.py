@@ -2,9 +2,11 @@
 
 import itertools
 from dataclasses import dataclass, field
+from typing import get_args
 
 from ssdsl.codegen.body import RESERVED, Body
 from ssdsl.codegen.identifiers import Identifiers
+from ssdsl.ir.comm import Step
 from ssdsl.ir.function import Function
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
@@ -14,7 +16,8 @@ from ssdsl.model.ops.registry import kernel_functions, modules
 # What a file may import from the runtime beside it.
 RUNTIME = (
     *("Input", "Join", "Output", "block"),
-    *("all_gather", "all_reduce", "all_reduce_", "all_to_all", "keep_first", "narrow", "reduce_scatter", "reshard"),
+    *(step.kind for step in get_args(Step)),
+    *("all_reduce_", "reshard"),
     *("first", "first_time", *kernel_functions()),
     *("checkpoint", "checkpoint_halves", "group", "halves", "put", "take", "take_sizes"),
 )

@@ -1,10 +1,12 @@
 """Communication: collectives between layouts, and messages between devices.
 
-A step is a function on layouts, which `after` gives; its payload `elements` is the whole tensor as one device sees it:
-what an all_reduce sums, an all_gather returns, a reduce_scatter is given, an all_to_all exchanges.
+A step turns one layout of a tensor into another, along `axes` of its submesh. Its payload `elements` counts the whole
+tensor as one device sees it: what an all_reduce sums, an all_gather returns, a reduce_scatter is given, an all_to_all
+exchanges. docs/extending.md adds one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import ClassVar
 
 from ssdsl.ir.layout import Cut, Shape, Submesh
 from ssdsl.ir.value import TimeIndex
@@ -14,6 +16,8 @@ from ssdsl.ir.value import TimeIndex
 class AllReduce:
     """Partial -> Replicate, along one axis or several at once."""
 
+    kind: ClassVar[str] = "all_reduce"
+
     axes: tuple[str, ...]
     elements: int
 
@@ -21,6 +25,8 @@ class AllReduce:
 @dataclass(frozen=True, slots=True)
 class AllGather:
     """Shard -> Replicate. `source` is where the digit lies in the gathered tensor."""
+
+    kind: ClassVar[str] = "all_gather"
 
     axes: tuple[str, ...]
     elements: int
@@ -31,6 +37,8 @@ class AllGather:
 class ReduceScatter:
     """Partial -> Shard. `target` is where the digit lies in the tensor that is reduced."""
 
+    kind: ClassVar[str] = "reduce_scatter"
+
     axes: tuple[str, ...]
     elements: int
     target: Cut
@@ -39,6 +47,8 @@ class ReduceScatter:
 @dataclass(frozen=True, slots=True)
 class AllToAll:
     """Shard -> Shard of another digit: `target` is cut out of the local tensor, `source` put back into it."""
+
+    kind: ClassVar[str] = "all_to_all"
 
     axes: tuple[str, ...]
     elements: int
@@ -50,6 +60,8 @@ class AllToAll:
 class Narrow:
     """Replicate -> Shard: keeps this device's part; nothing travels."""
 
+    kind: ClassVar[str] = "narrow"
+
     axes: tuple[str, ...]
     elements: int
     target: Cut
@@ -59,26 +71,23 @@ class Narrow:
 class KeepFirst:
     """Replicate -> Partial: the first device keeps the value, the others have zeros; nothing travels."""
 
+    kind: ClassVar[str] = "keep_first"
+
     axes: tuple[str, ...]
     elements: int
 
 
 Step = AllReduce | AllGather | ReduceScatter | AllToAll | Narrow | KeepFirst
 
-# What torch.distributed, the generated code and the views call each.
-KIND: dict[type[Step], str] = {
-    AllReduce: "all_reduce",
-    AllGather: "all_gather",
-    ReduceScatter: "reduce_scatter",
-    AllToAll: "all_to_all",
-    Narrow: "narrow",
-    KeepFirst: "keep_first",
-}
-
 
 def kind_of(step: Step) -> str:
-    """The step's name: "all_reduce", ..."""
-    return KIND[type(step)]
+    """What the runtime, the simulator and the views call the step: "all_reduce", ..."""
+    return step.kind
+
+
+def cuts_of(step: Step) -> tuple[Cut, ...]:
+    """Where the step's digits lie in the local tensor: its `source`, its `target`, or both in this order."""
+    return tuple(v for field in fields(step) if isinstance(v := getattr(step, field.name), Cut))
 
 
 def travels(step: Step) -> bool:

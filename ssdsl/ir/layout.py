@@ -1,8 +1,8 @@
 """Layouts: how a tensor lies on the devices of a submesh, in PyTorch's words: Replicate, Partial, Shard.
 
 A tensor's axis is a sequence of *factors* (`[qkv · heads · head_dim]`). A `Shard` fixes one digit of the position in
-one factor. A factor of size 16 split by dp = 2 and then m = 4 is written `dp · m · 2`: dp is the digit of stride 8
-with 2 parts, m the digit of stride 2 with 4 parts.
+one factor. A factor of size 16 split by dp = 2 and then m = 4 is written `dp · m · 2`: dp is the digit of stride 8 with
+2 parts, m the digit of stride 2 with 4 parts.
 
     >>> [(8 * dp + 2 * m, 2) for dp in range(2) for m in range(4)][:3]    # (start, length) of each part
     [(0, 2), (2, 2), (4, 2)]
@@ -47,18 +47,21 @@ Placement = Whole | Shard
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One place per axis of the submesh, in its order."""
+    """One placement for each axis of the submesh, in its order."""
 
     places: tuple[Placement, ...]
 
     def shards(self) -> tuple[Shard, ...]:
+        """The digits that a device has one value of, in the order of the axes."""
         return tuple(p for p in self.places if isinstance(p, Shard))
 
     def replacing(self, axis: int, place: Placement) -> "Layout":
+        """The layout with another placement on axis number `axis`."""
         return Layout((*self.places[:axis], place, *self.places[axis + 1 :]))
 
     @property
     def is_partial(self) -> bool:
+        """Whether the tensor is an addend of a sum along some axis."""
         return PARTIAL in self.places
 
     def partial_axes(self, axes: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
@@ -84,11 +87,13 @@ class Submesh:
 
     @property
     def axes(self) -> tuple[tuple[str, int], ...]:
+        """The free axes with their sizes, without those of one device."""
         held = dict(self.fixed)
         return tuple((name, n) for name, n in self.mesh.axes if name not in held and n > 1)
 
     @property
     def size(self) -> int:
+        """The number of devices."""
         return math.prod(n for _, n in self.axes)
 
     def ranks(self) -> list[int]:
@@ -114,14 +119,17 @@ class Shape:
 
     @property
     def factors(self) -> tuple[int, ...]:
+        """The sizes of all factors, through the axes."""
         return tuple(n for axis in self.axes for n in axis)
 
     @property
     def sizes(self) -> tuple[int, ...]:
+        """The size of each axis, as torch says it."""
         return tuple(math.prod(axis) for axis in self.axes)
 
     @property
     def numel(self) -> int:
+        """The number of elements."""
         return math.prod(self.factors)
 
     def axis_of(self, factor: int) -> int:
@@ -144,7 +152,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a digit lies in a local tensor: axis `dim`, viewed as (outer, count, rest), has it in the middle."""
+    """Where a digit lies in a local tensor: axis `dim`, viewed as (outer, count, rest), has it in the middle.
+
+    `rest` is the size of the axis over outer * count. `runtime/moves.py` cuts by it.
+    """
 
     dim: int
     outer: int
@@ -174,7 +185,11 @@ def cut(shape: Shape, digit: Shard, fixed: tuple[Shard, ...]) -> Cut:
 
 
 def nests(digits: tuple[Shard, ...], size: int) -> bool:
-    """Whether the digits of one factor can be carried at once: each lies wholly above or below every other."""
+    """Whether the digits of one factor can be carried at once: each lies wholly above or below every other.
+
+    >>> nests((Shard(0, 8, 2), Shard(0, 2, 4)), 16), nests((Shard(0, 8, 2), Shard(0, 4, 4)), 16)
+    (True, False)
+    """
     ordered = sorted(digits, key=lambda d: -d.stride)
     limit = size
     for d in ordered:

@@ -62,6 +62,7 @@ class Program:
 
     @property
     def graph(self) -> Graph:
+        """The model."""
         return self.plan.graph
 
     def params_of(self, role: Role) -> tuple[Param, ...]:

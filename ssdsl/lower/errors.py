@@ -84,11 +84,11 @@ class OrderCycle(Diagnostic):
     """The plan's `order` statements contradict each other or the data flow: some tasks wait for themselves."""
 
     code: ClassVar[str] = "E0403"
-    title: ClassVar[str] = "the order of the plan makes tasks wait for each other in a circle"
-    label: ClassVar[str] = "one of the statements on the circle"
-    note: ClassVar[str] = "{circle}"
-    help: ClassVar[str] = "remove or turn round one of the `order` statements on the circle"
-    circle: str
+    title: ClassVar[str] = "the `order` statements form a dependency cycle"
+    label: ClassVar[str] = "one of the statements on the cycle"
+    note: ClassVar[str] = "{cycle}"
+    help: ClassVar[str] = "remove or reverse one of the `order` statements on the cycle"
+    cycle: str
     places: tuple[Span, ...] = ()
 
     def others(self) -> tuple[tuple[Span, str], ...]:
@@ -110,7 +110,7 @@ class ShardConflict(Diagnostic):
 
 
 @dataclass(frozen=True)
-class HomesOverlap(Diagnostic):
+class ParamsOverlap(Diagnostic):
     """A weight is used by operators on two sets of devices that share some but not all devices."""
 
     code: ClassVar[str] = "E0405"

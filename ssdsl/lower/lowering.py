@@ -56,10 +56,11 @@ class Lowering:
 
     @property
     def graph(self) -> Graph:
+        """The model."""
         return self.plan.graph
 
     def program(self) -> Program:
-        """The finished program."""
+        """The finished program; raises InternalError before `insert_communication`."""
         if self.loss is None:
             raise InternalError("no pass has placed the loss")
         return Program(

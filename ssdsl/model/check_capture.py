@@ -26,7 +26,7 @@ Values = dict[str, torch.Tensor]
 def check_capture(model: Model, graph: Graph) -> None:
     """Raise PlanError that names the first tensor in which the graph and the module differ.
 
-    Models without numbers and graphs with random operators are not checked: neither can run.
+    Models on the meta device and graphs with random operators are not checked: neither can run.
     """
     if model.is_meta or any(o.random for o in graph.operators):
         return

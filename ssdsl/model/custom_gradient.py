@@ -24,7 +24,7 @@ CHANGE = "write it with operators: `x + (y - x).detach()` has the value of `y` a
 
 def wrong_gradients(model: Model, functions: Mapping[type[Any], Place]) -> Iterator[Diagnostic]:
     """A diagnostic for every function of the model's forward whose backward is not its forward's derivative."""
-    if not functions or model.is_meta:  # without numbers nothing runs, so nothing can be wrong
+    if not functions or model.is_meta:  # nothing runs on the meta device, so nothing can be wrong
         return
     found: dict[type[Any], str] = {}
     with module_kept(model.module), _compared(found):

@@ -9,7 +9,7 @@ import torch
 class Model:
     """A module whose forward, called with a batch as keyword arguments, returns its loss (or an object with `.loss`).
 
-    `batches` are example batches, all of the same shapes; training walks over them in a circle. `axes` names the axes
+    `batches` are example batches, all of the same shapes; training repeats them. `axes` names the axes
     of each input: `{"input_ids": ("batch", "seq")}`. The module may live on the meta device: then it compiles but does
     not run.
     """

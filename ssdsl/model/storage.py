@@ -48,7 +48,7 @@ def empty(value: Value, strides: tuple[int, ...] | None = None, shape: tuple[int
 
 
 def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """What an operator makes of tensors without numbers, in the memory and strides that a CPU's kernel gives them."""
+    """What an operator makes of meta tensors, in the memory and strides that a CPU's kernel gives them."""
     target, *args = filled(operator.args, tensors)
     kwargs = {k: filled(v, tensors) for k, v in operator.kwargs}
     result = target(*args, **kwargs)

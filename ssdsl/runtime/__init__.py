@@ -1,6 +1,15 @@
 """What a generated program imports: torch and the standard library only, nothing of the compiler."""
 
-from .collectives import all_gather, all_reduce, all_reduce_, all_to_all, keep_first, narrow, reduce_scatter, reshard
+from .collectives import (
+    all_gather,
+    all_reduce,
+    all_reduce_,
+    all_to_all,
+    keep_first,
+    narrow,
+    reduce_scatter,
+    reshard,
+)
 from .engine import Input, Join, Output, block
 from .halves import checkpoint_halves, halves
 from .kernels import batch_norm_parts, cross_entropy_parts, embedding_part, first, first_time

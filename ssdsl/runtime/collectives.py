@@ -1,4 +1,15 @@
-"""Collectives as steps, and `reshard`: some steps on a tensor, others on its gradient."""
+"""Collectives as steps, and `reshard`: some steps on a tensor, others on its gradient.
+
+A step is a function from the local tensor in one layout to the local tensor in the next. With n ranks in the group, and
+the axis `dim` viewed as (outer, count, rest):
+
+| step | x | result |
+|---|---|---|
+| `all_reduce`, `keep_first` | [...] | [...] |
+| `all_gather` | [..., outer * rest, ...] | [..., outer * n * rest, ...] |
+| `reduce_scatter`, `narrow` | [..., outer * n * rest, ...] | [..., outer * rest, ...] |
+| `all_to_all` | n times as long along `target` | n times as long along `source` |
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

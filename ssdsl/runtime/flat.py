@@ -27,12 +27,16 @@ class Slot:
 
     @property
     def size(self) -> int:
+        """Its number of elements."""
         return torch.Size(self.shape).numel()
 
 
 @dataclass(frozen=True)
 class Tie:
-    """The ranks that sum the gradients of a weight with several homes. Of equal copies in one home, one contributes."""
+    """The ranks that sum the gradients of a weight that lives on several submeshes (tied embeddings of two stages).
+
+    Of the ranks of one submesh that hold equal gradients, one `contributes`; the others add zeros.
+    """
 
     group: Group
     contributes: bool
@@ -40,8 +44,11 @@ class Tie:
 
 @dataclass(frozen=True)
 class Completion:
-    """A step from the gradient that backward leaves to the one that the optimizer needs: all_reduce, reduce_scatter, or
-    chunk (keep this rank's part of what is whole everywhere)."""
+    """A step from the gradient that backward leaves to the one that the optimizer needs.
+
+    Of a flat gradient [n]: `all_reduce` gives the sum over the group, [n]; `reduce_scatter` this rank's part of the
+    sum, [n / ranks]; `chunk` this rank's part of what is equal on all ranks, [n / ranks].
+    """
 
     kind: str
     group: Group
@@ -60,7 +67,14 @@ class Completion:
 
 
 class FlatParam:
-    """Weights of one kind. `zero` is what is sharded over `shard_group`: none, optimizer, grads or weights."""
+    """A flat parameter of `elements` elements; `zero` says which state is sharded over `shard_group`.
+
+    | zero | held between steps | optimizer steps on |
+    |---|---|---|
+    | none | `parameters`, each in its own memory | `parameters` |
+    | optimizer, grads | `flat` [elements]; `parameters` and `shard` are views of it | `shard` [elements / ranks] |
+    | weights | `shard` [elements / ranks] | `shard` |
+    """
 
     def __init__(
         self,
@@ -187,11 +201,15 @@ class FlatParam:
         return self._again
 
     def drop(self) -> None:
+        """Frees what `gathered_again` has kept."""
         self._again = None
 
 
 class _Gather(torch.autograd.Function):
-    """The weights of a flat parameter from everybody's parts; their gradients are reduced to the owners."""
+    """The weights of a flat parameter, gathered from its shards; backward completes their gradients to the shard's.
+
+    [elements / ranks] -> each weight in its shape. `gathered` [elements] is passed in, so that it can be dropped.
+    """
 
     @staticmethod
     def forward(ctx: Any, shard: torch.Tensor, flat: FlatParam, gathered: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -212,8 +230,10 @@ class _Gather(torch.autograd.Function):
 
 @dataclass
 class View:
-    """The weights under a module path, by the rest of their names; used as a context, behind which gathered weights are
-    dropped."""
+    """The weights under a module path, by the rest of their names.
+
+    It is a context: gathered weights (ZeRO-3) are dropped at its end.
+    """
 
     weights: "Weights"
     prefix: str
@@ -261,6 +281,7 @@ class Weights:
         return self._numbered[number]
 
     def under(self, prefix: str = "") -> View:
+        """The weights of a module, by the rest of their names."""
         return View(self, prefix)
 
     def saving(self) -> AbstractContextManager[Any]:

@@ -1,9 +1,10 @@
 """Backward in halves: first the gradients of a block's inputs, later, as a task of its own, those of its weights.
 
-An operator on activations and weights runs in a small autograd graph of its own. Its first half asks that graph for the
-gradients of the activations alone; what the second half needs, the graph and the gradient of its output, waits in
-a list. So nothing is computed twice, and of a block no more is kept than its weights' gradients take. The split of
-backward is that of Zero Bubble (Qi et al. 2023, arXiv 2401.10241).
+An operator on activations and weights runs in a small autograd graph of its own. The first half asks that graph for the
+gradients of the activations alone. The graph and the gradient of its output wait in a list for the second half. So
+nothing is computed twice, and of a block no more is kept than its weights' gradients need. For y = x @ w with x [b, n]
+and w [n, k], the first half computes x.grad = y.grad @ w.T, and keeps x and y.grad [b, k]; the second half computes
+w.grad = x.T @ y.grad. The split of backward is that of Zero Bubble (Qi et al. 2023, arXiv 2401.10241).
 """
 
 from collections.abc import Callable, Iterator
@@ -22,15 +23,15 @@ Tensors = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class Half:
-    """The gradients of one operator's weights, to be computed."""
+    """The gradients of one operator's weights, to be computed: `gradients[k]` is that of `outputs[k]`, in its shape."""
 
-    outputs: list[Any]  # the edges of its own graph, which hold no values
+    outputs: list[Any]  # edges of the operator's own graph, so that its outputs need not be kept
     gradients: list[torch.Tensor]
-    leaves: list[torch.Tensor]  # the weights in the operator's own graph
-    weights: list[torch.Tensor]  # where these gradients go
+    leaves: list[torch.Tensor]  # the weights as leaves of the operator's own graph
+    weights: list[torch.Tensor]  # the weights to whose `grad` these gradients are added, in the order of `leaves`
 
 
-ALWAYS = torch.empty(0, requires_grad=True)  # what has no input that learns leads here
+ALWAYS = torch.empty(0, requires_grad=True)  # autograd anchor for calls without a differentiable input
 
 
 @contextmanager
@@ -61,13 +62,13 @@ def finish(waiting: list[Half]) -> None:
 
 
 def first_half(roots: list[torch.Tensor], gradients: list[torch.Tensor], leaves: list[torch.Tensor]) -> None:
-    """Adds the gradients of `leaves`; what leads to weights alone is left as it is."""
+    """Adds to the `grad` of `leaves`; weights get none. `gradients[k]` is that of `roots[k]`, in its shape."""
     if roots:
         torch.autograd.backward(roots, gradients, inputs=[ALWAYS, *leaves])
 
 
 def halves(run: Callable[..., Any], activations: Tensors, weights: Tensors) -> Any:
-    """run(*activations, *weights), whose backward leaves the gradients of the weights for later."""
+    """run(*activations, *weights); its backward appends a `Half` for the weights to the rank's list."""
     if not torch.is_grad_enabled():
         return run(*activations, *weights)
     return _Halves.apply(run, ALWAYS, weights, *activations)  # type: ignore[no-untyped-call]
@@ -106,7 +107,7 @@ class _Halves(torch.autograd.Function):
 
 
 def checkpoint_halves(run: Callable[..., Any], *args: Any) -> Any:
-    """run(*args), of which autograd keeps only the inputs; computed again, its backward comes in halves as well."""
+    """run(*args) with recomputation: autograd saves only the inputs, and backward runs it again, in halves as well."""
     if not torch.is_grad_enabled():
         return run(*args)
     return _Again.apply(run, ALWAYS, *args)  # type: ignore[no-untyped-call]

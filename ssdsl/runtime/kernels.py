@@ -9,7 +9,10 @@ from .world import Group
 
 
 def embedding_part(ids: torch.Tensor, table: torch.Tensor, start: int) -> torch.Tensor:
-    """Rows of a table of which this part holds those from `start`; zeros for the others: the parts add up."""
+    """Rows of a vocabulary that is split: this part has those from `start`, and zeros for the rest; parts add up.
+
+    ids [...], table [rows of this part, hidden] -> [..., hidden].
+    """
     local = ids - start
     outside = (local < 0) | (local >= table.shape[0])
     return F.embedding(local.masked_fill(outside, 0), table).masked_fill(outside.unsqueeze(-1), 0.0)

@@ -1,4 +1,11 @@
-"""Devices as coordinates: which rank is where in which mesh, and which ranks lie along its axes."""
+"""Devices as coordinates: which rank is where in which mesh, and which ranks lie along its axes.
+
+>>> mesh = Mesh("gpus", {"dp": 2, "tp": 3}, first=10)
+>>> mesh.coordinates(14), mesh.rank({"dp": 1, "tp": 1})
+({'dp': 1, 'tp': 1}, 14)
+>>> mesh.lines(("tp",)), mesh.lines(("dp",))
+([[10, 11, 12], [13, 14, 15]], [[10, 13], [11, 14], [12, 15]])
+"""
 
 import itertools
 import math
@@ -15,6 +22,7 @@ class Mesh:
 
     @property
     def size(self) -> int:
+        """The number of ranks."""
         return math.prod(self.axes.values())
 
     def coordinates(self, rank: int) -> dict[str, int] | None:
@@ -28,6 +36,7 @@ class Mesh:
         return dict(reversed(found.items()))
 
     def rank(self, at: dict[str, int]) -> int:
+        """The rank at these coordinates, one on every axis."""
         place = 0
         for axis, n in self.axes.items():
             place = place * n + at[axis]

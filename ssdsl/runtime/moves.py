@@ -1,6 +1,15 @@
 """Where a digit lies in a tensor: cutting it out into a leading axis, and putting it back.
 
-Axis `dim` of a tensor, viewed as (outer, count, rest), has the digit in the middle.
+Axis `dim` of a tensor, viewed as (outer, count, rest), has the digit in the middle. An axis of 12 = 2 blocks of 3 parts
+of 2 elements (outer 2, count 3, rest 2):
+
+    >>> axis = torch.arange(12)
+    >>> cut_out(axis, 0, outer=2, count=3).tolist()      # part k: the k-th pair of each block
+    [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11]]
+    >>> take(axis, 0, outer=2, count=3, index=1).tolist()
+    [2, 3, 8, 9]
+    >>> put_back(cut_out(axis, 0, 2, 3), 0, 2).tolist() == axis.tolist()
+    True
 """
 
 import torch
@@ -16,7 +25,7 @@ def cut_out(x: torch.Tensor, dim: int, outer: int, count: int) -> torch.Tensor:
 
 
 def put_back(parts: torch.Tensor, dim: int, outer: int) -> torch.Tensor:
-    """The inverse of `cut_out`: the first axis becomes the digit of axis `dim` again."""
+    """The inverse of `cut_out`: [count, ..., outer * rest, ...] -> [..., outer * count * rest, ...]."""
     count, *shape = parts.shape
     rest = shape[dim] // outer
     split = parts.reshape(count, *shape[:dim], outer, rest, *shape[dim + 1 :])
@@ -24,7 +33,10 @@ def put_back(parts: torch.Tensor, dim: int, outer: int) -> torch.Tensor:
 
 
 def take(x: torch.Tensor, dim: int, outer: int, count: int, index: int) -> torch.Tensor:
-    """The part of `x` whose digit has the value `index`; a view where the digit is outermost."""
+    """The part of `x` whose digit has the value `index`: [..., outer * count * rest, ...] -> [..., outer * rest, ...].
+
+    A view where the digit is outermost (outer = 1), else a copy.
+    """
     rest = x.shape[dim] // (outer * count)
     if outer == 1:
         return x.narrow(dim, index * rest, rest)
@@ -34,7 +46,13 @@ def take(x: torch.Tensor, dim: int, outer: int, count: int, index: int) -> torch
 
 
 def take_sizes(x: torch.Tensor, dim: int, outer: int, sizes: tuple[int, ...], index: int) -> torch.Tensor:
-    """As `take`, of a digit whose parts are of unequal sizes: axis `dim` is (outer, sum of the sizes, rest)."""
+    """As `take`, of a digit whose parts are of unequal sizes: axis `dim` is (outer, sum of the sizes, rest).
+
+    >>> take_sizes(torch.arange(6), 0, outer=1, sizes=(3, 1, 2), index=2).tolist()
+    [4, 5]
+    >>> take_sizes(torch.arange(6), 0, outer=2, sizes=(1, 2), index=1).tolist()    # of each block of 3 the last 2
+    [1, 2, 4, 5]
+    """
     shape = x.shape
     rest = shape[dim] // (outer * sum(sizes))
     start, length = sum(sizes[:index]) * rest, sizes[index] * rest
@@ -45,7 +63,11 @@ def take_sizes(x: torch.Tensor, dim: int, outer: int, sizes: tuple[int, ...], in
 
 
 def join_sizes(parts: list[torch.Tensor], dim: int, outer: int) -> torch.Tensor:
-    """The inverse of `take_sizes`, from all parts in order."""
+    """The inverse of `take_sizes`, from all parts in order.
+
+    >>> join_sizes([torch.tensor([0, 3]), torch.tensor([1, 2, 4, 5])], 0, outer=2).tolist()
+    [0, 1, 2, 3, 4, 5]
+    """
     shape = parts[0].shape
     split = [p.reshape(*shape[:dim], outer, -1, *shape[dim + 1 :]) for p in parts]
     return torch.cat(split, dim + 1).flatten(dim, dim + 1)

@@ -23,6 +23,7 @@ class Program:
 
     @classmethod
     def read(cls, folder: Path) -> "Program":
+        """The program that `ssdsl compile` wrote; weights are mapped, not read. Raises OSError for a missing file."""
         table = json.loads((folder / "program.json").read_text())
         roles = {r["name"]: (folder / f"role_{r['name']}.py").read_text() for r in table["roles"]}
         weights = torch.load(folder / "weights.pt", mmap=True, weights_only=True)

@@ -26,7 +26,7 @@ def recomputing(world: World) -> Iterator[None]:
 
 
 def checkpoint(run: Callable[..., Any], *args: Any) -> Any:
-    """run(*args), of which autograd keeps only the inputs."""
+    """run(*args) with recomputation: autograd saves only the inputs, and backward runs it again."""
     world = here()
     return torch.utils.checkpoint.checkpoint(
         run,

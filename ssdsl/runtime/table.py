@@ -85,13 +85,18 @@ def _box(box: list[list[int]]) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class Piece:
-    """How the local part of a weight follows from the whole: takes of (dim, outer, count, index)."""
+    """How the local part of a weight follows from the whole, of `shape`: takes of (dim, outer, count, index).
+
+    >>> Piece("w", (4, 6), ((0, 1, 2, 1), (1, 3, 2, 0))).of(torch.arange(24).view(4, 6)).tolist()
+    [[12, 14, 16], [18, 20, 22]]
+    """
 
     name: str
     shape: tuple[int, ...]
     takes: tuple[tuple[int, int, int, int], ...]
 
     def of(self, whole: torch.Tensor) -> torch.Tensor:
+        """This rank's part, contiguous."""
         for taken in self.takes:
             whole = take(whole, *taken)
         return whole.contiguous()
@@ -101,12 +106,13 @@ class Piece:
         return {"shape": self.shape, "takes": list(self.takes), "tensor": local.detach().cpu().clone()}
 
 
-def pieces_of(homes: list[Table], role: Table, world: World) -> list[Piece]:
+def pieces_of(weights: list[Table], role: Table, world: World) -> list[Piece]:
+    """This rank's parts of some weights of its role."""
     at = is_at(role, world)
     assert at is not None
     return [
-        Piece(h["name"], tuple(h["shape"]), tuple((dim, outer, n, at[axis]) for axis, dim, outer, n in h["takes"]))
-        for h in homes
+        Piece(w["name"], tuple(w["shape"]), tuple((dim, outer, n, at[axis]) for axis, dim, outer, n in w["takes"]))
+        for w in weights
     ]
 
 

@@ -1,4 +1,8 @@
-"""Values between devices: pieces are sent and received without waiting, and awaited where they are read."""
+"""Values between devices: pieces are sent and received without waiting, and awaited where they are read.
+
+A tensor travels as boxes of its factors: an axis of 12 = 3 · 4 is viewed as [3, 4], and the box ((0, 3), (2, 2)) is the
+last half of each of its 3 rows, 6 elements.
+"""
 
 import math
 import time
@@ -58,7 +62,10 @@ Message = Transfer | Signal
 
 @dataclass
 class Waiting:
-    """What was posted: boxes on their way, and those that this rank keeps for itself."""
+    """What was posted: boxes on their way, and those that this rank keeps for itself.
+
+    `shape` are the factors of the whole local tensor; each buffer has the lengths of its box as shape.
+    """
 
     works: list[Work]
     buffers: list[tuple[Box, torch.Tensor]]
@@ -68,8 +75,11 @@ class Waiting:
 
 
 class Mover:
-    """Posts sends and receives in the order of the step, those of values and those of gradients in a group of their
-    own; in each, every rank follows one global order, so none waits in a circle."""
+    """Posts sends and receives in the order of the step.
+
+    Values and gradients have a process group each. In each group every rank follows one global order, so ranks do not
+    wait for each other in a cycle.
+    """
 
     def __init__(self, device: torch.device, world: World) -> None:
         self.device = device
@@ -154,7 +164,7 @@ def _boxed(value: torch.Tensor, shape: tuple[tuple[int, ...], ...], box: Box) ->
 
 
 def shape_of(shape: tuple[tuple[Any, ...], ...], at: At, message: Message) -> tuple[tuple[int, ...], ...]:
-    """The factors of the local tensor at some indices in time, whose parts may be uneven."""
+    """The factors of the local tensor at some indices in time, axis by axis; sizes of unequal parts are filled in."""
     if not message.uneven:
         return shape
     position = -1

@@ -22,38 +22,51 @@ _MERGES = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 class Work(Protocol):
     """Communication that has been started."""
 
-    def wait(self) -> Any: ...
+    def wait(self) -> Any:
+        """Blocks until it is done; tensors may be read and overwritten after that."""
 
-    def is_completed(self) -> bool: ...
+    def is_completed(self) -> bool:
+        """Whether `wait` would return at once."""
+        ...
 
 
 class Transport(Protocol):
     """What a rank can say to others. `group` is what `new_group` returned."""
 
     @property
-    def rank(self) -> int: ...
+    def rank(self) -> int:
+        """This rank's number among all."""
+        ...
 
     def new_group(self, ranks: Sequence[int] | None = None) -> Any:
         """A group of some ranks, or of all; called by all ranks alike."""
 
-    def barrier(self) -> None: ...
+    def barrier(self) -> None:
+        """Waits until all ranks are here."""
 
-    def all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> None: ...
+    def all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> None:
+        """`x`: its sum, or maximum, over the ranks."""
 
-    def start_all_reduce(self, x: torch.Tensor, group: Any) -> Work: ...
+    def start_all_reduce(self, x: torch.Tensor, group: Any) -> Work:
+        """`x`: its sum over the ranks, once the work has been waited for."""
+        ...
 
     def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
-        """`into`: the ranks' `x`, end to end."""
+        """`into` [ranks * n]: the ranks' `x` [n], end to end."""
 
     def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
-        """`into`: this rank's part of the sum, which is as many parts as ranks, end to end."""
+        """`into` [n]: this rank's part of the sum of `x` [ranks * n]."""
 
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
-        """`into`: for each rank, end to end, the part of its `x` that stands at this rank's place."""
+        """`into` [ranks * n]: for each rank, end to end, the part of its `x` that stands at this rank's place."""
 
-    def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> Work: ...
+    def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
+        """Starts to send `x`, which must not change until the work is done. Sends of one tag arrive in order."""
+        ...
 
-    def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> Work: ...
+    def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
+        """Starts to receive into a tensor of the size that is sent."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -29,25 +29,31 @@ class Group:
 
     @property
     def size(self) -> int:
+        """The number of ranks."""
         return len(self.ranks)
 
     def all_reduce(self, x: torch.Tensor, merge: Merge = "sum") -> None:
+        """Replaces `x` by the sum, or maximum, over the group. `x` is contiguous, and of one shape on all ranks."""
         self.world.count("all_reduce", x)
         self.world.transport.all_reduce(x, self.process_group, merge)
 
     def start_all_reduce(self, x: torch.Tensor) -> Work:
+        """Starts to replace `x` by the sum; `x` is the sum after the work's `wait`."""
         self.world.count("all_reduce", x)
         return self.world.transport.start_all_reduce(x, self.process_group)
 
     def all_gather(self, into: torch.Tensor, x: torch.Tensor) -> None:
+        """Fills `into` [ranks * n] with the ranks' `x` [n], in the order of `ranks`."""
         self.world.count("all_gather", into)
         self.world.transport.all_gather(into, x, self.process_group)
 
     def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor) -> None:
+        """Fills `into` [n] with this rank's part of the sum of `x` [ranks * n]."""
         self.world.count("reduce_scatter", x)
         self.world.transport.reduce_scatter(into, x, self.process_group)
 
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor) -> None:
+        """Fills part k of `into` [ranks * n] with the part of rank k's `x` [ranks * n] that is for this rank."""
         self.world.count("all_to_all", x)
         self.world.transport.all_to_all(into, x, self.process_group)
 
@@ -66,6 +72,7 @@ class World:
 
     @property
     def rank(self) -> int:
+        """This rank's number among all."""
         return self.transport.rank
 
     @contextmanager
@@ -92,6 +99,7 @@ class World:
         return Group(name, tuple(ranks), ranks.index(self.rank), made, self) if self.rank in ranks else None
 
     def coordinate(self, mesh: str, axis: str) -> int:
+        """This rank's coordinate on an axis of a mesh that it is in."""
         at = self.meshes[mesh].coordinates(self.rank)
         assert at is not None
         return at[axis]

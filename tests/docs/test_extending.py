@@ -1,31 +1,147 @@
-"""docs/extending-statement.md shows a commit that works: it applies to the sources, and its test passes there."""
+"""docs/extending*.md show commits that work: they apply to the sources, and what they add works there."""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
-COPIED = ("ssdsl", "grammar", "stdlib", "tests/conftest.py", "tests/plan/conftest.py")
+COPIED = (
+    *("ssdsl", "grammar", "stdlib"),
+    *("tests/conftest.py", "tests/plan/conftest.py", "tests/models/tiny.py", "tests/model/rule_cases.py"),
+)
+COMMIT = re.compile(r"<!-- commit: (\w+) -->\n```diff\n(.*?)```", re.DOTALL)
+COMMITS = {
+    name: text
+    for page in ("extending.md", "extending-statement.md")
+    for name, text in COMMIT.findall((ROOT / "docs" / page).read_text("utf-8"))
+}
+Run = Callable[..., str]
+
+# Trains as a plan says, in this process, and prints the programs, their functions and whether the numbers are right.
+TRAINED = """
+import sys
+from pathlib import Path
+import torch
+from ssdsl.codegen.write import program_files
+from ssdsl.compile import compile_plan
+from ssdsl.model.load import load
+from ssdsl.model.trace import capture
+from ssdsl.run.in_process import program_of, run_in_process
+from ssdsl.run.launch import Training
+from ssdsl.run.verify import difference, verify_dumps
+
+torch.set_num_threads(1)
+model = load(sys.argv[1])
+program = compile_plan(Path(sys.argv[2]), capture(model), {}).program
+training = Training(steps=2, optimizer="sgd", lr=0.1)
+finished = run_in_process(program_of(program, model), training)
+print(*program_files(program).values())
+print(difference(verify_dumps(model, training, finished.losses, finished.dumps)) or "equal")
+"""
+PRODUCTS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(8, 16)), nn.Parameter(torch.randn(6, 16))
+
+    def forward(self, x):
+        return torch.addbmm(self.bias, x, self.weight.expand(4, 8, 16)).square().mean()
+
+def net():
+    return Net(), {"x": torch.randn(4, 6, 8)}, {"x": ("batch", "seq", "width")}
+"""
+BY_BATCH_AND_WIDTH = """
+mesh gpus(dp = 2, tp = 2)
+split model by batch into dp
+split model by width into tp
+assign model to gpus
+"""
+BY_FFN = "mesh gpus(tp = 2)\nsplit model by ffn into tp\nassign model to gpus\n"
+IN_STAGES = """
+mesh gpus(pp = 2)
+assign model["layers.0"] to gpus[pp = 0]
+assign model - model["layers.0"] to gpus[pp = 1]
+"""
 
 
-def test_the_commit_adds_a_statement(tmp_path: Path) -> None:
-    for name in COPIED:
-        source, target = ROOT / name, tmp_path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, target)
-    page = (ROOT / "docs" / "extending-statement.md").read_text("utf-8")
-    found = re.search(r"```diff\n(.*?)```", page, re.DOTALL)
-    assert found
-    (tmp_path / "commit.diff").write_text(found[1])
-    _run(tmp_path, "git", "apply", "-C1", "commit.diff")
-    _run(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/plan")
-    said = _run(tmp_path, sys.executable, "-c", SAID)
+@pytest.fixture
+def applied(tmp_path: Path) -> Callable[[str], Run]:
+    """A copy of the sources with a commit, as a function that runs Python there and returns what it prints."""
+
+    def apply(name: str) -> Run:
+        for each in COPIED:
+            source, target = ROOT / each, tmp_path / each
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, target)
+        (tmp_path / "commit.diff").write_text(COMMITS[name])
+        _run(tmp_path, "git", "apply", "-C1", "commit.diff")
+        return lambda *arguments: _run(tmp_path, sys.executable, *arguments)
+
+    return apply
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Callable[[Run, str, str], str]:
+    def train(run: Run, model: str, plan: str) -> str:
+        (tmp_path / "plan.ssp").write_text(plan)
+        (tmp_path / "products.py").write_text(PRODUCTS)
+        said = run("-c", TRAINED, model, "plan.ssp")
+        assert said.endswith("equal\n")
+        return said
+
+    return train
+
+
+def test_an_operator(applied: Callable[[str], Run], trained: Callable[[Run, str, str], str]) -> None:
+    said = trained(applied("operator"), "products.py:net", BY_BATCH_AND_WIDTH)
+    assert "torch.addbmm(" in said and "all_reduce" in said
+
+
+def test_a_collective(applied: Callable[[str], Run], trained: Callable[[Run, str, str], str]) -> None:
+    run = applied("collective")
+    assert "2 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/lower/test_one_shot.py")
+    assert "one_shot_all_reduce(tp)" in trained(run, "tests/models/tiny.py:chain", BY_FFN)
+
+
+def test_a_pass(applied: Callable[[str], Run], trained: Callable[[Run, str, str], str]) -> None:
+    run = applied("pass")
+    assert "1 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/lower/test_name_functions.py")
+    assert "def block0_layers_0(" in trained(run, "tests/models/tiny.py:chain", IN_STAGES)
+
+
+def test_a_view(applied: Callable[[str], Run]) -> None:
+    run = applied("view")
+    assert "1 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/show/test_weights.py")
+    assert "weights" in run("-m", "ssdsl", "show", "--help")
+
+
+def test_a_model(applied: Callable[[str], Run], trained: Callable[[Run, str, str], str]) -> None:
+    run = applied("model")
+    trained(run, "mlp:tiny,hidden=32", BY_FFN)
+    assert "mlp:large" in run("-m", "ssdsl", "models")
+
+
+def test_a_cluster(applied: Callable[[str], Run]) -> None:
+    found = applied("cluster")("-c", "from ssdsl.cluster.load import load_cluster; print(load_cluster('l4x4').size)")
+    assert found == "4\n"
+
+
+def test_a_statement(applied: Callable[[str], Run]) -> None:
+    run = applied("statement")
+    run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/plan")
+    said = run("-c", SAID)
     assert "did you mean `colocate`?" in said and "Put operators where others are." in said
 
 
@@ -41,6 +157,16 @@ except PlanError as error:
     print(found.text(found.help))
 print(TOPICS["colocate"])
 """
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("operator", 1), ("collective", 7), ("statement", 5), ("pass", 2), ("view", 2), ("model", 2), ("cluster", 1)],
+)
+def test_files_that_a_commit_touches(name: str, most: int) -> None:
+    """Without its tests."""
+    touched = re.findall(r"^diff --git a/(\S+)", COMMITS[name], re.MULTILINE)
+    assert touched and len([path for path in touched if not path.startswith(("tests/", "docs/"))]) <= most
 
 
 def _run(folder: Path, *command: str) -> str:

@@ -13,10 +13,7 @@ from rich.console import Console
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import known_clusters, load_cluster
-from ssdsl.compile import Compiled
-from ssdsl.lang.parse import parse
-from ssdsl.lower.lower import lower
-from ssdsl.plan.interpret import interpret_all
+from ssdsl.compile import Compiled, compile_source
 from ssdsl.show.gantt import gantt
 from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
@@ -130,14 +127,12 @@ def test_published_rates(
 
 
 def _compile(name: str, text: str, graph: Any) -> Compiled:
-    source = Source(name, text)
-    plan, warnings = interpret_all(parse(source), graph)
-    return Compiled(source, plan, lower(plan), warnings)
+    return compile_source(Source(name, text), graph, {}, None)
 
 
 def _simulate(compiled: Compiled, times: Times) -> Report:
-    schedule = compiled.program
-    return simulate(schedule, compiled.source, _cluster(compiled.plan.devices), Measured(schedule, times))
+    program = compiled.program
+    return simulate(program, compiled.source, _cluster(compiled.plan.devices), Measured(program, times))
 
 
 def _cluster(devices: int) -> Cluster:

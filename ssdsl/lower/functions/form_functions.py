@@ -2,7 +2,7 @@
 
 Operators share a function when they run on the same devices, have the same indices in time and are in the same sets
 that `order` names. The functions of one kind are told apart by their level, the number of changes of kind on the way
-from the inputs, so that functions never wait for each other in a circle.
+from the inputs, so that functions never wait for each other in a cycle.
 """
 
 from dataclasses import replace

@@ -46,6 +46,7 @@ class PrologueBuilder:
         return var
 
     def prologues(self) -> tuple[Prologue, ...]:
+        """What has been provided so far, one for each submesh."""
         return tuple(
             Prologue(d.submesh, tuple(d.constants), tuple(d.given.values()), tuple(d.body), tuple(d.results))
             for d in self.drafts.values()

@@ -27,7 +27,18 @@ class _Edge:
 def reshard(before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, link: Link) -> tuple[Step, ...]:
     """The cheapest steps from one layout to another of a tensor of `shape` on a submesh with these axes.
 
-    Dijkstra's search over layouts. Every layout can be gathered and every replica sliced, so a path exists.
+    Dijkstra's search over layouts. Every layout can be gathered and every replica sliced, so a path exists. Sizes are
+    those of the tensor as a task sees it, `itemsize` is in bytes.
+
+    >>> from ssdsl.cluster.link import LOOPBACK
+    >>> by_rows, by_columns = Layout((Shard(0, 4, 2),)), Layout((Shard(1, 8, 2),))
+    >>> square, axes = Shape(((8,), (16,))), (("tp", 2),)
+    >>> reshard(Layout((PARTIAL,)), by_rows, square, axes, 4, LOOPBACK)
+    (ReduceScatter(axes=('tp',), elements=128, target=Cut(dim=0, outer=1, count=2)),)
+    >>> reshard(by_rows, by_columns, square, axes, 4, LOOPBACK)
+    (AllToAll(axes=('tp',), elements=64, source=Cut(dim=0, outer=1, count=2), target=Cut(dim=1, outer=1, count=2)),)
+
+    Source: Dijkstra 1959. Raises InternalError if there is no path.
     """
     best: dict[Layout, float] = {before: 0.0}
     queue: list[tuple[float, int, Layout, tuple[Step, ...]]] = [(0.0, 0, before, ())]

@@ -1,9 +1,8 @@
-"""Transfers between submeshes: which box of a tensor each device sends to which (the fallback of
-last resort).
+"""Transfers between submeshes: which box of a tensor each device sends to which.
 
-Axes that both submeshes have, with the same place in both layouts, are aligned: devices exchange only with those at
-the same coordinate. Over the other axes the boxes are intersected; several devices that hold a box take turns in
-sending it.
+Axes that both submeshes have, with the same placement in both layouts, are aligned: devices exchange only with those at
+the same coordinate. Over the other axes the boxes are intersected. Several devices that hold the same box take turns in
+sending it. This works for any two layouts that are not partial.
 """
 
 import itertools
@@ -18,8 +17,20 @@ Coordinates = tuple[int, ...]
 
 
 def plan_move(before: Layout, source: Submesh, after: Layout, target: Submesh, shape: Shape) -> Move:
-    """The pieces that bring a tensor of `shape` from one submesh and layout to another. Neither layout may be
-    partial."""
+    """The pieces that bring a tensor of `shape` from one submesh and layout to another; neither is partial.
+
+    An axis of 12 goes from 2 devices to 3: device 1 of the target needs 4..8, half of it from each source.
+
+    >>> from ssdsl.plan.plan import Mesh
+    >>> two, three = Submesh(Mesh("a", (("x", 2),), 0)), Submesh(Mesh("b", (("y", 3),), 2))
+    >>> by = lambda parts: Layout((Shard(0, 12 // parts, parts),))
+    >>> for p in plan_move(by(2), two, by(3), three, Shape(((12,),))).pieces:
+    ...     print(p.source, p.source_box, "->", p.target, p.target_box)
+    (0,) ((0, 4),) -> (0,) ((0, 4),)
+    (0,) ((4, 2),) -> (1,) ((0, 2),)
+    (1,) ((0, 2),) -> (1,) ((2, 2),)
+    (1,) ((2, 4),) -> (2,) ((0, 4),)
+    """
     assert not before.is_partial and not after.is_partial
     aligned = _aligned(before, source, after, target)
     holders: dict[Box, list[Coordinates]] = {}
@@ -37,7 +48,14 @@ def plan_move(before: Layout, source: Submesh, after: Layout, target: Submesh, s
 def keep_boxes(layout: Layout, shape: Shape, times: tuple[Shard, ...]) -> Layout:
     """The layout with REPLICATE for digits of which a device's share is not one box of a part.
 
-    Parts carry one value of each of the digits `times`; a tensor travels part by part.
+    Parts carry one value of each of the digits `times`; a tensor travels part by part. A digit that is outermost in the
+    part leaves a box, one with other positions above it leaves several, so it is sent whole:
+
+    >>> shape = Shape(((12,),))
+    >>> str(keep_boxes(Layout((Shard(0, 6, 2),)), shape, ())), str(keep_boxes(Layout((Shard(0, 3, 2),)), shape, ()))
+    ('[S(0)]', '[R]')
+    >>> str(keep_boxes(Layout((Shard(0, 3, 2),)), shape, (Shard(0, 6, 2),)))    # 12 = m 2 · dp 2 · 3: a box of each m
+    '[S(0)]'
     """
     kept: set[Shard] = set()
     for factor, left in enumerate(shape.local(times).factors):
@@ -86,6 +104,7 @@ def _boxes(
 
 
 def _intersect(a: Box, b: Box) -> Box | None:
+    """What two boxes share, factor by factor: of (0, 4) and (2, 6) it is (2, 2); None if there is nothing."""
     pieces = []
     for (start, length), (other, other_length) in zip(a, b, strict=True):
         low, high = max(start, other), min(start + length, other + other_length)
@@ -96,4 +115,5 @@ def _intersect(a: Box, b: Box) -> Box | None:
 
 
 def _within(piece: Box, box: Box) -> Box:
+    """A piece in the coordinates of the box that holds it."""
     return tuple((start - base, length) for (start, length), (base, _) in zip(piece, box, strict=True))

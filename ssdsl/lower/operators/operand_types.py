@@ -28,7 +28,26 @@ Axes = tuple[tuple[str, int], ...]
 def operand_types(
     operator: Operator, splits: tuple[OpSplit, ...], operand: Operand, axes: Axes, *, is_output: bool
 ) -> tuple[Type, Type]:
-    """What an operator needs of an input, or leaves of an output; and the same of its gradient."""
+    """What an operator needs of an input, or leaves of an output; and the same of its gradient.
+
+    A linear y = x @ w of x [batch 8, in 4] and w [in 4, out 6], its summed dimension `in` split over tp:
+
+    >>> from ssdsl.model.graph import Dim, Stage
+    >>> x, w, y = (Operand(n, a) for n, a in (("x", ((0,), (1,))), ("w", ((1,), (2,))), ("y", ((0,), (2,)))))
+    >>> dims = (Dim("batch", 8, 0), Dim("in", 4, 1), Dim("out", 6, 2))
+    >>> mm = Operator("mm", "mm", "aten::mm", "", "", Stage.COMPUTE, (), (), (x, w), (y,), dims)
+    >>> splits, axes = (Split(Axis("tp"), dim=1, stride=2, parts=2),), (("tp", 2),)
+    >>> [str(t.layout) for t in operand_types(mm, splits, x, axes, is_output=False)]    # columns of x; rows of w alike
+    ['[S(1)]', '[S(1)]']
+    >>> [str(t.layout) for t in operand_types(mm, splits, y, axes, is_output=True)]     # an addend; its gradient whole
+    ['[P]', '[R]']
+
+    By `batch` instead, w is needed whole, and its gradient is an addend:
+
+    >>> splits = (Split(Axis("dp"), dim=0, stride=4, parts=2),)
+    >>> [str(t.layout) for t in operand_types(mm, splits, w, (("dp", 2),), is_output=False)]
+    ['[R]', '[P]']
+    """
     here: dict[str, Placement] = {}
     gradient: dict[str, Placement] = {}
     time: list[tuple[str, Shard]] = []
@@ -70,7 +89,14 @@ def _partial(operator: Operator, split: OpSplit, operand: Operand, *, is_output:
 
 
 def shard_in(split: OpSplit, operand: Operand) -> Shard | None:
-    """The digit that a split fixes in an operand, None where the operand does not carry its dimension."""
+    """The digit that a split fixes in an operand, None where the operand does not carry its dimension.
+
+    Of GPT-2's fused weight [hidden 128, qkv 3 · heads 4 · head_dim 32], heads are factor 2 of the operand:
+
+    >>> weight = Operand("w", ((0,), (1, 2, 3)))
+    >>> shard_in(Split(Axis("tp"), dim=2, stride=2, parts=2), weight)
+    Shard(factor=2, stride=2, parts=2)
+    """
     if isinstance(split, Carried):
         return None
     dims = dims_of(operand)
@@ -102,7 +128,15 @@ def _shrink(shard: Shard, removed: tuple[Shard, ...]) -> Shard:
 
 
 def local_sizes(shape: Shape, type_: Type, time: tuple[TimeIndex, ...]) -> tuple[Size, ...]:
-    """The local size of each axis of a tensor of `shape`, where `time` gives the sizes of unequal parts."""
+    """The local size of each axis of a tensor of `shape`, where `time` gives the sizes of unequal parts.
+
+    >>> shape = Shape(((16,), (3, 4, 8)))                       # [batch, qkv · heads · head_dim]
+    >>> by_heads = Type(Layout((Shard(2, 2, 2),)), (("m", Shard(0, 4, 4)),))
+    >>> [str(size) for size in local_sizes(shape, by_heads, (TimeIndex("m", 4),))]
+    ['4', '48']
+    >>> [str(size) for size in local_sizes(shape, by_heads, (TimeIndex("m", 2, (10, 6)),))]
+    ['n_m', '48']
+    """
     uneven = {t.name: t for t in time if t.sizes is not None}
     known: list[int] = list(shape.factors)
     varying: dict[int, list[TimeIndex]] = {}

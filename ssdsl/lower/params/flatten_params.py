@@ -104,7 +104,7 @@ def _sharded(plan: Plan) -> dict[State, dict[str, StateShard]]:
 
 
 def _zero(param: Param, sharded: dict[State, dict[str, StateShard]]) -> tuple[Zero, tuple[str, ...]]:
-    """The strongest stage that the plan asks for, and over which axes. Raises PlanError: an axis cuts the weight."""
+    """The highest ZeRO stage that the plan asks for, and its axes. Raises PlanError: an axis that cuts the weight."""
     whole = [a for a, p in zip(_axes(param), param.layout.places, strict=True) if p not in param.layout.shards()]
     found: dict[State, tuple[str, ...]] = {}
     for state, shards in sharded.items():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Submesh
 from ssdsl.ir.param import Param
-from ssdsl.lower.errors import HomesOverlap
+from ssdsl.lower.errors import ParamsOverlap
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
 from ssdsl.lower.operators.sink_grad_reductions import with_sunk
@@ -66,4 +66,4 @@ def _check_apart(weight: str, submeshes: list[Submesh]) -> None:
     for n, a in enumerate(submeshes):
         for b in submeshes[n + 1 :]:
             if set(a.ranks()) & set(b.ranks()):
-                raise PlanError(HomesOverlap(None, weight, str(a), str(b)))
+                raise PlanError(ParamsOverlap(None, weight, str(a), str(b)))

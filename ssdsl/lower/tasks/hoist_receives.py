@@ -1,10 +1,10 @@
-"""Receives are posted early, so that a value travels while its receiver computes.
+"""Posts receives early, so that a value travels while its receiver computes.
 
-In the order of `schedule_tasks.py` a receive stands where its value is nominally ready; in truth it may come sooner,
-and waits until the receiver has posted. Nothing waits for a posted receive but the task that reads it, so it may move
-in front of tasks. Two things keep it safe: transfers of one direction (values forward, gradients backward), which
-travel in a process group of their own, stay in the global order on every device; and at most one value more than the
-one that is being read is awaited, so that buffers stay few.
+`schedule_tasks.py` puts a receive where its value is nominally ready. The real value may come sooner, and then waits
+until the receive is posted. Only the task that reads the value blocks on a posted receive, so the receive may move in
+front of other tasks. Two rules keep this safe. Transfers of one direction (values forward, gradients backward) have a
+process group of their own and keep the global order on every device. And a role awaits at most one value beside the
+one that it reads next, so that buffers stay few.
 """
 
 import itertools

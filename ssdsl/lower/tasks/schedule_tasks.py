@@ -22,7 +22,7 @@ from ssdsl.text.diagnostic import PlanError
 def schedule_tasks(lowering: Lowering) -> Lowering:
     """Adds the roles with their tasks in order, and the signals that the plan's orders need.
 
-    Raises PlanError with the statements of a circle.
+    Raises PlanError with the statements of a dependency cycle.
     """
     graph = TaskGraph(lowering, roles_of(lowering.plan, tuple(lowering.submeshes.values())))
     apply_orders(graph)
@@ -67,7 +67,7 @@ def _place(graph: TaskGraph) -> list[int]:
             if not left[after]:
                 heapq.heappush(queue, (ready[after], _priority(nodes[after]), after))
     if len(done) < len(nodes):
-        raise PlanError(_circle(graph, set(range(len(nodes))) - set(done)))
+        raise PlanError(_cycle(graph, set(range(len(nodes))) - set(done)))
     return done
 
 
@@ -84,12 +84,12 @@ def _priority(node: Node) -> tuple[int, int, tuple[int, ...], int]:
             return (1, rank, node.task.at, node.task.function)
 
 
-def _circle(graph: TaskGraph, stuck: set[int]) -> OrderCycle:
-    """One circle among the nodes that never became ready."""
+def _cycle(graph: TaskGraph, stuck: set[int]) -> OrderCycle:
+    """One cycle among the nodes that never became ready."""
     waits = [(k, after) for k in sorted(stuck) for after in graph.nodes[k].after if after in stuck]
     edges = [(a, b) for a, b, *_ in networkx.find_cycle(networkx.DiGraph(waits))]
-    circle = [a for a, _ in edges]
+    cycle = [a for a, _ in edges]
     spans = list(dict.fromkeys(graph.spans[e] for e in edges if e in graph.spans))
-    names = [graph.describe(t) for k in circle if (t := graph.nodes[k].task) is not None]
+    names = [graph.describe(t) for k in cycle if (t := graph.nodes[k].task) is not None]
     shown = names if len(names) <= 8 else [*names[:7], f"... {len(names) - 7} more"]
     return OrderCycle(spans[0] if spans else None, " -> ".join([*shown, names[0]]), tuple(spans[1:4]))

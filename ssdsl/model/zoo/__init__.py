@@ -40,7 +40,7 @@ class Size(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A model's named sizes; those in `laptop` train on a CPU in seconds, the others are built without numbers."""
+    """A model's named sizes; those in `laptop` train on a CPU in seconds, the others are built on the meta device."""
 
     about: str
     sizes: Mapping[str, Size]

@@ -14,7 +14,7 @@ BATCHES = 4
 
 
 def construct(model: str, make: Callable[[Any], Any], dtype: str, seed: int, meta: bool) -> "torch.nn.Module":
-    """A module in training mode, its weights drawn by the seed, or without numbers on the meta device.
+    """A module in training mode, its weights drawn by the seed, or on the meta device.
 
     `make` gets the transformers library. The caller's random state is left as it was. transformers reports at level
     WARNING what its configs lack for generation, which nothing here does; its errors still come through.
