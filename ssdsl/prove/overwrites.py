@@ -2,6 +2,7 @@
 
 from ssdsl.ir.function import Function, Instr, Op, Reshard, reads_of, results_of
 from ssdsl.ir.value import Name
+from ssdsl.model.ops.registry import row
 from ssdsl.prove.facts import Facts
 from ssdsl.prove.failures import Rule
 
@@ -66,7 +67,10 @@ def check_overwrites(facts: Facts, function: Function) -> None:
 def _is_product(facts: Facts, instr: Instr) -> bool:
     if not isinstance(instr, Op) or instr.operator not in facts.operators:
         return False
-    return facts.operators[instr.operator].kind in PRODUCTS and not instr.kernel.function
+    operator = facts.operators[instr.operator]
+    if not operator.target.startswith("aten::"):  # a user's row says it of its operator
+        return row(operator).fresh and not instr.kernel.function
+    return operator.kind in PRODUCTS and not instr.kernel.function
 
 
 def _is_factor(facts: Facts, instr: Instr, name: Name) -> bool:
