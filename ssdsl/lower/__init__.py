@@ -1,1 +1,1 @@
-"""From a Plan to a Schedule: layouts, communication, blocks, tasks and their order."""
+"""From a Plan to a Program: operators, functions with their communication, parameters, and the order of tasks."""

@@ -8,23 +8,19 @@ A value of another function comes in as many inputs as there are ways to read it
 an index in time while another one in the same function needs all parts made one.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from ssdsl.ir.comm import Message, Step, Transfer
 from ssdsl.ir.function import (
-    Backward,
     Carried,
     Concat,
-    Function,
     Input,
-    Instr,
     Merge,
     Op,
     Output,
     Parameter,
     Prepared,
     Reshard,
-    Section,
     Slice,
     Sum,
     Write,
@@ -32,16 +28,18 @@ from ssdsl.ir.function import (
 from ssdsl.ir.layout import REPLICATE, Cut, Layout, Shape, Shard, Submesh, cut
 from ssdsl.ir.program import Loss
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
-from ssdsl.lower.errors import UnevenOutside, UpdateInParts
+from ssdsl.lower.errors import UpdateInParts
+from ssdsl.lower.functions.draft import Draft, Made, Need, finished
+from ssdsl.lower.functions.even import check_even, even_cut
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.functions.prologue import PrologueBuilder
 from ssdsl.lower.functions.reshard import reshard
 from ssdsl.lower.functions.transfer import keep_boxes, plan_move
-from ssdsl.lower.lowering import Lowering, Segment
+from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import dims_of, inside, local_sizes, operand_shape, operand_types
 from ssdsl.lower.operators.sink_grad_reductions import with_sunk
 from ssdsl.lower.params.place_params import params_on
-from ssdsl.model.graph import Operand, Operator, Origin
+from ssdsl.model.graph import Operator, Origin
 from ssdsl.text.diagnostic import PlanError
 
 
@@ -50,76 +48,13 @@ def insert_communication(lowering: Lowering) -> Lowering:
     return _Builder(lowering).built()
 
 
-@dataclass(frozen=True, slots=True)
-class _Need:
-    """What an operator needs of a tensor, and the type of the gradient that it hands back (None: it hands none)."""
-
-    shape: Shape
-    type: Type
-    gradient: Type | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """A value that an operator left: where, and by which operator."""
-
-    function: int
-    operator: Operator
-    operand: Operand
-    var: Var
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A function while it grows. `converted` finds what was converted before."""
-
-    number: int
-    segment: Segment
-    inputs: dict[Name, Input] = field(default_factory=dict)
-    prepared: dict[Name, Prepared] = field(default_factory=dict)
-    parameters: dict[str, Parameter] = field(default_factory=dict)
-    body: list[Instr] = field(default_factory=list)
-    outputs: dict[Name, Output] = field(default_factory=dict)
-    converted: dict[tuple[object, ...], Var] = field(default_factory=dict)
-    received: dict[str, tuple[Type, Type | None, str]] = field(default_factory=dict)
-    versions: dict[str, int] = field(default_factory=dict)
-
-    def fresh(self, value: str) -> Name:
-        """A new version of a value."""
-        self.versions[value] = self.versions.get(value, -1) + 1
-        return Name(value, self.versions[value])
-
-
-def _live(body: list[Instr], learning: frozenset[str]) -> set[Name]:
-    """The values that get a gradient from an operator of the function."""
-    live: set[Name] = set()
-    for instr in reversed(body):
-        match instr:
-            case Op():
-                if any(v.name.value in learning for v in instr.results):
-                    live.update(instr.reads)
-            case Reshard() | Slice():
-                if instr.result.name in live:
-                    live.add(instr.source)
-            case Write():
-                pass
-    return live
-
-
-def _given_back(given: Input, live: set[Name]) -> Input:
-    """An input; one that no operator gives a gradient has none."""
-    if given.var.name in live:
-        return given
-    return replace(given, var=replace(given.var, gradient=None), gradient=False)
-
-
 class _Builder:
     """Walks the segments in order; what one function reads may add outputs to an earlier one."""
 
     def __init__(self, lowering: Lowering) -> None:
         self.lowering, self.graph = lowering, lowering.graph
-        self.drafts = [_Draft(n, s) for n, s in enumerate(lowering.segments)]
-        self.made: dict[str, _Made] = {}
+        self.drafts = [Draft(n, s) for n, s in enumerate(lowering.segments)]
+        self.made: dict[str, Made] = {}
         self.params = {
             submesh: params_on(lowering.params, submesh) for submesh in {s.submesh for s in lowering.segments}
         }
@@ -136,7 +71,7 @@ class _Builder:
         outputs.setdefault(
             made.var.name, Output(made.var.name, str(made.var.name), made.var.gradient is not None, read=False)
         )
-        functions = tuple(self._finished(d) for d in self.drafts)
+        functions = tuple(finished(d, self.lowering.learning, self.graph.loss) for d in self.drafts)
         returning = {(f.number, i.slot) for f in functions for i in f.inputs if i.gradient}
         partial = made.var.type.layout.partial_axes(self.drafts[made.function].segment.submesh.axes)
         messages: tuple[Message, ...] = tuple(
@@ -150,38 +85,9 @@ class _Builder:
             loss=Loss(made.function, made.var.name, partial),
         )
 
-    def _finished(self, draft: _Draft) -> Function:
-        segment = draft.segment
-        learns = any(o.value in self.lowering.learning for op in segment.operators for o in op.outputs)
-        outputs = tuple(draft.outputs.values())
-        live = _live(draft.body, self.lowering.learning)
-        loss = next((k for k, o in enumerate(outputs) if o.name == Name(self.graph.loss)), None)
-        return Function(
-            draft.number,
-            f"block{draft.number}",
-            segment.submesh,
-            segment.time,
-            tuple(_given_back(i, live) for i in draft.inputs.values()),
-            tuple(draft.prepared.values()),
-            tuple(
-                p if p.var.name in live else Parameter(replace(p.var, gradient=None)) for p in draft.parameters.values()
-            ),
-            (Section("", False, tuple(draft.body)),),
-            outputs,
-            self._backward(draft, live) if learns else Backward.NONE,
-            segment.stage,
-            loss,
-        )
-
-    def _backward(self, draft: _Draft, live: set[Name]) -> Backward:
-        if not draft.segment.in_halves:
-            return Backward.WHOLE
-        trained = any(p.var.gradient is not None and p.var.name in live for p in draft.parameters.values())
-        return Backward.HALVES if trained else Backward.DGRAD
-
     # -- one operator ------------------------------------------------------------------------------------------------
 
-    def _operator(self, draft: _Draft, operator: Operator) -> None:
+    def _operator(self, draft: Draft, operator: Operator) -> None:
         splits, axes = self.lowering.splits[operator.name], draft.segment.submesh.axes
         sunk = self.lowering.sunk.get(operator.name, frozenset())
         learns = any(o.value in self.lowering.learning for o in operator.outputs)
@@ -189,7 +95,7 @@ class _Builder:
         for operand in operator.inputs:
             type_, gradient = operand_types(operator, splits, operand, axes, is_output=False)
             returned = with_sunk(gradient, axes, sunk) if learns else None
-            need = _Need(operand_shape(operator, operand), type_, returned)
+            need = Need(operand_shape(operator, operand), type_, returned)
             reads.append(self._source(draft, operand.value, need))
         results = []
         for operand in operator.outputs:
@@ -197,7 +103,7 @@ class _Builder:
             shape = operand_shape(operator, operand)
             name = draft.fresh(operand.value)
             var = self._var(draft, name, shape, type_, with_sunk(gradient, axes, sunk))
-            self.made[operand.value] = _Made(draft.number, operator, operand, var)
+            self.made[operand.value] = Made(draft.number, operator, operand, var)
             results.append(var)
         kernel, first = kernel_of(operator, splits), first_of(operator, splits)
         draft.body.append(Op(operator.name, splits, tuple(reads), tuple(results), kernel, first))
@@ -205,7 +111,7 @@ class _Builder:
             if (buffer := self.updates.get(operand.value)) is not None:
                 self._write(draft, buffer, var, operand_shape(operator, operand), operator)
 
-    def _write(self, draft: _Draft, buffer: str, var: Var, shape: Shape, operator: Operator) -> None:
+    def _write(self, draft: Draft, buffer: str, var: Var, shape: Shape, operator: Operator) -> None:
         """A buffer takes the value that an operator has left."""
         if var.type.owed:
             raise PlanError(
@@ -214,46 +120,25 @@ class _Builder:
         param = self.params[draft.segment.submesh].get(buffer)
         layout = param.layout if param is not None else Layout((REPLICATE,) * len(draft.segment.submesh.axes))
         type_ = replace(var.type, layout=layout)
-        name = self._converted(draft, var, _Need(shape, type_, None))
+        name = self._converted(draft, var, Need(shape, type_, None))
         slices: list[tuple[TimeIndex, Cut]] = []
         fixed = list(layout.shards())
         for index, digit in var.type.time:
             slices.append(
-                (next(t for t in draft.segment.time if t.name == index), self._cut(draft, shape, digit, fixed))
+                (
+                    next(t for t in draft.segment.time if t.name == index),
+                    even_cut(self.lowering.plan, draft.segment.time, shape, digit, fixed),
+                )
             )
             fixed.append(digit)
         draft.body.append(Write(buffer, name, tuple(slices)))
 
-    def _cut(self, draft: _Draft, shape: Shape, shard: Shard, fixed: list[Shard]) -> Cut:
-        """Where a digit lies in a part of a tensor. Raises PlanError behind a factor whose parts are unequal, as the
-        place then varies with the part."""
-        self._check_even(draft.segment.time, shape, shard.factor, tuple(fixed))
-        return cut(shape, shard, tuple(fixed))
-
-    def _check_even(self, time: tuple[TimeIndex, ...], shape: Shape, factor: int, fixed: tuple[Shard, ...]) -> None:
-        """Raises PlanError where a factor lies behind one of unequal parts in an axis that a reshape has merged."""
-        uneven = [t for t in time if t.sizes]
-        for held in fixed:
-            index = next((t for t in uneven if self._is_digit_of(t, held, shape)), None)
-            if index is not None and held.factor < factor and shape.axis_of(held.factor) == shape.axis_of(factor):
-                span = next(
-                    (i.span for found in self.lowering.plan.indices.values() for i in found if i.name == index.name),
-                    None,
-                )
-                raise PlanError(
-                    UnevenOutside(span, index.name, " · ".join(map(str, shape.axes[shape.axis_of(factor)])))
-                )
-
-    @staticmethod
-    def _is_digit_of(index: TimeIndex, held: Shard, shape: Shape) -> bool:
-        return held.parts == index.parts and sum(index.sizes or ()) == shape.factors[held.factor]
-
-    def _var(self, draft: _Draft, name: Name, shape: Shape, type_: Type, gradient: Type | None) -> Var:
+    def _var(self, draft: Draft, name: Name, shape: Shape, type_: Type, gradient: Type | None) -> Var:
         learns = name.value in self.lowering.learning
         sizes = local_sizes(shape, type_, draft.segment.time)
         return Var(name, type_, gradient if learns else None, sizes, self.graph.values[name.value].dtype)
 
-    def _source(self, draft: _Draft, value: str, need: _Need) -> Name:
+    def _source(self, draft: Draft, value: str, need: Need) -> Name:
         """The name under which the function has a value as an operator needs it."""
         if self.graph.values[value].origin in (Origin.WEIGHT, Origin.BUFFER):
             return self._converted(draft, self._parameter(draft, value, need.shape), need)
@@ -264,7 +149,7 @@ class _Builder:
             return self._converted(draft, made.var, need)
         return self._converted(draft, self._input(draft, made, value, need), need)
 
-    def _parameter(self, draft: _Draft, weight: str, shape: Shape) -> Var:
+    def _parameter(self, draft: Draft, weight: str, shape: Shape) -> Var:
         if weight not in draft.parameters:
             param = self.params[draft.segment.submesh][weight]
             gradient = Type(param.gradient, (), tuple(t.name for t in draft.segment.time))
@@ -272,7 +157,7 @@ class _Builder:
             draft.parameters[weight] = Parameter(var)
         return draft.parameters[weight].var
 
-    def _prepared(self, draft: _Draft, value: str, need: _Need) -> Var:
+    def _prepared(self, draft: Draft, value: str, need: Need) -> Var:
         source = self.prologue.provide(draft.segment.submesh, value, need.type.layout)
         if source.name not in draft.prepared:
             var = self._var(draft, draft.fresh(value), need.shape, source.type, None)
@@ -281,7 +166,7 @@ class _Builder:
 
     # -- values of other functions -----------------------------------------------------------------------------------
 
-    def _input(self, draft: _Draft, made: _Made, value: str, need: _Need) -> Var:
+    def _input(self, draft: Draft, made: Made, value: str, need: Need) -> Var:
         source = self.drafts[made.function]
         if source.segment.submesh == draft.segment.submesh:
             slot = self._leave(source, made.var).slot
@@ -302,7 +187,7 @@ class _Builder:
                 merges.append(Sum(index))
             else:
                 held.remove(digit)
-                merges.append(Concat(index, self._cut(source, need.shape, digit, held)))
+                merges.append(Concat(index, even_cut(self.lowering.plan, source.segment.time, need.shape, digit, held)))
         key = (value, tuple(merges))
         if key not in draft.converted:
             type_ = Type(
@@ -321,13 +206,13 @@ class _Builder:
             )
         return draft.converted[key]
 
-    def _leave(self, source: _Draft, var: Var) -> Output:
+    def _leave(self, source: Draft, var: Var) -> Output:
         """The output of a function under which other functions of its devices read a value."""
         if var.name not in source.outputs:
             source.outputs[var.name] = Output(var.name, str(var.name), var.gradient is not None)
         return source.outputs[var.name]
 
-    def _received(self, draft: _Draft, source: _Draft, made: _Made, need: _Need) -> tuple[Type, Type | None, str]:
+    def _received(self, draft: Draft, source: Draft, made: Made, need: Need) -> tuple[Type, Type | None, str]:
         """The type in which a value arrives from other devices, as its first consumer needs it; and its slot there."""
         value = made.var.name.value
         if value not in draft.received:
@@ -342,7 +227,7 @@ class _Builder:
             self.transfers.append(self._transfer(draft, source, made, output, need.shape, type_, returned))
         return draft.received[value]
 
-    def _completed(self, source: _Draft, made: _Made, shape: Shape) -> Var:
+    def _completed(self, source: Draft, made: Made, shape: Shape) -> Var:
         """A value with its sums over devices taken, as it goes to other devices."""
         have = made.var.type
         if not have.layout.is_partial:
@@ -360,9 +245,9 @@ class _Builder:
 
     def _transfer(
         self,
-        draft: _Draft,
-        source: _Draft,
-        made: _Made,
+        draft: Draft,
+        source: Draft,
+        made: Made,
         output: Output,
         shape: Shape,
         arrives: Type,
@@ -381,7 +266,7 @@ class _Builder:
         moved = (forward, backward, dtype, source.segment.time, self._uneven(source, made))
         return Transfer(number, value, source.number, draft.number, a, b, output.slot, slot, *moved)
 
-    def _uneven(self, source: _Draft, made: _Made) -> tuple[tuple[int, TimeIndex], ...]:
+    def _uneven(self, source: Draft, made: Made) -> tuple[tuple[int, TimeIndex], ...]:
         """The factors of a value whose size varies with an index in time."""
         sizes = {t.name: t for t in source.segment.time if t.sizes}
         dims = dims_of(made.operand)
@@ -393,7 +278,7 @@ class _Builder:
 
     # -- conversions -------------------------------------------------------------------------------------------------
 
-    def _converted(self, draft: _Draft, var: Var, need: _Need) -> Name:
+    def _converted(self, draft: Draft, var: Var, need: Need) -> Name:
         """Another layout of a value, then the parts of it that belong to the running parts of indices in time."""
         var = self._resharded(draft, var, need)
         known = dict(var.type.time)
@@ -412,14 +297,16 @@ class _Builder:
                     gradient = replace(need.gradient, time=type_.time, owed=(*need.gradient.owed, *left))
                 result = self._var(draft, draft.fresh(var.name.value), need.shape, type_, gradient)
                 index = next(t for t in draft.segment.time if t.name == name)
-                self._check_even(draft.segment.time, need.shape, digit.factor, tuple(s for _, s in var.type.time))
+                check_even(
+                    self.lowering.plan, draft.segment.time, need.shape, digit.factor, tuple(s for _, s in var.type.time)
+                )
                 draft.body.append(Slice(var.name, result, index, cut(part, here, tuple(fixed))))
                 draft.converted[key] = result
             fixed.append(here)
             var = draft.converted[key]
         return var.name
 
-    def _resharded(self, draft: _Draft, var: Var, need: _Need) -> Var:
+    def _resharded(self, draft: Draft, var: Var, need: Need) -> Var:
         common = tuple(s for _, s in var.type.time)
         have, want = inside(var.type.layout, common), inside(need.type.layout, common)
         learns = var.gradient is not None and need.gradient is not None
@@ -432,7 +319,7 @@ class _Builder:
         if key not in draft.converted:
             part, submesh = need.shape.local(common), draft.segment.submesh
             for shard in {*have.shards(), *want.shards()}:
-                self._check_even(draft.segment.time, need.shape, shard.factor, common)
+                check_even(self.lowering.plan, draft.segment.time, need.shape, shard.factor, common)
             forward = self._steps(have, want, part, var.name.value, submesh)
             backward = self._steps(produced, returned, part, var.name.value, submesh)
             type_ = replace(var.type, layout=need.type.layout)
