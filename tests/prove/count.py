@@ -1,4 +1,4 @@
-"""`python -m tests.prove.count [MOST]`: breaks every plan of `tests/ir/programs` and of this folder's tests, and counts.
+"""`python -m tests.prove.count [MOST]`: breaks every plan of `tests/ir/programs` and of these tests, and counts.
 
 Of each plan and kind at most MOST mutants (default 3). A mutant that the proof accepts is run: one that then goes wrong
 is a hole in the proof. Prints a row for each kind.
@@ -52,7 +52,8 @@ def main() -> None:
                 harmless[mutant.kind] += 1
     for kind in made:
         print(f"{kind:36} {made[kind]:5} mutants {refuted[kind]:5} refuted {harmless[kind]:4} run right")
-    print(f"{len(plans)} plans: {made.total()} mutants, {refuted.total()} refuted, {harmless.total()} accepted and run right")
+    total = f"{made.total()} mutants, {refuted.total()} refuted, {harmless.total()} accepted and run right"
+    print(f"{len(plans)} plans: {total}")
     print("\n".join([f"{len(holes)} accepted and wrong when run", *holes]))
 
 
