@@ -20,6 +20,8 @@ from functools import lru_cache
 from ssdsl.ir.function import Carried, OpSplit, Split
 from ssdsl.ir.value import Axis, Coordinate
 from ssdsl.model.graph import Operand, Operator, Ref
+from ssdsl.model.ops.registry import is_linear as registry_is_linear
+from ssdsl.model.ops.registry import row
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.local import Digit, Factors, Local, free
 
@@ -49,6 +51,7 @@ class _Signature:
     """What the rule of an operator depends on: equal for the same operator of all layers."""
 
     kind: str
+    combines: bool
     dims: tuple[_Dim, ...]
     inputs: tuple[tuple[tuple[tuple[int, ...], ...], bool], ...]
     outputs: tuple[tuple[tuple[int, ...], ...], ...]
@@ -68,7 +71,8 @@ def part_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Part:
         if isinstance(split, Carried):
             check_linear(operator, split)
     signature = _Signature(
-        operator.kind,
+        operator.target,
+        _combines(operator),
         tuple(_Dim(d.size, bool(d.fixed), d.combined) for d in operator.dims),
         tuple((o.axes, o.once) for o in operator.inputs),
         tuple(o.axes for o in operator.outputs),
@@ -126,7 +130,7 @@ def _check_cuts(signature: _Signature, cuts: list[_Cut]) -> None:
     for coordinate, dim, _, _, _ in cuts:
         if not 0 <= dim < len(signature.dims) or signature.dims[dim].fixed:
             raise Wrong(Rule.FIXED, "a dimension that can be split", f"dimension {dim}")
-        if signature.dims[dim].combined and not (isinstance(coordinate, Axis) and signature.kind in COMBINING):
+        if signature.dims[dim].combined and not (isinstance(coordinate, Axis) and signature.combines):
             raise Wrong(Rule.COMBINED, "parts on devices, and a kernel that combines them", coordinate.name)
     for dim in {c[1] for c in cuts}:
         digits = frozenset(Digit(0, stride, parts, sizes) for _, d, stride, parts, sizes in cuts if d == dim)
@@ -171,6 +175,13 @@ TOGETHER = {
 ONE_BY_ONE = {"mul": (0, 1), "div": (0,)}  # a * b is linear in a and in b; a / b in a only
 
 
+def _combines(operator: Operator) -> bool:
+    """Whether some kernel combines the parts of a dimension; a user's row says which."""
+    if operator.target.startswith("aten::"):
+        return operator.kind in COMBINING
+    return row(operator).kernel is not None
+
+
 def check_linear(operator: Operator, carried: Carried) -> None:
     """Raises Wrong unless the operator is linear in the operands of which it gets addends."""
     values = [o.value for o in operator.inputs]
@@ -180,7 +191,9 @@ def check_linear(operator: Operator, carried: Carried) -> None:
     )
     if carried.operands - set(values) or not carrying:
         raise wrong
-    if operator.kind in TOGETHER:
+    if not operator.target.startswith("aten::"):  # a user's row says it of its operator
+        is_linear = registry_is_linear(operator, carrying)
+    elif operator.kind in TOGETHER:
         given = list(_tensors_and_numbers(operator))
         is_linear = len(carrying) == len(values) and (operator.kind not in ("add", "sub") or all(given))
     else:
