@@ -11,6 +11,7 @@ from enum import Enum
 from ssdsl.ir.comm import Step
 from ssdsl.ir.layout import Cut, Submesh
 from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var
+from ssdsl.model.saved_tensors import Saved
 from ssdsl.text.source import Span
 
 # -- operators ---------------------------------------------------------------------------------------------------------
@@ -76,6 +77,7 @@ class Kernel:
 
 
 CALL = Kernel()
+NOTHING_SAVED = Saved()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,8 @@ class Op:
     """A part of an operator of the graph. `reads` has one name per operand, `results` one value per output.
 
     `first` are the coordinates of which only the first part adds the operator's addend (a bias). `sides`, where the
-    backward comes in halves, says of each operand to which half its gradient belongs.
+    backward comes in halves, says of each operand to which half its gradient belongs. `saved` is what autograd saves
+    for backward: operands, results and further tensors, with local sizes.
     """
 
     operator: str
@@ -93,6 +96,7 @@ class Op:
     kernel: Kernel = CALL
     first: tuple[Coordinate, ...] = ()
     sides: tuple[Side, ...] | None = None
+    saved: Saved = NOTHING_SAVED
 
 
 @dataclass(frozen=True, slots=True)

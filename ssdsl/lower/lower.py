@@ -10,6 +10,7 @@ from ssdsl.ir.verify import verify
 from ssdsl.lower.functions.form_functions import form_functions
 from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.insert_communication import insert_communication
+from ssdsl.lower.functions.save_tensors import save_tensors
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.find_gradients import find_gradients
 from ssdsl.lower.operators.propagate_partial import propagate_partial
@@ -52,6 +53,7 @@ PASSES: tuple[Pass, ...] = (
     insert_communication,
     flatten_params,
     form_sections,
+    save_tensors,
     # the order in which each role runs them
     schedule_tasks,
     check_order,

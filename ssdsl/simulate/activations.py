@@ -90,7 +90,7 @@ class _Function:
 
     def _saved_by(self, op: Op) -> Sizes:
         """What autograd keeps of an operator."""
-        saved = self.facts.saved(op)
+        saved = op.saved
         found: Sizes = {}
         for name in op.reads:
             if name.value in saved.inputs:

@@ -16,8 +16,6 @@ from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
 from ssdsl.model.graph import ITEMSIZE, Operator
 from ssdsl.model.ops.registry import row
-from ssdsl.model.saved import saved
-from ssdsl.model.saved_tensors import Saved
 from ssdsl.model.storage import Storage, storages
 from ssdsl.model.weight_values import weight_values
 from ssdsl.plan.plan import Phase
@@ -43,7 +41,6 @@ class Facts:
     places: dict[str, Storage] = field(init=False)
     weights: frozenset[str] = field(init=False)
     _variables: dict[int, dict[Name, Var]] = field(default_factory=dict)
-    _saved: dict[str, Saved] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operators = {o.name: o for o in self.program.graph.operators}
@@ -62,13 +59,6 @@ class Facts:
         for split in (s for s in op.splits if isinstance(s, Split)):
             sizes[split.dim] = -(-sizes[split.dim] // split.parts)
         return sizes
-
-    def saved(self, op: Op) -> Saved:
-        """What autograd keeps of a part of an operator."""
-        if op.operator not in self._saved:
-            operator = self.operators[op.operator]
-            self._saved[op.operator] = saved(operator, self.program.graph, self.places, self.sizes(op))
-        return self._saved[op.operator]
 
 
 def size_bytes(var: Var) -> int:
@@ -174,6 +164,6 @@ def _is_read_in_backward(facts: Facts, function: Function, section: Section, fla
     readers = [s for s in function.sections if s is section or (shares and not s.layer and not s.recompute)]
     for op in (i for s in readers for i in s.body if isinstance(i, Op)):
         read = {r.value for r in op.reads if facts.places[r.value].root in flat.weights}
-        if read and (section.recompute or not read.isdisjoint(facts.saved(op).inputs)):
+        if read and (section.recompute or not read.isdisjoint(op.saved.inputs)):
             return True
     return False

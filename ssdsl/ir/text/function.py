@@ -111,6 +111,10 @@ def _op(op: Op, operator: Operator) -> str:
         words.append(f"addend where {' = '.join(c.name for c in op.first)} = 0")
     if op.sides is not None:
         words.append(f"sides {names_text(s.value for s in op.sides)}")
+    names = {r.value: r for r in (*op.reads, *(v.name for v in op.results))}  # as the function has them
+    values = (f"%{names[value]}" for value in (*op.saved.inputs, *op.saved.outputs))
+    if saved := [*values, *(e.what for e in op.saved.extras)]:
+        words.append(f"saves {', '.join(saved)}")
     return " ".join(words)
 
 

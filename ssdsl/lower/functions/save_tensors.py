@@ -1,0 +1,41 @@
+"""What autograd saves of each operator for its backward: torch is asked, once for each distinct call."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ssdsl.ir.function import Backward, Function, Instr, Op, Split
+from ssdsl.lower.lowering import Lowering
+from ssdsl.model.graph import Operator
+from ssdsl.model.saved import saved
+from ssdsl.model.storage import Storage, storages
+
+
+def save_tensors(lowering: Lowering) -> Lowering:
+    """Adds to every operator of a function with a backward what its part saves."""
+    places = storages(lowering.graph)
+    operators = {o.name: o for o in lowering.graph.operators}
+    functions = tuple(
+        f if f.backward is Backward.NONE else _saving(lowering, f, operators, places) for f in lowering.functions
+    )
+    return replace(lowering, functions=functions)
+
+
+def _saving(
+    lowering: Lowering, function: Function, operators: Mapping[str, Operator], places: Mapping[str, Storage]
+) -> Function:
+    def with_saved(instr: Instr) -> Instr:
+        if not isinstance(instr, Op):
+            return instr
+        operator = operators[instr.operator]
+        return replace(instr, saved=saved(operator, lowering.graph, places, local_dims(operator, instr)))
+
+    sections = tuple(replace(s, body=tuple(map(with_saved, s.body))) for s in function.sections)
+    return replace(function, sections=sections)
+
+
+def local_dims(operator: Operator, op: Op) -> list[int]:
+    """The local sizes of an operator's dimensions in a part, of unequal parts in the mean."""
+    sizes = [d.size for d in operator.dims]
+    for split in (s for s in op.splits if isinstance(s, Split)):
+        sizes[split.dim] = -(-sizes[split.dim] // split.parts)
+    return sizes
