@@ -271,7 +271,7 @@ def _messages_are_between_their_functions(program: Program) -> Iterator[str]:
                 if message.time != ends[0].time:
                     yield f"{where} has other indices in time than {ends[0].name}"
                 given = [i for i in ends[1].inputs if i.slot == message.target_slot]
-                if not given or any(i.gradient != (message.backward is not None) for i in given):
+                if not given or any(i.gradient for i in given) != (message.backward is not None):
                     yield f"{where} is not read by {ends[1].name}, or only one of them has a gradient"
 
 

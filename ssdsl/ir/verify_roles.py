@@ -158,7 +158,7 @@ class _Step:
             consumer = self.program.functions[message.consumer]
             phase = BACK_PHASES[consumer.backward][0]
             tasks: dict[At, list[Compute]] = {}
-            for given in (i for i in consumer.inputs if i.slot == message.target_slot):
+            for given in (i for i in consumer.inputs if i.slot == message.target_slot and i.gradient):
                 for part, reader in parts_read(given, consumer.time):
                     tasks.setdefault(part, []).append(Compute(consumer.number, reader, phase))
             self.readers[message.number] = tasks

@@ -1,0 +1,24 @@
+"""What the fuzzer once found wrong, made small: each is equal now, or refused with a reason."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.fuzz.trial import try_plan
+from ssdsl.model.load import load
+from ssdsl.model.trace import capture
+from ssdsl.run.launch import Training
+
+FOUND = sorted((Path(__file__).parent / "found").iterdir())
+REFUSED = {"uneven_reshape_merge": "E0406"}
+
+
+@pytest.mark.parametrize("folder", FOUND, ids=lambda path: path.name)
+def test_found(folder: Path) -> None:
+    model = load(f"{folder / 'model.py'}:net")
+    training = Training(2, optimizer="adamw" if "adamw" in folder.name else "sgd", lr=0.02)
+    outcome = try_plan(model, capture(model), (folder / "plan.ssp").read_text(), training)
+    if folder.name in REFUSED:
+        assert (outcome.kind, outcome.sign) == ("refused", REFUSED[folder.name])
+    else:
+        assert outcome.kind == "equal", outcome.text
