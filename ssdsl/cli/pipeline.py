@@ -3,6 +3,7 @@
 The plan is read before torch is loaded, so that a mistake in its text shows at once.
 """
 
+import gc
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -58,7 +59,9 @@ def captured(model: str, seed: int = 0) -> "tuple[Model, Graph]":
         from ssdsl.model.trace import capture
     with working(f"capturing {model}"):
         loaded = load_model(model, seed=seed)
-        return loaded, capture(loaded)
+        graph = capture(loaded)
+    gc.freeze()  # a large model's graph stays: nothing is found by looking through it again and again
+    return loaded, graph
 
 
 def planned(loaded: Loaded, overrides: Mapping[str, int]) -> "Plan":
