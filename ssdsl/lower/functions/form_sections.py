@@ -4,6 +4,7 @@ A section is a run of operators of one layer that are recomputed together or not
 generated code, and is what autograd sees of a recomputed region.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ssdsl.ir.comm import AllReduce
@@ -139,29 +140,21 @@ def _pulled(name: Name, waiting: dict[Name, Reshard | Slice]) -> list[Instr]:
     return chain[::-1]
 
 
-def _shared(function: Function, place: "object") -> frozenset[Name]:
+def _shared(function: Function, place: Callable[[Op], tuple[str, int | None]]) -> frozenset[Name]:
     """Conversions of values from outside the function that several sections read: they come first, once."""
-    assert callable(place)
     made = {v.name for op in function.operators() for v in op.results}
     conversions = {i.result.name: i for i in function.body() if isinstance(i, Reshard | Slice)}
-    readers: dict[Name, set[object]] = {}
+    readers: dict[Name, set[tuple[str, int | None]]] = {}  # of a conversion and of those that lead to it
+    outside: set[Name] = set()
     for op in function.operators():
         for read in op.reads:
+            chain = []
             while read in conversions:
+                chain.append(read)
                 readers.setdefault(read, set()).add(place(op))
                 read = conversions[read].source
-
-    def origin(name: Name) -> Name:
-        while name in conversions:
-            name = conversions[name].source
-        return name
-
-    found = {n for n, places in readers.items() if len(places) > 1 and origin(n) not in made}
-    for name in list(found):  # and what leads to them
-        while (instr := conversions.get(name)) is not None:
-            found.add(name)
-            name = instr.source
-    return frozenset(found)
+            outside.update(chain if read not in made else ())
+    return frozenset(name for name in outside if len(readers[name]) > 1)
 
 
 def _gathers(sections: tuple[Section, ...], function: Function, facts: _Facts) -> list[tuple[int, ...]]:
