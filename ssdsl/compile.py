@@ -12,8 +12,8 @@ from ssdsl.lower.lower import After, lower
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
-from ssdsl.prove.prove import MOST_SHOWN, Proof, prove
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.prove.prove import Proof, require_proof
+from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source
 
 
@@ -54,7 +54,4 @@ def compile_source(
     """
     plan, warnings = make_plan(source, graph, overrides, folder)
     program = lower(plan, link, after)
-    proof = prove(program)
-    if proof.failures:
-        raise PlanError(*proof.failures[:MOST_SHOWN])
-    return Compiled(source, plan, program, proof, warnings)
+    return Compiled(source, plan, program, require_proof(program), warnings)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from ssdsl.ir.comm import Step, kind_of, travels
-from ssdsl.ir.function import Function, Instr, Op, Reshard, Section, Slice, Split, Write
+from ssdsl.ir.function import Function, Instr, Op, Reshard, Section, Slice, Write
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterGrads, SumTiedGrads
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
+from ssdsl.lower.functions.save_tensors import local_dims
 from ssdsl.model.graph import ITEMSIZE, Operator
 from ssdsl.model.ops.registry import row
 from ssdsl.model.storage import Storage, storages
@@ -52,13 +53,6 @@ class Facts:
         if function.number not in self._variables:
             self._variables[function.number] = function.variables()
         return self._variables[function.number]
-
-    def sizes(self, op: Op) -> list[int]:
-        """The local sizes of an operator's dimensions, of unequal parts in the mean."""
-        sizes = [d.size for d in self.operators[op.operator].dims]
-        for split in (s for s in op.splits if isinstance(s, Split)):
-            sizes[split.dim] = -(-sizes[split.dim] // split.parts)
-        return sizes
 
 
 def size_bytes(var: Var) -> int:
@@ -111,7 +105,7 @@ def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator
     kernel = row(operator).kernel
     if not op.kernel.axes or kernel is None:
         return
-    sizes, given = facts.sizes(op), operator.inputs[0]
+    sizes, given = local_dims(operator, op), operator.inputs[0]
     dims = [d for axis in given.axes for d in axis if not operator.dims[d].combined and not operator.dims[d].fixed]
     each = math.prod(sizes[d] for d in dims) * facts.program.graph.values[given.value].itemsize
     back = kernel.backward if phase in (Phase.BACKWARD, Phase.DGRAD) else ()
