@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
+from ssdsl.runtime.bits import Generator
+
 
 @dataclass(frozen=True)
 class Model:
@@ -11,13 +13,14 @@ class Model:
 
     `batches` are example batches, all of the same shapes; training repeats them. `axes` names the axes
     of each input: `{"input_ids": ("batch", "seq")}`. The module may live on the meta device: then it compiles but does
-    not run.
+    not run. `generator` draws its random numbers ("hash" or "philox").
     """
 
     name: str
     module: torch.nn.Module
     batches: tuple[dict[str, torch.Tensor], ...]
     axes: dict[str, tuple[str, ...]]
+    generator: Generator = "hash"
 
     @property
     def is_meta(self) -> bool:

@@ -1,72 +1,105 @@
 """Random tensors and dropout from a key and logical positions: what a part draws, one device draws for its elements.
 
 All functions take `key`, int32 [2]; `index`, for each axis of the noise the logical positions of the local part, 1-D;
-`sizes`, the logical sizes; and the generator ("hash" or "philox"). See `bits.py`.
+`sizes`, the logical sizes; and the generator ("hash" or "philox"). See `bits.py`. The `DISTRIBUTIONS` have two
+parameters each, of which some use one.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
-from .bits import Generator, fill, further_key, step_keys
-
-__all__ = ["attention_dropout", "dropout", "integers", "keep", "normal", "step_keys", "uniform"]
+from .bits import Generator, fill, further_key
 
 Index = Sequence[torch.Tensor]
 Sizes = Sequence[int]
+Draw = Callable[[float, float, torch.Tensor, Index, Sizes, Generator, torch.dtype], torch.Tensor]
 
 DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+LONG = (1 << 62) - 1
 
 
 def uniform(
-    key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype = torch.float32
+    low: float, high: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Numbers in [0, 1), multiples of the distance between the largest two of the type, as PyTorch draws them."""
-    digits = DIGITS[dtype]
-    if digits > 32:
-        return _fraction(_long(key, index, sizes, generator), 53)
-
-    def take(words: torch.Tensor, out: torch.Tensor) -> None:
-        torch.mul((words >> (32 - digits)).bitwise_and_((1 << digits) - 1), 2.0**-digits, out=out)
-
-    return fill(dtype, key, index, sizes, generator, take)
+    """Numbers in [low, high); of [0, 1) multiples of the distance between the largest two of the type, as in torch."""
+    found = _fraction(key, index, sizes, generator, dtype)
+    return found if (low, high) == (0, 1) else found.mul_(high - low).add_(low)
 
 
 def normal(
-    key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype = torch.float32
+    mean: float, std: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Numbers of the standard normal distribution (Box and Muller 1958)."""
-    if dtype == torch.float64:
-        radius = 1 - _fraction(_long(key, index, sizes, generator), 53)
-        angle = _fraction(_long(further_key(key, 2), index, sizes, generator), 53)
-    else:
-        radius = fill(torch.float32, key, index, sizes, generator, _positive)
-        angle = uniform(further_key(key, 1), index, sizes, generator)
-    found = radius.log_().mul_(-2).sqrt_().mul_(angle.mul_(2 * math.pi).cos_())
-    return found.to(dtype)
+    """Normally distributed numbers (Box and Muller 1958)."""
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    radius = _positive(key, index, sizes, generator, wide).log_().mul_(-2).sqrt_()
+    angle = _fraction(further_key(key, 2), index, sizes, generator, wide).mul_(2 * math.pi)
+    found = radius.mul_(angle.cos_())
+    return (found if (mean, std) == (0, 1) else found.mul_(std).add_(mean)).to(dtype)
+
+
+def log_normal(
+    mean: float, std: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
+) -> torch.Tensor:
+    return normal(mean, std, key, index, sizes, generator, dtype).exp_()
+
+
+def exponential(
+    rate: float, _: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
+) -> torch.Tensor:
+    """Numbers above zero with density rate exp(-rate x)."""
+    return _smooth(key, index, sizes, generator, dtype, lambda u: u.log_().mul_(-1 / rate))
+
+
+def geometric(
+    chance: float, _: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
+) -> torch.Tensor:
+    """How many trials of this chance a success takes: 1, 2, ..."""
+    scale = 1 / math.log1p(-chance) if 0 < chance < 1 else 0.0
+    return _smooth(key, index, sizes, generator, dtype, lambda u: u.log_().mul_(scale).ceil_().clamp_(min=1))
+
+
+def cauchy(
+    median: float, sigma: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
+) -> torch.Tensor:
+    """Numbers of Cauchy's distribution."""
+
+    def bent(u: torch.Tensor) -> torch.Tensor:
+        return u.sub_(0.5).mul_(math.pi).tan_().mul_(sigma).add_(median)
+
+    return _smooth(key, index, sizes, generator, dtype, bent)
 
 
 def integers(
-    low: int,
-    high: int,
-    key: torch.Tensor,
-    index: Index,
-    sizes: Sizes,
-    generator: Generator,
-    dtype: torch.dtype = torch.int64,
+    low: float, high: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Integers from `low` to `high - 1`: a word modulo their number, of 63 bits where 32 would favour the low ones."""
-    count = high - low
+    """Integers from `low` to `high - 1`: a word modulo their number, of 62 bits where 32 would favour the low ones."""
+    count = int(high) - int(low)
     if count > 1 << 16:
         words = _long(key, index, sizes, generator)
     else:
-        words = fill(torch.int64, key, index, sizes, generator, lambda words, out: out.copy_(words)) & ((1 << 32) - 1)
-    return words.remainder_(count).add_(low).to(dtype)
+        words = fill(torch.int64, key, index, sizes, generator, lambda words, out: out.copy_(words)) & (1 << 32) - 1
+    return words.remainder_(count).add_(int(low)).to(dtype)
+
+
+def bernoulli(
+    chance: float, _: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
+) -> torch.Tensor:
+    """Ones with this chance (to 2**-32), and zeros."""
+    return keep(chance, key, index, sizes, generator).to(dtype)
+
+
+DISTRIBUTIONS: dict[str, Draw] = {
+    f.__name__: f for f in (uniform, normal, log_normal, exponential, geometric, cauchy, integers, bernoulli)
+}
+
+
+# -- dropout -----------------------------------------------------------------------------------------------------------
 
 
 def keep(chance: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator) -> torch.Tensor:
-    """A bool mask, true with this chance (to 2**-32)."""
+    """A bool mask, true with this chance."""
     last = round(chance * 2.0**32) - 2**31 - 1  # the largest word, as a signed one, that counts as true
     if last < -(2**31):
         return torch.zeros([len(i) for i in index], dtype=torch.bool, device=key.device)
@@ -76,12 +109,9 @@ def keep(chance: float, key: torch.Tensor, index: Index, sizes: Sizes, generator
 def dropout(
     x: torch.Tensor, p: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator
 ) -> torch.Tensor:
-    """`x` with elements zero with chance `p` and the others divided by `1 - p`; autograd keeps the mask, a byte each.
-
-    A mask with axes of size one is shared along them.
-    """
+    """`x` with elements zero with chance `p`, the others divided by `1 - p`; autograd keeps the mask, a byte each."""
     mask = keep(1 - p, key, index, sizes, generator)
-    return (x * mask).mul_(1 / (1 - p) if p < 1 else 1.0)
+    return (x * mask).mul_(1 / (1 - p))
 
 
 def attention_dropout(
@@ -109,31 +139,56 @@ def attention_dropout(
     scores = (query * half) @ (keys * half).transpose(-2, -1)
     if is_causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    return dropout(_softmax(scores, mask), p, key, index, sizes, generator) @ values
+    if mask is not None and mask.dtype == torch.bool:
+        chances = torch.ops.aten._safe_softmax(scores.masked_fill(~mask, -math.inf), -1)  # zeros for a row of no key
+    else:
+        chances = (scores if mask is None else scores + mask).softmax(-1)
+    return dropout(chances, p, key, index, sizes, generator) @ values
 
 
-def _softmax(scores: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """The softmax; a query that sees no key gets zeros, as in torch."""
-    if mask is None or mask.dtype != torch.bool:
-        return scores.softmax(-1)
-    return torch.ops.aten._safe_softmax(scores, -1)  # type: ignore[no-any-return]
+# -- numbers of words --------------------------------------------------------------------------------------------------
 
 
-def _positive(words: torch.Tensor, out: torch.Tensor) -> None:
-    """Numbers in (0, 1] that get finer towards zero, so that normal numbers reach 6.6."""
-    torch.add(words.bitwise_and_((1 << 31) - 1), 0.5, out=out).mul_(2.0**-31)
+def _fraction(key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype) -> torch.Tensor:
+    """Numbers in [0, 1)."""
+    digits = DIGITS[dtype]
+    if digits > 32:
+        return (_long(key, index, sizes, generator) >> (62 - digits)).to(dtype).mul_(2.0**-digits)
+
+    def take(words: torch.Tensor, out: torch.Tensor) -> None:
+        torch.mul((words >> (32 - digits)).bitwise_and_((1 << digits) - 1), 2.0**-digits, out=out)
+
+    return fill(dtype, key, index, sizes, generator, take)
+
+
+def _positive(key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype) -> torch.Tensor:
+    """Numbers in (0, 1] that get finer towards zero, so that a logarithm of them reaches its tail; of a wide type."""
+    if dtype == torch.float64:
+        return _long(key, index, sizes, generator).to(dtype).add_(0.5).mul_(2.0**-62)
+
+    def take(words: torch.Tensor, out: torch.Tensor) -> None:
+        torch.add(words.bitwise_and_((1 << 31) - 1), 0.5, out=out).mul_(2.0**-31)
+
+    return fill(dtype, key, index, sizes, generator, take)
+
+
+def _smooth(
+    key: torch.Tensor,
+    index: Index,
+    sizes: Sizes,
+    generator: Generator,
+    dtype: torch.dtype,
+    bend: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """A function of numbers in (0, 1], computed in float32 or float64."""
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    return bend(_positive(key, index, sizes, generator, wide)).to(dtype)
 
 
 def _long(key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator) -> torch.Tensor:
-    """Words of 63 bits, int64."""
+    """Words of 62 bits, int64."""
     high, low = (
         fill(torch.int64, further_key(key, n), index, sizes, generator, lambda words, out: out.copy_(words))
         for n in (0, 1)
     )
-    return (high & (1 << 31) - 1) << 32 | (low & (1 << 32) - 1)
-
-
-def _fraction(words: torch.Tensor, digits: int) -> torch.Tensor:
-    return (words >> (63 - digits)).to(torch.float64).mul_(2.0**-digits)
+    return (high << 32 | (low & (1 << 32) - 1)) & LONG
