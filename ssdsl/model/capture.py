@@ -1,5 +1,6 @@
 """From a module to captured calls: torch.export, decomposed to operators with rules, every tensor given its name."""
 
+import contextlib
 import functools
 import operator
 from dataclasses import dataclass, field
@@ -49,11 +50,18 @@ def _functional(model: Model) -> torch.export.ExportedProgram:
     """The exported program in operators that have rules, none of which changes a tensor in place."""
     exported = export(model)
     try:
-        with quiet():
+        with quiet(), draws_kept():
             program: torch.export.ExportedProgram = exported.run_decompositions(dict(_composites()))
             return program
     except Exception as error:  # torch raises its own, of any type
         raise PlanError(failure(model, error)) from error
+
+
+def draws_kept() -> contextlib.AbstractContextManager[None]:
+    """Calls that draw numbers stay in the graph though nothing reads them: they count."""
+    from torch._inductor import config
+
+    return config.patch(fallback_random=True)  # type: ignore[no-any-return]
 
 
 @functools.cache

@@ -267,59 +267,6 @@ def _permutation(writer: _Writer, call: Call) -> None:
     writer.calls.append(replace(made, outputs=(ordered, call.outputs[0])))
 
 
-def _recurrent(writer: _Writer, call: Call) -> None:
-    """Layer after layer, with dropout between them: of all but the last one's output, [time, batch, features]."""
-    x, states, params = call.argument("input"), call.argument("hx"), call.argument("params")
-    states = states if isinstance(states, tuple) else (states,)
-    layers, p = call.argument("num_layers"), call.argument("dropout")
-    settings = (call.argument("has_biases"), 1, 0.0, call.argument("train"), call.argument("bidirectional"), False)
-    out = writer.capture.tensors[call.outputs[0]]
-    swapped = replace(out, shape=(out.shape[1], out.shape[0], out.shape[2]))
-    if call.argument("batch_first"):
-        given = writer.tensor(x)
-        shape = (given.shape[1], given.shape[0], given.shape[2])
-        x = writer.call(call, "by_time", replace(given, shape=shape), aten.transpose.int, x, 0, 1)
-    made = swapped if call.argument("batch_first") else out
-    last: list[list[Ref]] = [[] for _ in states]
-    for layer in range(layers):
-        if layer:
-            x = writer.call(call, "dropped", made, own.dropout.default, x, p, *writer.operands(call, made.shape))
-            writer.calls[-1] = replace(writer.calls[-1], kind="dropout")
-        each = len(params) // layers
-        wide = writer.tensor(states[0]).shape[0] // layers
-        before = tuple(_rows(writer, call, s, layer * wide, wide) for s in states)
-        name = writer.name(f"{call.name}_layer")
-        outputs = tuple(writer.name(f"{name}_out{i}") for i in range(1 + len(states)))
-        of_layer = [replace(writer.tensor(s), shape=(wide, *writer.tensor(s).shape[1:])) for s in states]
-        writer.capture.tensors.update(zip(outputs, [made, *of_layer], strict=True))
-        given_states = before if isinstance(call.argument("hx"), tuple) else before[0]
-        args = (x, given_states, params[layer * each : (layer + 1) * each], *settings)
-        writer.calls.append(replace(call, name=name, args=args, kwargs={}, outputs=outputs))
-        x = Ref(outputs[0])
-        for lasts, output in zip(last, outputs[1:], strict=True):
-            lasts.append(Ref(output))
-    target = aten.transpose.int if call.argument("batch_first") else aten.alias.default
-    writer.result(call, target, x, *((0, 1) if call.argument("batch_first") else ()))
-    for output, lasts in zip(call.outputs[1:], last, strict=True):
-        name = writer.name(f"{call.name}_last")
-        writer.calls.append(
-            replace(
-                call,
-                name=name,
-                kind="cat",
-                target=aten.cat.default,
-                args=(tuple(lasts), 0),
-                kwargs={},
-                outputs=(output,),
-            )
-        )
-
-
-def _rows(writer: _Writer, call: Call, state: Ref, start: int, count: int) -> Ref:
-    tensor = replace(writer.tensor(state), shape=(count, *writer.tensor(state).shape[1:]))
-    return writer.call(call, "state", tensor, aten.slice.Tensor, state, 0, start, start + count)
-
-
 REWRITES: dict[str, Rewrite] = {
     **dict.fromkeys(("aten.dropout", "aten.native_dropout"), _dropout),
     "aten.scaled_dot_product_attention": _attention,
@@ -339,7 +286,6 @@ REWRITES: dict[str, Rewrite] = {
     **dict.fromkeys(("aten.rrelu", "aten.rrelu_with_noise", "aten.rrelu_with_noise_functional"), _rrelu),
     "aten.multinomial": _multinomial,
     "aten.randperm": _permutation,
-    **{f"aten.{kind}.input": _recurrent for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
 }
 
 

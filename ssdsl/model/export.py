@@ -18,6 +18,7 @@ from ssdsl.model.fails import own_failure
 from ssdsl.model.hooks import lost_hooks
 from ssdsl.model.kept_state import attributes_kept, module_kept
 from ssdsl.model.place import is_own, module_name, of_function, raised
+from ssdsl.model.recurrent import split_recurrent
 from ssdsl.model.regions import regions_left_open, write_regions
 from ssdsl.model.source import Model
 from ssdsl.model.state import Snapshot, changes, replaced, snapshot, unsteady
@@ -87,6 +88,7 @@ def export(model: Model) -> torch.export.ExportedProgram:
     if found:
         raise PlanError(*found)
     write_regions(program.graph_module)
+    split_recurrent(program.graph_module)
     return program
 
 

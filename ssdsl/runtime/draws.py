@@ -153,7 +153,8 @@ def end_of(dtype: torch.dtype) -> int:
 
 
 def _bernoulli(draws: Draws, given: Given) -> torch.Tensor:
-    like, p = given["self"], given.get("p", given["self"])
+    like = given["self"]
+    p: Any = given.get("p", like)
     if not isinstance(p, torch.Tensor):
         return draws.draw("bernoulli", float(p), 0.0, like.shape, like.dtype, like.device)
     dtype = p.dtype if p.is_floating_point() else torch.float32

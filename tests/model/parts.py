@@ -10,19 +10,22 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from ssdsl import runtime
 from ssdsl.codegen.expressions import constant_expression, expression
 from ssdsl.ir.function import Op, Split
 from ssdsl.ir.value import Axis, Name, Time, Var
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, operand_types
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
+from ssdsl.model.ops.random import FUNCTIONS
 from ssdsl.runtime import kernels
 from ssdsl.runtime.world import Group, World
 
 KERNELS = {
     n: getattr(kernels, n) for n in "embedding_part cross_entropy_parts batch_norm_parts first first_time".split()
 }
-CODE = {"torch": torch, "F": F, "aten": torch.ops.aten, "device": torch.device("cpu"), **KERNELS}
+DRAWS = {n: getattr(runtime, n) for n in FUNCTIONS}
+CODE = {"torch": torch, "F": F, "aten": torch.ops.aten, "device": torch.device("cpu"), **KERNELS, **DRAWS}
 Values = dict[str, torch.Tensor]
 Place = tuple[int, ...]  # the value of each cut's index
 
@@ -76,6 +79,7 @@ def outside(graph: Graph, module: torch.nn.Module, batch: Values) -> Values:
     state = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
     state = {n: t.detach().clone().requires_grad_(t.requires_grad) for n, t in state.items()}
     named = [n for n, v in graph.values.items() if v.origin is not Origin.OPERATOR]
+    state |= {v.name: torch.tensor([0, 0]) for v in graph.of(Origin.SEED)}
     return {n: batch[n] if n in batch else state[n] if n in state else graph.constants[n] for n in named}
 
 

@@ -45,17 +45,17 @@ def test_a_layer_written_as_the_paper_counts() -> None:
         "matmul: copy": (4 + 2) * sbh,  # queries and keys; values
         "reshape": 2 * sbh,  # the input of the projection
         "softmax": 2 * aassb,
-        "native_dropout.1": aassb + sbh,  # the masks
-        "native_dropout": 2 * aassb,
+        "dropout: mask": aassb + sbh,  # the masks
+        "dropout": 2 * aassb,
     }
     assert terms_of(graph, "layers.0.mlp") == {
         "layer_norm": 2 * sbh,
         "linear": 8 * sbh,  # the input of the GELU
         "gelu": 8 * sbh,
-        "native_dropout.1": sbh,
+        "dropout: mask": sbh,
     }
     assert terms_of(graph, "layers.0.norm") == {
-        "native_dropout": 2 * sbh,  # the layer's input, here what leaves the embedding
+        "dropout": 2 * sbh,  # the layer's input, here what leaves the embedding
         "add": 2 * sbh,
         "layer_norm: mean and deviation": norms,
     }
@@ -74,8 +74,8 @@ def test_a_layer_of_transformers_keeps_more_for_its_gelu() -> None:
         "layer_norm": 4 * sbh,
         "matmul: copy": 6 * sbh,  # queries, keys, values
         "softmax": 2 * aassb,
-        "native_dropout": 2 * aassb + 2 * sbh,  # the scores' and the layer's input
-        "native_dropout.1": aassb + 2 * sbh,
+        "dropout": 2 * aassb + 2 * sbh,  # the scores' and the layer's input
+        "dropout: mask": aassb + 2 * sbh,
         "reshape": 2 * sbh,
         "add": (2 + 8) * sbh,  # the second norm's input; the tanh plus one
         "addmm": 8 * sbh,  # the GELU's input

@@ -10,11 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ssdsl.codegen.write import write_program
-from ssdsl.compile import compile_plan
-from ssdsl.model.deterministic import check_deterministic
-from ssdsl.model.graph import Graph, Origin
-from ssdsl.model.load import load
+from ssdsl.model.check_capture import check_capture
+from ssdsl.model.graph import Graph, Origin, Stage
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.plan.eval.paths import match_paths
@@ -146,25 +143,43 @@ def test_running_statistics_are_constants_in_eval_mode() -> None:
     assert_same_loss(graph, module)
 
 
-def test_dropout_has_dimensions_but_no_program() -> None:
-    graph, _ = graph_of(lambda net, x: (F.dropout(net.fc(x), 0.1) + F.dropout(net.trunk(x), 0.2)).sum())
-    drops = [o for o in graph.operators if o.random]
-    assert [o.kind for o in drops] == ["native_dropout"] * 2
-    assert not any(d.fixed for o in drops for d in o.dims)
-    with pytest.raises(PlanError) as caught:
-        check_deterministic(graph)
-    assert len(caught.value.diagnostics) == 1, "one of a kind"
-    assert not any(o.random for o in graph_of(lambda net, x: F.dropout(net.fc(x), 0.0).sum())[0].operators)
-    assert not any(o.random for o in graph_of(lambda net, x: F.dropout(net.fc(x), 0.5, False).sum())[0].operators)
+def test_random_operators_take_a_key_and_positions() -> None:
+    graph, module = graph_of(lambda net, x: (F.dropout(net.fc(x), 0.1) + F.dropout(net.fc(x), 0.2)).sum())
+    drops = [o for o in graph.operators if o.kind == "dropout"]
+    assert [o.target for o in drops] == ["ssdsl::dropout"] * 2
+    assert {d.name for o in drops for d in o.dims if not d.fixed} == {"batch", "fc.weight.0"}
+    (_, key, *positions), (_, other, *same) = ([i.value for i in o.inputs] for o in drops)
+    assert key != other and positions == same, "positions of the same axes are one value"
+    stages = {o.kind: o.stage for o in graph.operators}
+    assert (stages["key"], stages["positions"], stages["dropout"]) == (Stage.DATA, Stage.CONSTANT, Stage.COMPUTE)
+    assert [v.shape for v in graph.of(Origin.SEED)] == [(2,)]
+    check_capture(Model("drops", module, ({"x": torch.ones(2, 4)},), {"x": ("batch", "in")}), graph)
 
 
-def test_a_program_that_draws_random_numbers_is_not_written(tmp_path: Path) -> None:
-    model = load("tests/models/eager_gpt.py:tiny")
-    compiled = compile_plan(Path("examples/data_parallel.ssp"), capture(model), {})
-    with pytest.raises(PlanError) as caught:
-        write_program(compiled.program, model, tmp_path / "program", compiled.source)
-    assert [d.code for d in caught.value.diagnostics] == ["E0332"]
-    assert not list(tmp_path.iterdir())
+def test_axes_of_equal_size_keep_positions_of_their_own() -> None:
+    def compute(net: Net, x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(net.fc(x), 0.1).sum() + F.dropout(net.trunk(x) @ net.fc.weight.T, 0.1).sum()
+
+    graph, _ = graph_of(compute)
+    positions = [o for o in graph.operators if o.kind == "positions"]
+    axes = [graph.values[o.name].factors for o in positions]
+    assert len(set(axes)) == len(axes)
+
+
+def test_what_does_not_drop_draws_nothing() -> None:
+    for p, training in ((0.0, True), (1.0, True), (0.5, False)):
+        graph, _ = graph_of(lambda net, x, p=p, on=training: F.dropout(net.fc(x), p, on).sum() + net.fc(x).sum())
+        assert not graph.of(Origin.SEED)
+
+
+def test_draws_that_nothing_reads_are_counted_and_not_made() -> None:
+    def compute(net: Net, x: torch.Tensor) -> torch.Tensor:
+        torch.rand(3)
+        return F.dropout(net.fc(x), 0.1).sum()
+
+    graph, _ = graph_of(compute)
+    assert [o.args[2] for o in graph.operators if o.kind == "key"] == [1]
+    assert not any(o.kind == "rand" for o in graph.operators)
 
 
 def test_tied_weights_are_one_value() -> None:
@@ -209,9 +224,8 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
         "two, one of them often": lambda net, x: (net.fc(x).mode(1)[0] + x.mode(1)[0] + net.fc(x).trace()).sum(),
     },
     "E0332": {
-        "dropout": lambda net, x: F.dropout(net.fc(x), 0.1).sum(),
-        "attention": lambda net, x: F.scaled_dot_product_attention(net.fc(x), x, x, dropout_p=0.1).sum(),
-        "noise": lambda net, x: (net.fc(x) + torch.randn(2, 4)).sum(),
+        "poisson": lambda net, x: (net.fc(x) + torch.poisson(x.abs())).sum(),
+        "two": lambda net, x: (net.fc(x) * torch._standard_gamma(x.abs()) + torch.poisson(x.abs())).sum(),
     },
     "E0333": {
         "a tensor": lambda net, x: net.fc(x),
@@ -231,7 +245,7 @@ def test_what_is_wrong_is_said(
     texts = []
     for case, compute in WRONG[code].items():
         with pytest.raises(PlanError) as caught:
-            check_deterministic(graph_of(compute)[0])
+            graph_of(compute)
         assert {d.code for d in caught.value.diagnostics} == {code}
         texts += [f"# {case}", *map(render, caught.value.diagnostics), ""]
     assert capfd.readouterr() == ("", ""), "torch.export prints whole graphs"

@@ -86,12 +86,13 @@ def test_term_by_term(plan: str, t: int) -> None:
         f"norm1 layer_norm{gathered}": 2,  # the input of queries, keys and values
         "attention matmul copy": (4 + 2) * cut,  # queries and keys; values
         "attention softmax": SCORES * Fraction(2, 5) * cut,
-        "attention native_dropout": SCORES * Fraction(3, 5) * cut + whole,  # of scores 2 and mask 1; the output's mask
+        "attention dropout": SCORES * Fraction(2, 5) * cut,
+        "attention dropout mask": SCORES * Fraction(1, 5) * cut + whole,  # of the scores and of the output
         "attention reshape": 2 * cut,  # the input of the projection
         f"norm2 layer_norm{gathered}": 2,  # the input of the MLP
         "mlp.rise linear": 8 * cut,  # the input of the GELU
         "mlp gelu": 8 * cut,
-        "mlp native_dropout": whole,  # the mask
+        "mlp dropout mask": whole,
         "add": (2 + 2) * whole,  # the inputs of this layer's second norm and of the next norm
         "norm1 layer_norm mean and deviation": whole * NORMS / SBH / 2,
         "norm2 layer_norm mean and deviation": whole * NORMS / SBH / 2,

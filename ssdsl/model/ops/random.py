@@ -11,6 +11,7 @@ import torch
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.attention import attention, flops_of_attention
 from ssdsl.model.ops.op import Op
+from ssdsl.model.ops.saved_by_kernels import dropout_saves
 from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.signature import ONE, Axis, Signature, free, signature, whole
 from ssdsl.runtime import random as runtime
@@ -77,7 +78,7 @@ CALL = "{key}, {index}, {sizes}, {generator}"
 OPS = (
     Op("ssdsl::step_keys", "two! -> draws! key!", text="step_keys({seed_and_step}, {count})"),
     Op("ssdsl::key", "draws! key! -> key!", text="{keys}[{number}]"),
-    Op("ssdsl::dropout", dropout, linear_in=("x",), text=f"dropout({{x}}, {{p}}, {CALL})"),
+    Op("ssdsl::dropout", dropout, linear_in=("x",), saved=dropout_saves, text=f"dropout({{x}}, {{p}}, {CALL})"),
     Op(
         "ssdsl::attention_dropout",
         attention_dropout,

@@ -21,8 +21,7 @@ def _shape(reader: Reader, name: str) -> Shape:
 def attention_saves(reader: Reader) -> Saved:
     """The fused kernel keeps its operands, its output and one number a row of scores; the other one the scores.
 
-    On a GPU the fused kernels also take dropout, for which they keep the state of their random numbers (two numbers),
-    and masks that require a gradient.
+    On a GPU the fused kernels also take masks that require a gradient.
     """
     query, key, value = (_shape(reader, n) for n in ("query", "key", "value"))
     if not _is_fused(reader, query, key, value):
@@ -43,32 +42,25 @@ def _is_fused(reader: Reader, query: Shape, key: Shape, value: Shape) -> bool:
         len(query) == 4
         and query[-1] == key[-1] == value[-1]
         and query[0] == key[0] == value[0]
-        and not reader.argument("dropout_p")
         and all(len(m.shape) in (2, 4) and not m.differentiable for m in masks)
         and set(ends) == {1}
     )
 
 
 def _attention_of_parts(reader: Reader, query: Shape, key: Shape, value: Shape) -> Saved:
-    """Scaled queries and keys, the softmax, the values; with dropout also its factors and what it makes."""
+    """Scaled queries and keys, the softmax, the values."""
     is_half = reader.value("query").dtype in HALVES
     dtype = "float32" if is_half else reader.value("query").dtype
     scores = (*query[:-1], key[-2])
     scored = any(reader.requires_grad(n) for n in ("query", "key", "attn_mask"))
     grouped = bool(reader.argument("enable_gqa")) and query[-3] != key[-3]
     heads = query[:-2] if grouped else None
-    drops = bool(reader.argument("dropout_p"))
     result = Saved()
     if reader.requires_grad("key"):
         result += extra("scaled query", query, dtype)
     if reader.requires_grad("query"):
         result += extra("scaled key", (*(heads or key[:-2]), *key[-2:]), dtype)
-    if scored or not drops:
-        result += extra("softmax", scores, dtype)
-    if scored and drops:
-        result += extra("dropout's factors", scores, dtype)
-    if reader.requires_grad("value") and drops:
-        result += extra("softmax after dropout", scores, dtype)
+    result += extra("softmax", scores, dtype)
     if scored and (is_half or grouped or not _merges(reader, "value")):
         result += extra("copy of values", (*(heads or value[:-2]), *value[-2:]), dtype)
     elif scored:
@@ -81,6 +73,11 @@ def _merges(reader: Reader, name: str) -> bool:
     value, shape = reader.value(name), _shape(reader, name)
     tensor = empty(value, local_strides(value.shape, reader.places[value.name].strides, shape), shape)
     return memory_of(tensor.flatten(0, -3)) == memory_of(tensor) if len(shape) > 3 else True
+
+
+def dropout_saves(reader: Reader) -> Saved:
+    """The mask, a byte for each element."""
+    return extra("mask", _shape(reader, "x"), "bool") if reader.requires_grad("x") else Saved()
 
 
 def kl_div_saves(reader: Reader) -> Saved:
