@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ssdsl.cli import options
-from ssdsl.cli.options import settings
+from ssdsl.cli.options import Generator, settings
 from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import print_text, results
 from ssdsl.cli.training import write
@@ -33,12 +33,13 @@ def compile_(
     out: Folder = None,
     print_after: PrintAfter = None,
     seed: options.Seed = 0,
+    generator: options.WithGenerator = Generator.HASH,
 ) -> None:
     """Write a plan's program into a folder: readable Python that runs with torchrun and torch alone."""
     if out is None and not print_after:
         raise typer.BadParameter("say where to write the program: --out DIR", param_hint="'--out'")
     overrides = settings(set_)
-    loaded = load(plan, model, seed)
+    loaded = load(plan, model, seed, generator.value)
     program = compiled(loaded, overrides, _printer(print_after or []))
     if out is None:
         return

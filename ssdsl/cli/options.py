@@ -18,6 +18,11 @@ class Optimizer(StrEnum):
     ADAMW = "adamw"
 
 
+class Generator(StrEnum):
+    HASH = "hash"
+    PHILOX = "philox"
+
+
 def settings(values: list[str]) -> dict[str, int]:
     """`--set T=4` as numbers by name; the later of two wins."""
     found = {}
@@ -72,7 +77,10 @@ Costs = Annotated[
         "--costs", metavar="FILE", help="Times of tasks from a JSON file, as `ssdsl run --profile FILE` measures them."
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights and batches.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights, batches and dropout.")]
+WithGenerator = Annotated[
+    Generator, typer.Option("--generator", help="What draws random numbers: a fast hash, or Philox4x32-10.")
+]
 Steps = Annotated[int, typer.Option(min=1, help="Training steps.")]
 OnDevice = Annotated[Device, typer.Option("--device", help="cpu (gloo) or cuda (NCCL).")]
 WithOptimizer = Annotated[Optimizer, typer.Option("--optimizer", help="Optimizer from torch.optim.")]

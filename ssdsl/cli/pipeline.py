@@ -7,7 +7,7 @@ import gc
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ssdsl.model.graph import Graph
     from ssdsl.model.source import Model
     from ssdsl.plan.plan import Plan
+    from ssdsl.runtime.bits import Generator
     from ssdsl.simulate.report import Report
     from ssdsl.text.source import Source
 
@@ -34,10 +35,10 @@ class Loaded:
     graph: "Graph"
 
 
-def load(plan: str, model: str, seed: int = 0) -> Loaded:
+def load(plan: str, model: str, seed: int = 0, generator: "Generator" = "hash") -> Loaded:
     """Check that the plan parses, then load and capture the model."""
     path, source = parsed(plan)
-    return Loaded(path, source, *captured(model, seed))
+    return Loaded(path, source, *captured(model, seed, generator))
 
 
 def parsed(plan: str) -> "tuple[Path, Source]":
@@ -51,14 +52,14 @@ def parsed(plan: str) -> "tuple[Path, Source]":
     return path, source
 
 
-def captured(model: str, seed: int = 0) -> "tuple[Model, Graph]":
+def captured(model: str, seed: int = 0, generator: "Generator" = "hash") -> "tuple[Model, Graph]":
     """A model and its graph."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are built from their configs: nothing is ever downloaded
     with working("loading torch"):
         from ssdsl.model.load import load as load_model
         from ssdsl.model.trace import capture
     with working(f"capturing {model}"):
-        loaded = load_model(model, seed=seed)
+        loaded = replace(load_model(model, seed=seed), generator=generator)
         graph = capture(loaded)
     gc.freeze()  # a large model's graph stays: nothing is found by looking through it again and again
     return loaded, graph

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ssdsl.cli import options
-from ssdsl.cli.options import Device, Optimizer, settings
+from ssdsl.cli.options import Device, Generator, Optimizer, settings
 from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, load
 from ssdsl.cli.terminal import print_json, results, talk
@@ -32,6 +32,7 @@ def run(
     set_: options.Set,
     steps: options.Steps = 10,
     seed: options.Seed = 0,
+    generator: options.WithGenerator = Generator.HASH,
     device: options.OnDevice = Device.CPU,
     optimizer: options.WithOptimizer = Optimizer.ADAMW,
     lr: options.LearningRate = 1e-3,
@@ -47,7 +48,7 @@ def run(
     The report has the loss of each step, the step time, communication per collective, and peak memory per process.
     """
     overrides = settings(set_)
-    loaded = load(plan, model, seed)
+    loaded = load(plan, model, seed, generator.value)
     program = compiled(loaded, overrides)
     from ssdsl.run.launch import Training
     from ssdsl.show.run_report import run_views

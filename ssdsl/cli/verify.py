@@ -3,7 +3,7 @@
 import typer
 
 from ssdsl.cli import options
-from ssdsl.cli.options import Device, Optimizer, settings
+from ssdsl.cli.options import Device, Generator, Optimizer, settings
 from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import print_json, results, show_diagnostics
 from ssdsl.cli.training import train, warn_of_losses, workplace
@@ -15,6 +15,7 @@ def verify(
     set_: options.Set,
     steps: options.Steps = 3,
     seed: options.Seed = 0,
+    generator: options.WithGenerator = Generator.HASH,
     device: options.OnDevice = Device.CPU,
     optimizer: options.WithOptimizer = Optimizer.SGD,
     lr: options.LearningRate = 0.1,
@@ -29,7 +30,7 @@ def verify(
     names the first tensor that differs, if one does.
     """
     overrides = settings(set_)
-    loaded = load(plan, model, seed)
+    loaded = load(plan, model, seed, generator.value)
     program = compiled(loaded, overrides)
     from ssdsl.run.launch import Training
     from ssdsl.run.verify import difference

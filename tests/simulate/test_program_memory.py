@@ -123,7 +123,7 @@ def _trainer(folder: Path, world: World) -> tuple[Trainer, dict[str, torch.Tenso
         join_world(program.table, world)
         role = role_of(program.table, world)
         assert role is not None
-        trainer = Trainer(program, role, world, CPU, "sgd", 0.1)
+        trainer = Trainer(program, role, world, CPU, "sgd", 0.1, 0)
         with torch.no_grad():
             return trainer, trainer.code.prepare(trainer.constants | program.batches[0], CPU)
 
