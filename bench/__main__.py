@@ -1,11 +1,11 @@
-"""`python -m bench [steps | compile | accuracy] [options]`: all benchmarks, or one of them; `python -m bench fuzz`."""
+"""`python -m bench [steps | compile | accuracy | dropout] [options]`: all benchmarks, or one; `python -m bench fuzz`."""
 
 import sys
 
-from bench import accuracy, compile, steps
+from bench import accuracy, compile, dropout, steps
 from bench.fuzz import run as fuzz
 
-BENCHMARKS = {"steps": steps.main, "compile": compile.main, "accuracy": accuracy.main}
+BENCHMARKS = {"steps": steps.main, "compile": compile.main, "accuracy": accuracy.main, "dropout": dropout.main}
 
 
 def main(arguments: list[str]) -> int:
