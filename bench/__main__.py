@@ -1,4 +1,4 @@
-"""`python -m bench [steps | compile | accuracy | dropout] [options]`: all benchmarks, or one; `python -m bench fuzz`."""
+"""`python -m bench [steps | compile | accuracy | dropout] [options]`, of all or one of them; `python -m bench fuzz`."""
 
 import sys
 
