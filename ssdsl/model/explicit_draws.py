@@ -79,7 +79,7 @@ class _Writer:
             return self.capture
         seed, keys = self.name("seed_and_step"), self.keys[0].args[0].value
         tensors, origins = self.capture.tensors, self.capture.origins
-        tensors[seed], tensors[keys] = Tensor((2,), "int64"), Tensor((self.count, 2), "int32")
+        tensors[seed], tensors[keys] = Tensor((2,), "int64"), Tensor((self.count,), "int64")
         first = replace(self.keys[0], name=keys, kind="step_keys", target=own.step_keys.default, outputs=(keys,))
         first = replace(first, args=(Ref(seed), self.count))
         calls = self._needed([*self.keys, *self.calls])
@@ -117,7 +117,7 @@ class _Writer:
     def operands(self, near: Call, sizes: Sequence[int]) -> tuple[object, ...]:
         """The key of the next draw, the positions of its axes, their sizes and the generator."""
         key, keys = self.name(f"key_{self.count}"), self.keys[0].args[0] if self.keys else Ref(self.name("step_keys"))
-        self.capture.tensors[key] = Tensor((2,), "int32")
+        self.capture.tensors[key] = Tensor((), "int64")
         target = own.key.default
         self.keys.append(Call(key, "key", target, (keys, self.count), {}, "", near.source, (key,)))
         self.count += 1

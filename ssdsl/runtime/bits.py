@@ -26,29 +26,28 @@ GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: the step of a Weyl s
 
 
 def step_keys(seed_and_step: torch.Tensor, count: int) -> torch.Tensor:
-    """The keys of the draws of a step, int32 [count, 2], from int64 [seed, step].
+    """The keys of the draws of a step, int64 [count], from int64 [seed, step].
 
     Within a step no two keys are equal: the draw's number is mixed by a bijection of 64 bits (that of SplitMix64).
     """
     seed, step = seed_and_step[0], seed_and_step[1]
     start = _mix64(_mix64(seed + _signed(GOLDEN, 64)) + step * _signed(0xD1B54A32D192ED03, 64))
     draws = torch.arange(1, count + 1, dtype=torch.int64, device=seed_and_step.device)
-    mixed = _mix64(start + draws * _signed(GOLDEN, 64))
-    return torch.stack([_low(mixed), _low(mixed >> 32)], dim=1)
+    return _mix64(start + draws * _signed(GOLDEN, 64))
 
 
 def further_key(key: torch.Tensor, number: int) -> torch.Tensor:
     """The key of further words of a draw that needs several for each element; number 0 is the key itself."""
     if number == 0:
         return key
-    return _mix32(key + _signed(number * 0x9E3779B9), torch.empty_like(key))
+    return _mix64(key + _signed(number * GOLDEN, 64))
 
 
 def bits(key: torch.Tensor, index: Sequence[torch.Tensor], sizes: Sequence[int], generator: Generator) -> torch.Tensor:
     """Random words, int32, of the elements at these positions.
 
-    key int32 [2]; index: for each axis the logical positions of the local part, 1-D; sizes: the logical sizes, whose
-    product says which linear index an element has (row major). Returns [len(i) for i in index].
+    key int64, of no axes; index: for each axis the logical positions of the local part, 1-D; sizes: the logical sizes,
+    which say which linear index an element has (row major). Returns [len(i) for i in index].
     """
     return fill(torch.int32, key, index, sizes, generator, lambda words, out: out.copy_(words))
 
@@ -92,7 +91,7 @@ def _hashed(
     is_long = math.prod(sizes) > WORDS
     outer, inner = _linear(index, sizes, torch.int64 if is_long else torch.int32, out.device)
     flat = out.view(len(outer), len(inner))
-    first, second = key[0], key[1]
+    first, second = _low(key), _low(key >> 32)
     spare = torch.empty(0, dtype=torch.int32, device=key.device)
     for rows, columns in _chunks(len(outer), len(inner), out.device):
         counter = outer[rows, None] + inner[None, columns]
@@ -198,9 +197,9 @@ def _counts_up(words: torch.Tensor) -> bool:
 
 
 def philox(counter: Sequence[torch.Tensor], key: torch.Tensor) -> list[torch.Tensor]:
-    """Philox4x32-10: four int32 words for each block, from int64 counters of four words and an int32 key [2]."""
+    """Philox4x32-10: four int32 words for each block, from int64 counters of four words and a key of 64 bits."""
     c0, c1, c2, c3 = counter
-    k0, k1 = (key.to(torch.int64) & MASK).unbind()
+    k0, k1 = key & MASK, key >> 32 & MASK
     for _ in range(10):
         first, second = c0 * 0xD2511F53, c2 * 0xCD9E8D57  # below 2**64: the bits are right, whatever the sign
         c0 = (second >> 32).bitwise_and_(MASK).bitwise_xor_(c1).bitwise_xor_(k0)

@@ -1,7 +1,7 @@
 """Random tensors and dropout from a key and logical positions: what a part draws, one device draws for its elements.
 
-All functions take `key`, int32 [2]; `index`, for each axis of the noise the logical positions of the local part, 1-D;
-`sizes`, the logical sizes; and the generator ("hash" or "philox"). See `bits.py`. The `DISTRIBUTIONS` have two
+All functions take `key`, int64 of no axes; `index`, for each axis of the noise the logical positions of the local part,
+1-D; `sizes`, the logical sizes; and the generator ("hash" or "philox"). See `bits.py`. The `DISTRIBUTIONS` have two
 parameters each, of which some use one.
 """
 
@@ -111,7 +111,7 @@ def dropout(
 ) -> torch.Tensor:
     """`x` with elements zero with chance `p`, the others divided by `1 - p`; autograd keeps the mask, a byte each."""
     mask = keep(1 - p, key, index, sizes, generator)
-    return (x * mask).mul_(1 / (1 - p))
+    return (x * mask).mul_(1 / (1 - p) if p < 1 else 0.0)
 
 
 def attention_dropout(

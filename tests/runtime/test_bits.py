@@ -85,7 +85,8 @@ def test_philox_gives_the_known_answers() -> None:
         (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344, 0xA4093822, 0x299F31D0): "d16cfe09 94fdcceb 5001e420 24126ea1",
     }
     for given, answer in known.items():
-        found = philox([torch.tensor([c]) for c in given[:4]], torch.tensor(given[4:]).to(torch.int32))
+        low, high = given[4], given[5] - (given[5] >> 31 << 32)
+        found = philox([torch.tensor([c]) for c in given[:4]], torch.tensor(low | high << 32))
         assert " ".join(f"{int(w) & 0xFFFFFFFF:08x}" for w in found) == answer
 
 
@@ -100,10 +101,10 @@ def test_four_neighbours_share_a_block_of_philox() -> None:
 
 def test_keys_of_seeds_steps_and_draws_differ() -> None:
     found = torch.cat([step_keys(torch.tensor([s, t]), 200) for s in range(20) for t in range(20)])
-    assert found.unique(dim=0).shape == (80_000, 2)
+    assert found.unique().shape == (80_000,)
     assert step_keys(torch.tensor([1, 2]), 5).tolist() == step_keys(torch.tensor([1, 2]), 9)[:5].tolist()
     further = torch.stack([further_key(key(draw=d), n) for d in range(100) for n in range(4)])
-    assert further.unique(dim=0).shape == (400, 2)
+    assert further.unique().shape == (400,)
 
 
 def test_a_bit_of_a_seed_step_or_draw_changes_half_of_the_key() -> None:
@@ -113,8 +114,8 @@ def test_a_bit_of_a_seed_step_or_draw_changes_half_of_the_key() -> None:
         for bit in (0, 1, 7, 20):
             flips.append(plain ^ step_keys(torch.tensor([seed ^ 1 << bit, step]), 1)[0])
             flips.append(plain ^ step_keys(torch.tensor([seed, step ^ 1 << bit]), 1)[0])
-    changed = torch.stack(flips).T.to(torch.int64)
-    assert max(deviations(planes(changed[0])), deviations(planes(changed[1]))) < BOUND
+    changed = torch.stack(flips)
+    assert max(deviations(planes(changed)), deviations(planes(changed >> 32))) < BOUND
 
 
 # -- quality -----------------------------------------------------------------------------------------------------------
@@ -184,11 +185,10 @@ def test_keys_that_differ_in_one_bit(generator: Generator) -> None:
     """Not what `step_keys` makes, but what a weak hash would fail."""
     plain = key(8)
     first = planes(words(generator, plain, count=1 << 14))
-    for half, bit in itertools.product((0, 1), range(32)):
-        changed = plain.clone()
-        changed[half] ^= torch.tensor(1 << bit).to(torch.int32)
+    for bit in range(64):
+        changed = plain ^ torch.tensor(1) << bit
         second = planes(words(generator, changed, count=1 << 14))
-        assert deviations(first * second) < BOUND, (half, bit)
+        assert deviations(first * second) < BOUND, bit
 
 
 @pytest.mark.parametrize("generator", GENERATORS)

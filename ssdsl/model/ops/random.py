@@ -13,7 +13,7 @@ from ssdsl.model.ops.attention import attention, flops_of_attention
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.saved_by_kernels import dropout_saves
 from ssdsl.model.ops.typed_call import TypedCall
-from ssdsl.model.signature import ONE, Axis, Signature, free, signature, whole
+from ssdsl.model.signature import ONE, Axis, Signature, free, signature
 from ssdsl.runtime import random as runtime
 from ssdsl.runtime.bits import step_keys
 
@@ -53,7 +53,7 @@ def noise(call: TypedCall) -> Signature:
     """A number for each element; each axis is that of its positions, and of an operand of its shape."""
     names = _axes(call.argument("sizes"))
     like = [names] if isinstance(call.argument("like"), Ref) else []
-    return signature([*like, [whole("key")], *([a] for a in names)], [names])
+    return signature([*like, [], *([a] for a in names)], [names])
 
 
 def _axes(sizes: Sequence[int]) -> list[Axis]:
@@ -62,7 +62,7 @@ def _axes(sizes: Sequence[int]) -> list[Axis]:
 
 def dropout(call: TypedCall) -> Signature:
     names = _axes(call.shape)
-    return signature([names, [whole("key")], *([a] for a in names)], [names])
+    return signature([names, [], *([a] for a in names)], [names])
 
 
 def attention_dropout(call: TypedCall) -> Signature:
@@ -71,13 +71,13 @@ def attention_dropout(call: TypedCall) -> Signature:
     query, keys = plain.inputs[0].axes, plain.inputs[1].axes
     positions = [*query[:-1], keys[-2]]
     given = [list(p.axes) for p in plain.inputs]
-    return signature([*given, [whole("draw")], *([a] for a in positions)], [list(p.axes) for p in plain.outputs])
+    return signature([*given, [], *([a] for a in positions)], [list(p.axes) for p in plain.outputs])
 
 
 CALL = "{key}, {index}, {sizes}, {generator}"
 OPS = (
-    Op("ssdsl::step_keys", "two! -> draws! key!", text="step_keys({seed_and_step}, {count})"),
-    Op("ssdsl::key", "draws! key! -> key!", text="{keys}[{number}]"),
+    Op("ssdsl::step_keys", "two! -> draws!", text="step_keys({seed_and_step}, {count})"),
+    Op("ssdsl::key", "draws! -> _", text="{keys}[{number}]"),
     Op("ssdsl::dropout", dropout, linear_in=("x",), saved=dropout_saves, text=f"dropout({{x}}, {{p}}, {CALL})"),
     Op(
         "ssdsl::attention_dropout",
