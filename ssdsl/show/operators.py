@@ -48,7 +48,9 @@ def _columns(plan: Plan, operator: Operator) -> Iterator[str]:
     names = [starred(d.name.removeprefix(f"{operator.path}.")) for d in operator.dims]
     yield " ".join(f"{name}={d.size}" for name, d in zip(names, operator.dims, strict=True) if d.size > 1)
     indices = plan.indices.get(operator.name, ())
-    yield " ".join(f"{i.name}={i.count}:{names[i.dim]}" for i in indices)
+    whole = [i for i in plan.whole.get(operator.name, ()) if i.name not in {mine.name for mine in indices}]
+    cuts = (f"{i.name}={i.count}:{names[i.dim]}" for i in indices)
+    yield " ".join([*cuts, *(f"{i.name}:{names[i.dim]} whole" for i in whole)])
     placement = plan.placements.get(operator.name)
     fixed = ", ".join(f"{axis} = {at}" for axis, at in placement.fixed) if placement else ""
     yield f"{placement.mesh}{f'[{fixed}]' if fixed else ''}" if placement else "nowhere"
