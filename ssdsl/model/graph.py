@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ssdsl.model.found import Found
+
 
 class Stage(StrEnum):
     """What an operator depends on, which decides when and where it runs."""
@@ -65,7 +67,8 @@ class Operator:
     ("aten::linear", "aten::max.dim"), by which its row in the table of operators is found; `path` is the module path
     ("transformer.h.0.attn.c_attn", a later call of the same module "trunk#2.fc", empty for the root) and `source` the
     place in the model's code ("modeling_gpt2.py:123"). `flops` counts the multiply-adds of the forward twice. A
-    `random` one draws numbers, so that its parts do not compute what it computes: it can be planned, not run.
+    `random` one draws numbers, so that its parts do not compute what it computes: it can be planned, not run. `found`
+    is what experiments showed, if the operator has no row.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Operator:
     dims: tuple[Dim, ...]
     flops: int = 0
     random: bool = False
+    found: Found | None = None
 
     def summed(self, dim: int) -> bool:
         """Whether splitting along this dimension leaves partial sums in the outputs."""

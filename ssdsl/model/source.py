@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
+USER_PREFIX = "ssdsl_user_"  # of the name under which a user's file is imported
+
 
 @dataclass(frozen=True)
 class Model:

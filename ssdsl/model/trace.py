@@ -5,6 +5,7 @@ from dataclasses import replace
 from ssdsl.model.analyse import Analysis, Reading, analyse, stages
 from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture, capture_calls
+from ssdsl.model.discover.discover import discover
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Stage, Value
 from ssdsl.model.name_dims import name_dims
 from ssdsl.model.normalise import normalise
@@ -24,6 +25,7 @@ def capture(model: Model) -> Graph:
     """
     calls = normalise(capture_calls(model))
     constant, data = stages(calls)
+    calls = discover(calls, constant)
     found = analyse(calls, constant)
     graph = _Builder(model, calls, found, constant, data).graph()
     if not graph.values[graph.loss].differentiable:
@@ -122,8 +124,10 @@ class _Builder:
 
     def _propagate(self, call: Call) -> None:
         flows = not row(call).stops_gradient and any(self.differentiable[r] for r in call.refs())
-        for output in (o for o in call.outputs if o in self.calls.tensors):
-            self.differentiable[output] = flows and self.calls.tensors[output].dtype.startswith(FLOATS)
+        outputs = [o for o in call.outputs if o in self.calls.tensors]
+        each = call.found.flows if call.found is not None else (True,) * len(outputs)
+        for output, through in zip(outputs, each, strict=True):
+            self.differentiable[output] = flows and through and self.calls.tensors[output].dtype.startswith(FLOATS)
 
     def _assemble(
         self, call: Call, stage: Stage, inputs: tuple[Operand, ...], outputs: tuple[Operand, ...], dims: list[Dim]
@@ -142,6 +146,7 @@ class _Builder:
             tuple(_distinct(dims)),
             flops(call, self.calls.tensors, dims),
             is_random(call),
+            call.found,
         )
 
 

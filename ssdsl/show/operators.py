@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ssdsl.model.found import Found
 from ssdsl.model.graph import Operator, Stage
 from ssdsl.model.ops.registry import row
 from ssdsl.plan.plan import Plan
@@ -15,6 +16,7 @@ COLUMNS = (
     Column("indices", fold=True, style="green"),
     Column("placed on"),
 )
+EXPERIMENT = Column("found by experiment", fold=True, key="experiment")
 OTHERS = ((Stage.DATA, "depend on the inputs only"), (Stage.CONSTANT, "depend on nothing"))
 
 
@@ -27,7 +29,18 @@ def operators_view(plan: Plan, every: bool = False) -> View:
         key = (operator.name if every else operator.kind, path, *_columns(plan, operator))
         groups.setdefault(key, []).append(operator)
     rows = tuple(_row(key, found) for key, found in groups.items())
-    return View(f"operators of {plan.graph.name}", COLUMNS, rows, tuple(_notes(plan, every)))
+    columns = COLUMNS
+    if any(o.found is not None for o in plan.graph.operators):
+        columns = (*COLUMNS, EXPERIMENT)
+        rows = tuple((*row, _shown(found[0].found)) for row, found in zip(rows, groups.values(), strict=True))
+    return View(f"operators of {plan.graph.name}", columns, rows, tuple(_notes(plan, every)))
+
+
+def _shown(found: Found | None) -> str:
+    """The signature that was found, and why it is whole, if it is."""
+    if found is None:
+        return ""
+    return f"{found.signature}{f' ({found.why_whole})' if found.why_whole else ''}"
 
 
 def _notes(plan: Plan, every: bool) -> Iterator[str]:
