@@ -10,7 +10,7 @@ from ssdsl.model.factors import Factors
 from ssdsl.model.graph import Origin
 from ssdsl.model.ops.errors import MissingRule, RowDoesNotFit
 from ssdsl.model.ops.op import Op, regroup
-from ssdsl.model.ops.registry import find, is_own
+from ssdsl.model.ops.registry import is_own, known
 from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.ops.whole import all_whole
 from ssdsl.model.signature import Letter, Misfit, Pattern, Signature, parse_signature
@@ -56,7 +56,7 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
     missing: dict[str, list[Call]] = {}
     wrong: dict[str, Diagnostic] = {}
     for call in capture.calls:
-        op = find(call.target.name())
+        op = known(call)
         needs_no_row = op is not None or call.target.namespace in TORCH  # a constant is computed whole
         if call.name in constant and needs_no_row:
             _fresh(call, capture, found)

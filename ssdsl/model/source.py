@@ -6,6 +6,8 @@ import torch
 
 from ssdsl.runtime.bits import Generator
 
+USER_PREFIX = "ssdsl_user_"  # of the name under which a user's file is imported
+
 
 @dataclass(frozen=True)
 class Model:

@@ -16,7 +16,7 @@ import torch
 from ssdsl.lang.suggest import nearest, suggest
 from ssdsl.model.errors import BadModel, FunctionMissing, ModelFileMissing, UserCodeFailed
 from ssdsl.model.ops.registry import use_rows
-from ssdsl.model.source import Model
+from ssdsl.model.source import USER_PREFIX, Model
 from ssdsl.model.user_model import check_model
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
@@ -71,7 +71,7 @@ def _open(spec: Source) -> _File:
 def _import(file: _File) -> ModuleType:
     """Run the file as a module of its own; its folder comes first on the path, as when Python runs a script."""
     sys.path.insert(0, str(file.path.resolve().parent))
-    loaded = importlib.util.spec_from_file_location(f"ssdsl_user_{file.path.stem}", file.path.resolve())
+    loaded = importlib.util.spec_from_file_location(f"{USER_PREFIX}{file.path.stem}", file.path.resolve())
     assert loaded is not None and loaded.loader is not None
     module = importlib.util.module_from_spec(loaded)
     sys.modules[loaded.name] = module

@@ -62,6 +62,7 @@ def plan_of(ctx: Context) -> Plan:
         clocks=tuple(facts.clocks),
         recomputes=tuple(facts.recomputes),
         shards=tuple(facts.shards),
+        whole={name: facts.whole[name] for name in model.operators if name in facts.whole},
     )
 
 

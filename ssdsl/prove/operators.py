@@ -191,7 +191,7 @@ def check_linear(operator: Operator, carried: Carried) -> None:
     )
     if carried.operands - set(values) or not carrying:
         raise wrong
-    if not operator.target.startswith("aten::"):  # a user's row says it of its operator
+    if not operator.target.startswith("aten::") or operator.found is not None:  # a user's row or an experiment says it
         is_linear = registry_is_linear(operator, carrying)
     elif operator.kind in TOGETHER:
         given = list(_tensors_and_numbers(operator))

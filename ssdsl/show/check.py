@@ -10,6 +10,7 @@ from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE, Operator
 from ssdsl.plan.plan import Plan
 from ssdsl.show.communication import communication_view
+from ssdsl.show.pattern import merged, starred
 from ssdsl.show.view import Column, Kind, View, as_json
 
 ADAMW_STATES = 2
@@ -17,7 +18,12 @@ ADAMW_STATES = 2
 
 def check_views(compiled: Compiled) -> tuple[View, ...]:
     """The tables of a plan that is right."""
-    return meshes_view(compiled.plan), roles_view(compiled.program), repeated_view(compiled.program)
+    program = compiled.program
+    return meshes_view(compiled.plan), roles_view(program), repeated_view(program), *_if_any(whole_view(program))
+
+
+def _if_any(view: View) -> tuple[View, ...]:
+    return (view,) if view.rows else ()
 
 
 def check_json(compiled: Compiled) -> dict[str, Any]:
@@ -26,7 +32,8 @@ def check_json(compiled: Compiled) -> dict[str, Any]:
     views = {
         "meshes": meshes_view(compiled.plan),
         "roles": roles_view(program),
-        "repeated": repeated_view(compiled.program),
+        "repeated": repeated_view(program),
+        "whole": whole_view(program),
     }
     return {
         "model": compiled.plan.graph.name,
@@ -116,3 +123,38 @@ def repeated_view(program: Program) -> View:
 def _repeated(axis: str, count: int, alike: list[Operator], total: int) -> tuple[str | int | float, ...]:
     most = max(alike, key=lambda o: o.flops)
     return axis, count, len(alike), sum(o.flops for o in alike) / total, f"{most.path} {most.kind}".strip()
+
+
+def whole_view(program: Program) -> View:
+    """Operators that need all of a dimension by which the plan splits others: their parts are joined in front."""
+    columns = (
+        Column("operator", Kind.PATH, "bold cyan"),
+        Column("times", Kind.COUNT),
+        Column("needs all of", Kind.PATH, key="dimension"),
+        Column("which is split into", key="index"),
+        Column("devices", Kind.COUNT),
+        Column("of all work", Kind.SHARE, key="share"),
+    )
+    operators = {o.name: o for o in program.graph.operators}
+    total = max(1, sum(o.flops for o in operators.values()))
+    found: dict[tuple[str, str, str, int], list[Operator]] = {}
+    for function in program.functions:
+        axes = dict(function.submesh.axes)
+        for op in function.operators():
+            split = {s.coordinate.name for s in op.splits}
+            operator = operators[op.operator]
+            for index in program.plan.whole.get(op.operator, ()):
+                if index.name not in split:
+                    dim = starred(operator.dims[index.dim].name)
+                    key = (f"{starred(operator.path)} {operator.kind}", dim, index.name, axes.get(index.name, 1))
+                    found.setdefault(key, []).append(operator)
+    rows = tuple(
+        (_name(alike), len(alike), dim, index, devices, sum(o.flops for o in alike) / total)
+        for (_, dim, index, devices), alike in found.items()
+    )
+    note = "every device computes all of it; on 1 device: once for all parts, when the last is there"
+    return View("computed whole", columns, rows, (note,))
+
+
+def _name(alike: list[Operator]) -> str:
+    return f"{merged(o.path for o in alike)} {alike[0].kind}".strip()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ssdsl.model.found import Found
 from ssdsl.model.graph import Operator, Stage
 from ssdsl.model.ops.registry import row
 from ssdsl.plan.plan import Plan
@@ -15,6 +16,7 @@ COLUMNS = (
     Column("indices", fold=True, style="green"),
     Column("placed on"),
 )
+EXPERIMENT = Column("found by experiment", fold=True, key="experiment")
 OTHERS = ((Stage.DATA, "depend on the inputs only"), (Stage.CONSTANT, "depend on nothing"))
 
 
@@ -27,7 +29,18 @@ def operators_view(plan: Plan, every: bool = False) -> View:
         key = (operator.name if every else operator.kind, path, *_columns(plan, operator))
         groups.setdefault(key, []).append(operator)
     rows = tuple(_row(key, found) for key, found in groups.items())
-    return View(f"operators of {plan.graph.name}", COLUMNS, rows, tuple(_notes(plan, every)))
+    columns = COLUMNS
+    if any(o.found is not None for o in plan.graph.operators):
+        columns = (*COLUMNS, EXPERIMENT)
+        rows = tuple((*row, _shown(found[0].found)) for row, found in zip(rows, groups.values(), strict=True))
+    return View(f"operators of {plan.graph.name}", columns, rows, tuple(_notes(plan, every)))
+
+
+def _shown(found: Found | None) -> str:
+    """The signature that was found, and why it is whole, if it is."""
+    if found is None:
+        return ""
+    return f"{found.signature}{f' ({found.why_whole})' if found.why_whole else ''}"
 
 
 def _notes(plan: Plan, every: bool) -> Iterator[str]:
@@ -48,7 +61,9 @@ def _columns(plan: Plan, operator: Operator) -> Iterator[str]:
     names = [starred(d.name.removeprefix(f"{operator.path}.")) for d in operator.dims]
     yield " ".join(f"{name}={d.size}" for name, d in zip(names, operator.dims, strict=True) if d.size > 1)
     indices = plan.indices.get(operator.name, ())
-    yield " ".join(f"{i.name}={i.count}:{names[i.dim]}" for i in indices)
+    whole = [i for i in plan.whole.get(operator.name, ()) if i.name not in {mine.name for mine in indices}]
+    cuts = (f"{i.name}={i.count}:{names[i.dim]}" for i in indices)
+    yield " ".join([*cuts, *(f"{i.name}:{names[i.dim]} whole" for i in whole)])
     placement = plan.placements.get(operator.name)
     fixed = ", ".join(f"{axis} = {at}" for axis, at in placement.fixed) if placement else ""
     yield f"{placement.mesh}{f'[{fixed}]' if fixed else ''}" if placement else "nowhere"

@@ -29,6 +29,17 @@ class Block(nn.Module):
         return (x + self.down(F.gelu(self.up(self.norm(x))))).square().mean()
 
 
+class Whole(nn.Module):
+    """An operator that needs the whole batch, between two that do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.up(x).cumsum(0)).square().mean()
+
+
 class Deep(nn.Module):
     """Layers in a row."""
 
@@ -232,3 +243,7 @@ class Skip(nn.Module):
 
 def skip() -> Given:
     return _of_rows(Skip(), 12)
+
+
+def computed_whole() -> Given:
+    return _of_rows(Whole())

@@ -63,7 +63,7 @@ def test_a_cut_of_unequal_parts_divides_each(plan) -> None:
         ("split model by head into tp", "E0204"),
         ("split model by heads into tp = 5", "E0203"),
         ("split model by batch into dp, m = 8", "E0203"),
-        ("split model by hidden into tp", "E0206"),
+        ("split model.layer_norm by hidden into tp", "E0206"),
         ("split model by batch into x", "E0207"),
         ("split model by batch into dp = 4", "E0208"),
         ("split model by batch into m = [1, 2]", "E0209"),

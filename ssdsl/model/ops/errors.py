@@ -8,11 +8,12 @@ from ssdsl.text.diagnostic import Diagnostic
 
 @dataclass(frozen=True)
 class MissingRule(Diagnostic):
-    """The model calls an operator that ssdsl has no row for.
+    """The model calls an operator that ssdsl has no row for, and no Python module is known that defines it.
 
     A row says which axes of an operator's inputs and outputs are the same dimension, as an einsum over named letters.
-    Without it ssdsl cannot know how the operator may be split, and does not guess: a wrong guess would train on wrong
-    numbers. The help shows a row to paste into the model's file. There all dimensions are whole, which is always right;
+    Where there is none, experiments show how the operator may be split; but a program has to import what it calls. The
+    module is known if it registers the operator with `torch.library.custom_op` or `register_fake` and can be imported
+    by its name: define operators in a module of their own, in a folder on the path. Or give a row that names it. The help shows a row to paste into the model's file. There all dimensions are whole, which is always right;
     remove the `!` behind a letter where parts of the results need only the same parts of the inputs. A letter that the
     results lack is summed. An operator whose parts have to tell each other something also needs a `kernel`. What
     autograd keeps is measured, and FLOPs are counted from the sizes, unless the row says something else.
@@ -20,7 +21,7 @@ class MissingRule(Diagnostic):
     """
 
     code: ClassVar[str] = "E0331"
-    title: ClassVar[str] = "no rule for operator `{kind}`"
+    title: ClassVar[str] = "no rule for operator `{kind}`, and no module is known that defines it"
     note: ClassVar[str] = "called {times} in module `{path}` at {source}"
     help: ClassVar[str] = "add a row to the file of the model (`!`: whole; see docs/operators.md)\nimport ssdsl\n{row}"
     kind: str

@@ -6,6 +6,7 @@ from typing import Any
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.op import Op, Rule
 from ssdsl.model.ops.typed_call import Shape, TypedCall
+from ssdsl.model.ops.whole import behind
 from ssdsl.model.signature import Axis, Signature, axes, free, kept_whole, signature, whole, whole_axes
 
 
@@ -19,12 +20,15 @@ def convolution(call: TypedCall) -> Signature:
     if patches:
         space = [(*free(f"p{i}"), *whole(f"k{i}", w[2 + i])) for i in range(rank)]
         return _convolved(call, x, "c o c o", space, whole_axes(rank, "k"), axes(rank, "p"))
-    return _convolved(call, x, "c o c o", *(whole_axes(rank, word) for word in "xky"))
+    space = whole_axes(rank, "x")
+    return _convolved(call, x, "c o c o", space, whole_axes(rank, "k"), behind(space, x[-rank:], call.result[-rank:]))
 
 
 def transposed_convolution(call: TypedCall) -> Signature:
     x, w = call.shapes[:2]
-    return _convolved(call, x, "c c o o", *(whole_axes(len(w) - 2, word) for word in "xky"))
+    rank = len(w) - 2
+    space = whole_axes(rank, "x")
+    return _convolved(call, x, "c c o o", space, whole_axes(rank, "k"), behind(space, x[-rank:], call.result[-rank:]))
 
 
 def _convolved(
@@ -50,8 +54,8 @@ def _spatial(count: int) -> Rule:
     """Pooling and resampling: batch and channels are free, the last `count` axes, those of space, are whole."""
 
     def rule(call: TypedCall) -> Signature:
-        kept = axes(call.rank - count)
-        return signature([[*kept, *whole_axes(count, "x")]], [[*kept, *whole_axes(count, "y")]] * len(call.outputs))
+        given = [*axes(call.rank - count), *whole_axes(count, "x")]
+        return signature([given], [behind(given, call.shape, call.result)] * len(call.outputs))
 
     return rule
 

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 
 from ssdsl.model.call import Call, schema_arguments
+from ssdsl.model.found import Found
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops import attention, contraction, elementwise, image, loss, move, norm, random, reduce, scan, table
 from ssdsl.model.ops.errors import BadRows
+from ssdsl.model.ops.measured import measured_or_all
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.reader import parameters
 from ssdsl.text.diagnostic import PlanError
@@ -39,10 +41,29 @@ def is_own(op: Op) -> bool:
     return op.name not in _of_file and op.name not in rows_of_packages()
 
 
+def known(operator: Operator | Call) -> Op | None:
+    """The row of a captured operator, or what experiments showed in place of one."""
+    name = operator.target if isinstance(operator, Operator) else operator.target.name()
+    return find(name) if operator.found is None else _of_experiment(name, operator.found)
+
+
 def row(operator: Operator | Call) -> Op:
     """The row of a captured operator; what has none was refused when it was captured, or is computed once, whole."""
     name = operator.target if isinstance(operator, Operator) else operator.target.name()
-    return find(name) or Op(name, lambda _: None, module="torch")
+    return known(operator) or Op(name, lambda _: None, module="torch")
+
+
+@cache
+def _of_experiment(name: str, found: Found) -> Op:
+    return Op(
+        name,
+        found.signature,
+        linear_in=found.linear_in,
+        saved=measured_or_all,
+        contraction=found.contraction,
+        stops_gradient=not any(found.flows),
+        module=found.module or "torch",
+    )
 
 
 def is_known(target: Any) -> bool:

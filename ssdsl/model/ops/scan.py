@@ -1,9 +1,10 @@
-"""What works along some axes: these are whole, and new ones where they leave."""
+"""What works along some axes: these are whole. They go on behind it, unless their size changes."""
 
 from collections.abc import Callable
 
 from ssdsl.model.ops.op import Op, Rule
 from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.ops.whole import behind
 from ssdsl.model.signature import Signature, axes, signature, whole
 
 
@@ -14,8 +15,8 @@ def _along(dims_of: Callable[[TypedCall], object]) -> Rule:
         dims = dims_of(call)
         chosen = dims if isinstance(dims, tuple) else (0 if dims is None else dims,)
         along = {int(d) % call.rank for d in chosen}
-        given, out = ([whole(f"{w}{i}") if i in along else a for i, a in enumerate(axes(call.rank))] for w in "ab")
-        return signature([given] * len(call.inputs), [out] * len(call.outputs))
+        given = [whole(a[0].name) if i in along else a for i, a in enumerate(axes(call.rank))]
+        return signature([given] * len(call.inputs), [behind(given, call.shape, call.result)] * len(call.outputs))
 
     return rule
 

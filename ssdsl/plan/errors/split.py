@@ -142,7 +142,11 @@ class Contradiction(Conflict, Diagnostic):
 
 @dataclass(frozen=True)
 class CannotSplit(Traced, Diagnostic):
-    """An operator cannot be cut along this dimension: a softmax needs all of what it normalises over."""
+    """None of these operators can be cut along this dimension: a softmax needs all of what it normalises over.
+
+    Where a statement names others as well, these are cut, and such operators are computed whole by each device, with
+    the communication that this takes: `ssdsl check` says which they are, and how much work that repeats.
+    """
 
     code = "E0206"
     title = "cannot split a {kind} by `{dim}`: {reason}"

@@ -87,22 +87,30 @@ def _parts_of_axis(ctx: Context, cut: nodes.Cut) -> Parts:
 
 
 def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: Parts) -> None:
-    """Add one index to all operators that have the dimension."""
+    """Add one index to all operators that have the dimension. Those that need all of it stay whole along it, as long as
+    the statement names others."""
     found = [(op, at) for op in operators if (at := find_dim(ctx, op, s.dim.text)) is not None]
     found = [(op, at) for op, at in found if op.stage is not Stage.CONSTANT]
     if not found:
         known = dict.fromkeys(dim.name for op in operators if op.stage is not Stage.CONSTANT for dim in op.dims)
         raise PlanError(NoSuchDimension(s.dim.span, s.dim.text, tuple(known), tuple(ctx.facts.aliases)))
-    fixed = [(op, op.dims[at]) for op, at in found if op.dims[at].fixed and op.stage is Stage.COMPUTE]
-    if fixed and parts.count > 1:
-        raise PlanError(_cannot_split(s, fixed))
+    placed = [(op, op.dims[at]) for op, at in found if op.stage is Stage.COMPUTE]
+    if placed and all(dim.fixed for _, dim in placed) and parts.count > 1:
+        raise PlanError(_cannot_split(s, placed))
     new = [(op, at) for op, at in found if not op.dims[at].fixed and not _is_known(ctx, op, at, parts)]
     if parts.count > 1:
         _check_sizes(ctx, s, new, parts)
     if parts.origin is not None:
         ctx.facts.cut_origins[parts.cut.span] = parts.origin
     for op, at in new:
-        ctx.facts.add_index(op.name, Index(parts.cut.name.text, parts.count, at, parts.cut.span, parts.sizes))
+        ctx.facts.add_index(op.name, _index(parts, at))
+    for op, at in found:
+        if op.dims[at].fixed and op.stage is Stage.COMPUTE and parts.count > 1:
+            ctx.facts.leave_whole(op.name, _index(parts, at))
+
+
+def _index(parts: Parts, dim: int) -> Index:
+    return Index(parts.cut.name.text, parts.count, dim, parts.cut.span, parts.sizes)
 
 
 def find_dim(ctx: Context, op: Operator, name: str) -> int | None:

@@ -114,7 +114,8 @@ def test_a_program_trains_on_what_one_device_trains_on(package: Path, tmp_path: 
     assert json.loads(done.stdout)
 
 
-def test_a_missing_row_is_shown_to_be_pasted(package: Path) -> None:
+def test_a_missing_row_is_shown_to_be_pasted(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssdsl.model.discover.discover.module_of", lambda target: None)
     with pytest.raises(PlanError) as caught:
         capture(load(f"{package}/model.py:unknown"))
     (problem,) = caught.value.diagnostics
