@@ -6,7 +6,11 @@ from typing import Any
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.op import Op, Rule
 from ssdsl.model.ops.typed_call import Shape, TypedCall
-from ssdsl.model.signature import Axis, Signature, axes, free, kept_whole, signature, whole, whole_axes
+from ssdsl.model.signature import Axis, Signature, axes, free, kept_whole, signature, whole
+
+
+SPACE = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}  # by the number of axes
+IN, OUT = free("channels"), free("channels'")  # two dimensions of one role, of which a prime tells one apart
 
 
 def convolution(call: TypedCall) -> Signature:
@@ -16,22 +20,30 @@ def convolution(call: TypedCall) -> Signature:
     stride, padding, dilation = (_tuple(call.argument(n), rank) for n in ("stride", "padding", "dilation"))
     patches = stride == w[2:] and set(padding) <= {0, "valid"} and set(dilation) == {1}
     patches = patches and all(n % k == 0 for n, k in zip(x[-rank:], w[2:], strict=True))
+    words = SPACE[rank]
     if patches:
-        space = [(*free(f"p{i}"), *whole(f"k{i}", w[2 + i])) for i in range(rank)]
-        return _convolved(call, x, "c o c o", space, whole_axes(rank, "k"), axes(rank, "p"))
-    return _convolved(call, x, "c o c o", *(whole_axes(rank, word) for word in "xky"))
+        kernel = [whole(f"kernel_{word}", n) for word, n in zip(words, w[2:], strict=True)]
+        space = [(*free(word), *inside) for word, inside in zip(words, kernel, strict=True)]
+        return _convolved(call, x, OUT, IN, space, kernel, [free(word) for word in words])
+    return _convolved(call, x, OUT, IN, *_windows(words))
 
 
 def transposed_convolution(call: TypedCall) -> Signature:
     x, w = call.shapes[:2]
-    return _convolved(call, x, "c c o o", *(whole_axes(len(w) - 2, word) for word in "xky"))
+    return _convolved(call, x, IN, OUT, *_windows(SPACE[len(w) - 2]))
+
+
+def _windows(words: tuple[str, ...]) -> tuple[list[Axis], list[Axis], list[Axis]]:
+    """The axes of space: of what is given, of the kernel and of the result, all whole."""
+    given, kernel, made = ([whole(form.format(word)) for word in words] for form in ("{}", "kernel_{}", "{}'"))
+    return given, kernel, made
 
 
 def _convolved(
-    call: TypedCall, x: Shape, channels: str, space: list[Axis], kernel: list[Axis], out: list[Axis]
+    call: TypedCall, x: Shape, first: Axis, second: Axis, space: list[Axis], kernel: list[Axis], out: list[Axis]
 ) -> Signature:
-    """`channels` are those of the input, of the weight's first two axes and of the output, which a bias has."""
-    given, first, second, made = (free(c) for c in channels.split())
+    """`first` and `second` are the channels of the weight's axes; a bias has those of the output."""
+    given, made = IN, OUT
     if call.argument("groups") != 1:  # the weight has the channels of one group
         given, first, second, made = kept_whole(given), kept_whole(first), whole("g"), kept_whole(made)
     batch = [free("b")] if len(x) == len(space) + 2 else []
@@ -51,7 +63,8 @@ def _spatial(count: int) -> Rule:
 
     def rule(call: TypedCall) -> Signature:
         kept = axes(call.rank - count)
-        return signature([[*kept, *whole_axes(count, "x")]], [[*kept, *whole_axes(count, "y")]] * len(call.outputs))
+        given, _, made = _windows(SPACE[count])
+        return signature([[*kept, *given]], [[*kept, *made]] * len(call.outputs))
 
     return rule
 
