@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+ROOT = "."  # the path of what the model's own forward calls
+
 
 class Stage(StrEnum):
     """What an operator depends on, which decides when and where it runs."""
@@ -81,6 +83,11 @@ class Operator:
     dims: tuple[Dim, ...]
     flops: int = 0
     random: bool = False
+
+    @property
+    def module(self) -> str:
+        """The path by which a plan selects it: `.` for what the model's own forward calls."""
+        return self.path or ROOT
 
     def summed(self, dim: int) -> bool:
         """Whether splitting along this dimension leaves partial sums in the outputs."""

@@ -68,8 +68,8 @@ class _Naming:
 
     def all(self, reading: Reading, operands: Operands) -> set[int]:
         """All dimensions of these operands of a call."""
-        numbers = range(len(operands))
-        return {leaf for n in numbers for a in range(len(operands[n][1])) for leaf in self.axis(reading, operands, n, a)}
+        slots = {slot for _, axes, _ in operands for axis in axes for slot in axis}
+        return {leaf for slot in slots for leaf in self.leaves(reading, slot)}
 
     def is_weight(self, value: str) -> bool:
         return self.capture.origins.get(value) is Origin.WEIGHT

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Clock, Index, Mesh, Order, Placement, Recompute, Shard
+from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
 
@@ -41,6 +42,7 @@ class Facts:
     pairs: dict[Span, int] = field(default_factory=dict)  # how many each `order` relates
     recomputes: list[Recompute] = field(default_factory=list)
     shards: list[Shard] = field(default_factory=list)
+    left_whole: list[Diagnostic] = field(default_factory=list)  # by `where divisible`: warnings
     broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed: no second complaint
     _counts: dict[tuple[frozenset[str], str], int] = field(default_factory=dict, repr=False)
 

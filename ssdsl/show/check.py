@@ -115,4 +115,4 @@ def repeated_view(program: Program) -> View:
 
 def _repeated(axis: str, count: int, alike: list[Operator], total: int) -> tuple[str | int | float, ...]:
     most = max(alike, key=lambda o: o.flops)
-    return axis, count, len(alike), sum(o.flops for o in alike) / total, f"{most.path} {most.kind}".strip()
+    return axis, count, len(alike), sum(o.flops for o in alike) / total, f"{most.module} {most.kind}"

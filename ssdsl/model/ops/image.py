@@ -8,7 +8,6 @@ from ssdsl.model.ops.op import Op, Rule
 from ssdsl.model.ops.typed_call import Shape, TypedCall
 from ssdsl.model.signature import Axis, Signature, axes, free, kept_whole, signature, whole
 
-
 SPACE = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}  # by the number of axes
 IN, OUT = free("channels"), free("channels'")  # two dimensions of one role, of which a prime tells one apart
 
