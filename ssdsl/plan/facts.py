@@ -42,7 +42,7 @@ class Facts:
     pairs: dict[Span, int] = field(default_factory=dict)  # how many each `order` relates
     recomputes: list[Recompute] = field(default_factory=list)
     shards: list[Shard] = field(default_factory=list)
-    left_whole: list[Diagnostic] = field(default_factory=list)  # by `where divisible`: warnings
+    left_whole: list[Diagnostic] = field(default_factory=list)  # by `where possible`: warnings
     broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed: no second complaint
     _counts: dict[tuple[frozenset[str], str], int] = field(default_factory=dict, repr=False)
 

@@ -103,9 +103,9 @@ class DoesNotDivide(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class LeftWhole(Traced, Diagnostic):
-    """`where divisible` left operators whole, as their dimension does not go into so many equal parts.
+    """`where possible` left operators whole, as their dimension does not go into so many equal parts.
 
-    `split model by heads into tp where divisible` with 12 heads and `tp = 8` computes all heads on each of the 8
+    `split model by heads into tp where possible` with 12 heads and `tp = 8` computes all heads on each of the 8
     devices. `ssdsl check` tells how much work that repeats.
     """
 
@@ -134,14 +134,15 @@ class LeftWhole(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class NoSuchCondition(Traced, Diagnostic):
-    """`where divisible` is the one condition of a `split`: it leaves operators whole that cannot be cut so.
+    """`where possible` is the one condition of a `split`: it leaves operators as they are that cannot be cut so.
 
-    Those are operators without the dimension, and those whose dimension the number of parts does not divide.
+    Those have no such dimension, one that the number of parts does not divide or that cannot be split, or they have
+    this index already, along another dimension.
     """
 
     code = "E0382"
     title = "`split` has no condition `{word}`"
-    help = 'write `where divisible`, or choose operators: `split model["h.*"] by ...`'
+    help = 'write `where possible`, or choose operators: `split model["h.*"] by ...`'
     word: str
 
 

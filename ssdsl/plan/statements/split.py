@@ -49,7 +49,7 @@ class Parts:
 def split(ctx: Context, scope: Scope, s: nodes.Split) -> None:
     """Add the indices of one statement, the first the outermost; raises PlanError."""
     try:
-        if s.where is not None and s.where.text != "divisible":
+        if s.where is not None and s.where.text != "possible":
             raise PlanError(NoSuchCondition(s.where.span, s.where.text))
         value = evaluate(ctx, scope, s.operators)
         if isinstance(value, StateOf):
@@ -103,9 +103,11 @@ def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: P
     fixed = [(op, op.dims[at]) for op, at in found if op.dims[at].fixed and op.stage is Stage.COMPUTE]
     if fixed and parts.count > 1 and s.where is None:
         raise PlanError(_cannot_split(s, operators, fixed))
+    if s.where:
+        found = [(op, at) for op, at in found if _is_free(ctx, op, at, parts)]
     new = [(op, at) for op, at in found if not op.dims[at].fixed and not _is_known(ctx, s, operators, (op, at), parts)]
     if parts.count > 1:
-        new = _divisible(ctx, s, new, parts) if s.where else new
+        new = _dividing(ctx, s, new, parts) if s.where else new
         _check_sizes(ctx, s, new, parts)
     if parts.origin is not None:
         ctx.facts.cut_origins[parts.cut.span] = parts.origin
@@ -148,7 +150,13 @@ def no_such_dimension(ctx: Context, name: nodes.Word, operators: list[Operator])
     return NoSuchDimension(name.span, name.text, tuple(known), tuple(ctx.facts.aliases), tuple(meant))
 
 
-def _divisible(ctx: Context, s: nodes.Split, places: Places, parts: Parts) -> Places:
+def _is_free(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
+    """Whether an operator has no other index of this name, along another dimension or in other parts."""
+    known = ctx.facts.index(op.name, parts.cut.name.text)
+    return known is None or (known.dim, known.count, known.sizes) == (at, parts.count, parts.sizes)
+
+
+def _dividing(ctx: Context, s: nodes.Split, places: Places, parts: Parts) -> Places:
     """Those whose dimension goes into these parts; of the others a warning is noted, one for each size."""
     whole: dict[int, list[str]] = {}
     kept: Places = []
@@ -177,7 +185,7 @@ def _is_known(
     known = ctx.facts.index(op.name, name)
     if known is None:
         return False
-    if (known.dim, known.count, known.sizes) == (at, parts.count, parts.sizes):
+    if _is_free(ctx, op, at, parts):
         return True
     now, before = op.dims[at].name, op.dims[known.dim].name
     others = find_dims(ctx, [o for o in operators if ctx.facts.index(o.name, name) is None], s.dim.text)
