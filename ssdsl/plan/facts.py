@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Clock, Index, Mesh, Order, Placement, Recompute, Shard
+from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
 
@@ -42,6 +43,7 @@ class Facts:
     recomputes: list[Recompute] = field(default_factory=list)
     shards: list[Shard] = field(default_factory=list)
     whole: dict[str, tuple[Index, ...]] = field(default_factory=dict)  # that a `split` names and operators cannot have
+    left_whole: list[Diagnostic] = field(default_factory=list)  # by `where possible`: warnings
     broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed: no second complaint
     _counts: dict[tuple[frozenset[str], str], int] = field(default_factory=dict, repr=False)
 

@@ -122,7 +122,7 @@ def repeated_view(program: Program) -> View:
 
 def _repeated(axis: str, count: int, alike: list[Operator], total: int) -> tuple[str | int | float, ...]:
     most = max(alike, key=lambda o: o.flops)
-    return axis, count, len(alike), sum(o.flops for o in alike) / total, f"{most.path} {most.kind}".strip()
+    return axis, count, len(alike), sum(o.flops for o in alike) / total, f"{most.module} {most.kind}"
 
 
 def whole_view(program: Program) -> View:
@@ -146,7 +146,7 @@ def whole_view(program: Program) -> View:
             for index in program.plan.whole.get(op.operator, ()):
                 if index.name not in split:
                     dim = starred(operator.dims[index.dim].name)
-                    key = (f"{starred(operator.path)} {operator.kind}", dim, index.name, axes.get(index.name, 1))
+                    key = (f"{starred(operator.module)} {operator.kind}", dim, index.name, axes.get(index.name, 1))
                     found.setdefault(key, []).append(operator)
     rows = tuple(
         (_name(alike), len(alike), dim, index, devices, sum(o.flops for o in alike) / total)
@@ -157,4 +157,4 @@ def whole_view(program: Program) -> View:
 
 
 def _name(alike: list[Operator]) -> str:
-    return f"{merged(o.path for o in alike)} {alike[0].kind}".strip()
+    return f"{merged(o.module for o in alike)} {alike[0].kind}"

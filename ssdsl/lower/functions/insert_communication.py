@@ -114,9 +114,7 @@ class _Builder:
     def _write(self, draft: Draft, buffer: str, var: Var, shape: Shape, operator: Operator) -> None:
         """A buffer takes the value that an operator has left."""
         if var.type.owed:
-            raise PlanError(
-                UpdateInParts(None, buffer, var.type.owed[0], operator.path or "the model", operator.source)
-            )
+            raise PlanError(UpdateInParts(None, buffer, var.type.owed[0], operator.module, operator.source))
         param = self.params[draft.segment.submesh].get(buffer)
         layout = param.layout if param is not None else Layout((REPLICATE,) * len(draft.segment.submesh.axes))
         type_ = replace(var.type, layout=layout)

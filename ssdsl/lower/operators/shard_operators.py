@@ -49,7 +49,7 @@ def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Sub
 def _problems(
     operator: Operator, indices: tuple[Index, ...], submesh: Submesh
 ) -> Iterator[tuple[UnevenWithOthers | CombinedInTime, str]]:
-    path = operator.path or "the model"
+    path = operator.module
     for index in indices:
         dim = operator.dims[index.dim]
         others = [i.name for i in indices if i.dim == index.dim and i.name != index.name]

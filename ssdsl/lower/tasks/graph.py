@@ -98,7 +98,7 @@ class TaskGraph:
         inside = ", ".join(f"{t.name} = {c}" for t, c in zip(function.time, task.at, strict=False))
         operators = [op.operator for op in function.operators()]
         paths = [p for name in (operators[0], operators[-1]) if (p := self._paths[name])]
-        where = " ... ".join(dict.fromkeys(paths)) or "the loss"
+        where = " ... ".join(dict.fromkeys(paths)) or 'model["."]'
         return f"{'send ' if message is not None else ''}{where}.{phase}{f'[{inside}]' if inside else ''}"
 
     def _carries(self, transfer: Transfer) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.op import Op, Rule
 from ssdsl.model.ops.typed_call import Shape, TypedCall
-from ssdsl.model.ops.whole import behind
-from ssdsl.model.signature import Axis, Signature, axes, free, kept_whole, signature, whole, whole_axes
+from ssdsl.model.signature import Axis, Signature, axes, free, kept_whole, signature, whole
+
+SPACE = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}  # by the number of axes
+IN, OUT = free("channels"), free("channels'")  # two dimensions of one role, of which a prime tells one apart
 
 
 def convolution(call: TypedCall) -> Signature:
@@ -17,25 +19,32 @@ def convolution(call: TypedCall) -> Signature:
     stride, padding, dilation = (_tuple(call.argument(n), rank) for n in ("stride", "padding", "dilation"))
     patches = stride == w[2:] and set(padding) <= {0, "valid"} and set(dilation) == {1}
     patches = patches and all(n % k == 0 for n, k in zip(x[-rank:], w[2:], strict=True))
+    words = SPACE[rank]
     if patches:
-        space = [(*free(f"p{i}"), *whole(f"k{i}", w[2 + i])) for i in range(rank)]
-        return _convolved(call, x, "c o c o", space, whole_axes(rank, "k"), axes(rank, "p"))
-    space = whole_axes(rank, "x")
-    return _convolved(call, x, "c o c o", space, whole_axes(rank, "k"), behind(space, x[-rank:], call.result[-rank:]))
+        kernel = [whole(f"kernel_{word}", n) for word, n in zip(words, w[2:], strict=True)]
+        space = [(*free(word), *inside) for word, inside in zip(words, kernel, strict=True)]
+        return _convolved(call, x, OUT, IN, space, kernel, [free(word) for word in words])
+    return _convolved(call, x, OUT, IN, *_windows(x[-rank:], call.result[-rank:]))
 
 
 def transposed_convolution(call: TypedCall) -> Signature:
     x, w = call.shapes[:2]
     rank = len(w) - 2
-    space = whole_axes(rank, "x")
-    return _convolved(call, x, "c c o o", space, whole_axes(rank, "k"), behind(space, x[-rank:], call.result[-rank:]))
+    return _convolved(call, x, IN, OUT, *_windows(x[-rank:], call.result[-rank:]))
+
+
+def _windows(before: Shape, after: Shape) -> tuple[list[Axis], list[Axis], list[Axis]]:
+    """The axes of space: of what is given, of the kernel and of the result, all whole; an axis keeps its size or is new."""
+    words = SPACE[len(before)]
+    given, kernel, new = ([whole(form.format(word)) for word in words] for form in ("{}", "kernel_{}", "{}'"))
+    return given, kernel, [a if n == m else b for a, b, n, m in zip(given, new, before, after, strict=True)]
 
 
 def _convolved(
-    call: TypedCall, x: Shape, channels: str, space: list[Axis], kernel: list[Axis], out: list[Axis]
+    call: TypedCall, x: Shape, first: Axis, second: Axis, space: list[Axis], kernel: list[Axis], out: list[Axis]
 ) -> Signature:
-    """`channels` are those of the input, of the weight's first two axes and of the output, which a bias has."""
-    given, first, second, made = (free(c) for c in channels.split())
+    """`first` and `second` are the channels of the weight's axes; a bias has those of the output."""
+    given, made = IN, OUT
     if call.argument("groups") != 1:  # the weight has the channels of one group
         given, first, second, made = kept_whole(given), kept_whole(first), whole("g"), kept_whole(made)
     batch = [free("b")] if len(x) == len(space) + 2 else []
@@ -54,8 +63,9 @@ def _spatial(count: int) -> Rule:
     """Pooling and resampling: batch and channels are free, the last `count` axes, those of space, are whole."""
 
     def rule(call: TypedCall) -> Signature:
-        given = [*axes(call.rank - count), *whole_axes(count, "x")]
-        return signature([given], [behind(given, call.shape, call.result)] * len(call.outputs))
+        kept = axes(call.rank - count)
+        given, _, made = _windows(call.shape[-count:], call.result[-count:])
+        return signature([[*kept, *given]], [[*kept, *made]] * len(call.outputs))
 
     return rule
 
