@@ -89,6 +89,8 @@ def _identity(call: Call, capture: Capture, learns: bool) -> str | None:
         return given
     if call.kind == "pad" and not any(call.args[1]):
         return given
+    if call.kind in ("add", "sub") and call.args[1] == 0 and not isinstance(call.args[1], Ref):  # as of Python's `sum`
+        return given
     return None
 
 
@@ -197,6 +199,30 @@ def _embedding(call: Call, capture: Capture) -> Iterator[Call]:
     yield replace(call, kind="where", target=aten.where.self, args=(mask, found, still), kwargs={})
 
 
+def _add_number(call: Call, capture: Capture) -> Iterator[Call]:
+    """A number added to a scalar becomes a constant: a term like any other, of which a sum of parts needs one.
+
+    Half types stay as they are: there the number is added in float32.
+    """
+    out, number = capture.tensors[call.outputs[0]], call.argument("other")
+    if out.shape or out.dtype not in ("float32", "float64") or isinstance(number, Ref):
+        yield call
+        return
+    is_reversed = call.kind == "rsub"  # number - alpha * x
+    scaled = number if is_reversed else number * call.argument("alpha")
+    dtype = {"dtype": getattr(torch, out.dtype), "device": torch.device("cpu")}
+    name = _temporary(call, "number", capture, Tensor((), out.dtype))
+    full = aten.full.default
+    yield replace(call, kind="full", target=full, args=((), scaled), kwargs=dtype, name=name, outputs=(name,))
+    x = call.args[0]
+    if is_reversed:
+        kwargs = {"alpha": call.argument("alpha")}
+        yield replace(call, kind="sub", target=aten.sub.Tensor, args=(Ref(name), x), kwargs=kwargs)
+    else:
+        target = getattr(aten, call.kind).Tensor
+        yield replace(call, target=target, args=(x, Ref(name)), kwargs={})
+
+
 def _filled(call: Call, capture: Capture) -> Iterator[Call]:
     """A new tensor of one value, which takes no more than its dtype from another: a constant."""
     out = capture.tensors[call.outputs[0]]
@@ -263,6 +289,7 @@ REWRITES: dict[str, Callable[[Call, Capture], Iterator[Call]]] = {
     **dict.fromkeys(("cross_entropy_loss", "nll_loss_nd"), _cross_entropy),
     **dict.fromkeys([f"_native_batch_norm_legit{form}" for form in ("", "_functional", "_no_training")], _batch_norm),
     "embedding": _embedding,
+    **dict.fromkeys(("add", "sub", "rsub"), _add_number),
     **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty"), _filled),
     "copy": _copy,
     "repeat": _repeat,
