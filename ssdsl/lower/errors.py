@@ -81,8 +81,10 @@ class CombinedInTime(Diagnostic):
 
 @dataclass(frozen=True)
 class Whole:
-    """An operator that needs all parts along an index in time at once. `sums`: they are addends of a sum; `split`: it is
-    itself split by the index."""
+    """An operator that needs all parts along an index in time at once.
+
+    `sums`: they are addends of a sum; `split`: the operator is itself split by the index.
+    """
 
     kind: str
     path: str

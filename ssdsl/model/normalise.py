@@ -5,14 +5,17 @@ parts add up, is an operator of its own, and the count is taken over the whole b
 """
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
 
+from ssdsl.model.aligned_index import aligned_index, aligned_index_put
 from ssdsl.model.call import Call, Tensor
-from ssdsl.model.capture import Capture, kind_of
+from ssdsl.model.capture import Capture
 from ssdsl.model.graph import Ref
+from ssdsl.model.new_call import new_call as _new
+from ssdsl.model.new_call import temporary as _temporary
 from ssdsl.model.ops.loss import LOSSES
 from ssdsl.model.ops.move import REGROUPINGS
 
@@ -160,8 +163,12 @@ def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
     valid = yield from _new(call, "valid", capture, Tensor(shape, "bool"), aten.ne.Scalar, Ref(labels), ignored)
     if (weight := call.argument("weight")) is not None:  # an ignored label is no row of it
         dtype = capture.tensors[weight.value].dtype
-        inside = yield from _new(call, "inside", capture, Tensor(shape, "int64"), aten.mul.Tensor, Ref(labels), valid)
-        picked = yield from _new(call, "picked", capture, Tensor(shape, dtype), aten.index.Tensor, weight, (inside,))
+        inside = yield from new_call(
+            call, "inside", capture, Tensor(shape, "int64"), aten.mul.Tensor, Ref(labels), valid
+        )
+        picked = yield from new_call(
+            call, "picked", capture, Tensor(shape, dtype), aten.index.Tensor, weight, (inside,)
+        )
         valid = yield from _new(call, "weight", capture, Tensor(shape, dtype), aten.mul.Tensor, picked, valid)
     dtype = "int64" if weight is None else capture.tensors[weight.value].dtype
     count = yield from _new(call, "count", capture, Tensor((), dtype), aten.sum.default, valid)
@@ -258,21 +265,6 @@ def _divide(call: Call, total: str, count: int) -> Call:
     return replace(call, kind="div", target=aten.div.Tensor, args=(Ref(total), count), kwargs={})
 
 
-def _new(
-    call: Call, word: str, capture: Capture, tensor: Tensor, target: torch._ops.OpOverload, *args: object
-) -> Generator[Call, None, Ref]:
-    """One more call in place of this one, with a result of its own."""
-    name = _temporary(call, word, capture, tensor)
-    yield replace(call, kind=kind_of(target), target=target, args=args, kwargs={}, name=name, outputs=(name,))
-    return Ref(name)
-
-
-def _temporary(call: Call, word: str, capture: Capture, tensor: Tensor) -> str:
-    name = f"{call.name}_{word}"
-    capture.tensors[name] = tensor
-    return name
-
-
 def _with_argument(call: Call, name: str, value: object) -> Call:
     """The call with one argument of its schema replaced, all of them given by position."""
     args = tuple(
@@ -293,4 +285,6 @@ REWRITES: dict[str, Callable[[Call, Capture], Iterator[Call]]] = {
     **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty"), _filled),
     "copy": _copy,
     "repeat": _repeat,
+    "index": aligned_index,
+    "index_put": aligned_index_put,
 }
