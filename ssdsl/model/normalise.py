@@ -5,14 +5,17 @@ parts add up, is an operator of its own, and the count is taken over the whole b
 """
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
 
+from ssdsl.model.aligned_index import aligned_index, aligned_index_put
 from ssdsl.model.call import Call, Tensor
-from ssdsl.model.capture import Capture, kind_of
+from ssdsl.model.capture import Capture
 from ssdsl.model.graph import Ref
+from ssdsl.model.new_call import new_call as _new
+from ssdsl.model.new_call import temporary as _temporary
 from ssdsl.model.ops.loss import LOSSES
 from ssdsl.model.ops.move import REGROUPINGS
 
@@ -89,6 +92,8 @@ def _identity(call: Call, capture: Capture, learns: bool) -> str | None:
         return given
     if call.kind == "pad" and not any(call.args[1]):
         return given
+    if call.kind in ("add", "sub") and call.args[1] == 0 and not isinstance(call.args[1], Ref):  # as of Python's `sum`
+        return given
     return None
 
 
@@ -158,8 +163,12 @@ def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
     valid = yield from _new(call, "valid", capture, Tensor(shape, "bool"), aten.ne.Scalar, Ref(labels), ignored)
     if (weight := call.argument("weight")) is not None:  # an ignored label is no row of it
         dtype = capture.tensors[weight.value].dtype
-        inside = yield from _new(call, "inside", capture, Tensor(shape, "int64"), aten.mul.Tensor, Ref(labels), valid)
-        picked = yield from _new(call, "picked", capture, Tensor(shape, dtype), aten.index.Tensor, weight, (inside,))
+        inside = yield from new_call(
+            call, "inside", capture, Tensor(shape, "int64"), aten.mul.Tensor, Ref(labels), valid
+        )
+        picked = yield from new_call(
+            call, "picked", capture, Tensor(shape, dtype), aten.index.Tensor, weight, (inside,)
+        )
         valid = yield from _new(call, "weight", capture, Tensor(shape, dtype), aten.mul.Tensor, picked, valid)
     dtype = "int64" if weight is None else capture.tensors[weight.value].dtype
     count = yield from _new(call, "count", capture, Tensor((), dtype), aten.sum.default, valid)
@@ -197,6 +206,30 @@ def _embedding(call: Call, capture: Capture) -> Iterator[Call]:
     yield replace(call, kind="where", target=aten.where.self, args=(mask, found, still), kwargs={})
 
 
+def _add_number(call: Call, capture: Capture) -> Iterator[Call]:
+    """A number added to a scalar becomes a constant: a term like any other, of which a sum of parts needs one.
+
+    Half types stay as they are: there the number is added in float32.
+    """
+    out, number = capture.tensors[call.outputs[0]], call.argument("other")
+    if out.shape or out.dtype not in ("float32", "float64") or isinstance(number, Ref):
+        yield call
+        return
+    is_reversed = call.kind == "rsub"  # number - alpha * x
+    scaled = number if is_reversed else number * call.argument("alpha")
+    dtype = {"dtype": getattr(torch, out.dtype), "device": torch.device("cpu")}
+    name = _temporary(call, "number", capture, Tensor((), out.dtype))
+    full = aten.full.default
+    yield replace(call, kind="full", target=full, args=((), scaled), kwargs=dtype, name=name, outputs=(name,))
+    x = call.args[0]
+    if is_reversed:
+        kwargs = {"alpha": call.argument("alpha")}
+        yield replace(call, kind="sub", target=aten.sub.Tensor, args=(Ref(name), x), kwargs=kwargs)
+    else:
+        target = getattr(aten, call.kind).Tensor
+        yield replace(call, target=target, args=(x, Ref(name)), kwargs={})
+
+
 def _filled(call: Call, capture: Capture) -> Iterator[Call]:
     """A new tensor of one value, which takes no more than its dtype from another: a constant."""
     out = capture.tensors[call.outputs[0]]
@@ -232,21 +265,6 @@ def _divide(call: Call, total: str, count: int) -> Call:
     return replace(call, kind="div", target=aten.div.Tensor, args=(Ref(total), count), kwargs={})
 
 
-def _new(
-    call: Call, word: str, capture: Capture, tensor: Tensor, target: torch._ops.OpOverload, *args: object
-) -> Generator[Call, None, Ref]:
-    """One more call in place of this one, with a result of its own."""
-    name = _temporary(call, word, capture, tensor)
-    yield replace(call, kind=kind_of(target), target=target, args=args, kwargs={}, name=name, outputs=(name,))
-    return Ref(name)
-
-
-def _temporary(call: Call, word: str, capture: Capture, tensor: Tensor) -> str:
-    name = f"{call.name}_{word}"
-    capture.tensors[name] = tensor
-    return name
-
-
 def _with_argument(call: Call, name: str, value: object) -> Call:
     """The call with one argument of its schema replaced, all of them given by position."""
     args = tuple(
@@ -263,7 +281,10 @@ REWRITES: dict[str, Callable[[Call, Capture], Iterator[Call]]] = {
     **dict.fromkeys(("cross_entropy_loss", "nll_loss_nd"), _cross_entropy),
     **dict.fromkeys([f"_native_batch_norm_legit{form}" for form in ("", "_functional", "_no_training")], _batch_norm),
     "embedding": _embedding,
+    **dict.fromkeys(("add", "sub", "rsub"), _add_number),
     **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty"), _filled),
     "copy": _copy,
     "repeat": _repeat,
+    "index": aligned_index,
+    "index_put": aligned_index_put,
 }

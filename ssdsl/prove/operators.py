@@ -169,10 +169,13 @@ TOGETHER = {
     "reshape": "moves elements",
     "_to_copy": "rounds to another floating type",
     **dict.fromkeys(
-        "view _unsafe_view flatten unflatten squeeze unsqueeze expand".split(), "moves or repeats elements"
+        """
+        view _unsafe_view flatten unflatten squeeze unsqueeze expand transpose t permute select unbind cat stack
+        """.split(),
+        "moves or repeats elements",
     ),
 }
-ONE_BY_ONE = {"mul": (0, 1), "div": (0,)}  # a * b is linear in a and in b; a / b in a only
+ONE_BY_ONE = {"mul": (0, 1), "div": (0,), "dot": (0, 1)}  # a * b is linear in a and in b; a / b in a only
 
 
 def _combines(operator: Operator) -> bool:

@@ -118,6 +118,19 @@ class Contrast(nn.Module):
         return F.cross_entropy(self.a(x) @ self.b(z).t(), labels)
 
 
+class Penalty(nn.Module):
+    """A mean, a number, and two terms that no example has part in: a penalty, and a weight itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.log_variance = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        error = (-self.log_variance).exp() * self.fc(x).square().mean() + self.log_variance
+        return 1 + error + self.fc.weight.square().sum()
+
+
 class OverBatch(nn.Module):
     """Attention over the batch: a value is read in parts and whole."""
 
@@ -209,6 +222,10 @@ def masked() -> Given:
 
 def two_terms() -> Given:
     return _of_rows(TwoTerms())
+
+
+def penalty() -> Given:
+    return _of_rows(Penalty())
 
 
 def contrast() -> Given:

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ssdsl.ir.function import OpSplit, Split
+from ssdsl.ir.function import OpSplit
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis
 from ssdsl.lower.errors import CombinedInTime, UnevenWithOthers
 from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.operators.propagate_partial import coordinate_of
+from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
 from ssdsl.model.graph import Operator, Stage
 from ssdsl.plan.plan import Index
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -33,17 +33,6 @@ def shard_operators(lowering: Lowering) -> Lowering:
     if wrong:
         raise PlanError(*wrong.values())
     return replace(lowering, splits=splits)
-
-
-def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Split, ...]:
-    """The splits of an operator; indices on one dimension cut it again, the first outermost."""
-    left = {d: dim.size for d, dim in enumerate(operator.dims)}
-    splits = []
-    for index in indices:
-        left[index.dim] //= index.count
-        coordinate = coordinate_of(index, submesh)
-        splits.append(Split(coordinate, index.dim, left[index.dim], index.count, index.sizes, index.span))
-    return tuple(splits)
 
 
 def _problems(

@@ -82,7 +82,7 @@ OPS = (
     _op("baddbmm", _added("b n out", "b n k", "b k out")),
     _op("mm", "n k, k out -> n out", projects=True),
     _op("bmm", "b n k, b k out -> b n out", text="torch.bmm"),
-    _op("dot", "k, k -> _"),
+    _op("dot", "k, k -> _", linear_in=("self", "tensor")),
     _op("mv", "n k, k -> n"),
     _op("outer", "n, k -> n k", fresh=False),
     _op("matmul", matmul, text="torch.matmul", projects=True),

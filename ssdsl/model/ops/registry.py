@@ -114,12 +114,25 @@ def is_linear(operator: Operator, partial: Iterable[int]) -> bool:
 
     `partial` are the numbers of the operands that are partial sums; the others are the same for all parts.
     """
-    names, carrying = parameters(operator), set(partial)
-    for together in row(operator).linear_in:
-        words = together.split()
-        if set(words) <= set(names) and {i for i, n in enumerate(names) if n in words} == carrying:
-            return True
-    return False
+    return set(partial) in _together(operator)
+
+
+def linear_with(operator: Operator, partial: Iterable[int]) -> frozenset[int]:
+    """The operands that have to be addends where these are: of a sum all, and none where it is not linear in them.
+
+    An operand that is whole becomes one by giving it to one part, and zeros to the others.
+    """
+    fitting = [t for t in _together(operator) if t.issuperset(partial)]
+    return min(fitting, key=len, default=frozenset())
+
+
+def _together(operator: Operator) -> list[frozenset[int]]:
+    """The sets of operands in which an operator is linear together."""
+    options = dict(operator.kwargs)
+    rounds = options.get("rounding_mode") is not None or any(w in str(options.get("dtype")) for w in ("int", "bool"))
+    names = parameters(operator)
+    sets = [] if rounds else [t.split() for t in row(operator).linear_in]
+    return [frozenset(i for i, n in enumerate(names) if n in words) for words in sets if set(words) <= set(names)]
 
 
 def kernel_functions() -> tuple[str, ...]:
