@@ -27,7 +27,7 @@ def normalise(capture: Capture) -> Capture:
     renamed: dict[str, str] = {}
     learns = {name for name, tensor in capture.tensors.items() if tensor.differentiable}
     for call in capture.calls:
-        call = _on_its_device(rename(call, renamed))
+        call = _joining(_on_its_device(rename(call, renamed)), normal)
         depends = not learns.isdisjoint(call.refs())
         if (same := _identity(call, normal, depends)) is not None:
             renamed[call.outputs[0]] = renamed.get(same, same)
@@ -45,6 +45,21 @@ def _on_its_device(call: Call) -> Call:
     if call.refs() and "device" in call.kwargs:
         return replace(call, kwargs={k: v for k, v in call.kwargs.items() if k != "device"})
     return call
+
+
+def _joining(call: Call, capture: Capture) -> Call:
+    """A concatenation without the empty tensors in it, such as a cache before its first use, which would name its axis.
+
+    An empty one may still decide the dtype of the result; then it stays.
+    """
+    if call.target.name() != "aten::cat":
+        return call
+    given = [(item, capture.tensors[item.value]) for item in call.args[0]]
+    kept = tuple(item for item, tensor in given if math.prod(tensor.shape))
+    dtype = capture.tensors[call.outputs[0]].dtype
+    if not kept or any(capture.tensors[item.value].dtype != dtype for item in kept):
+        return call
+    return replace(call, args=(kept, *call.args[1:]))
 
 
 def rename(call: Call, names: dict[str, str]) -> Call:
@@ -65,6 +80,8 @@ def rename(call: Call, names: dict[str, str]) -> Call:
 
 def _identity(call: Call, capture: Capture, learns: bool) -> str | None:
     """The value that the call returns unchanged, if it is such a call; `learns` if a gradient could flow through it."""
+    if call.kind == "cat" and call.target.namespace == "aten" and len(call.args[0]) == 1:
+        return str(call.args[0][0].value)
     if not call.args or not isinstance(call.args[0], Ref) or call.target.namespace != "aten":
         return None
     given = call.args[0].value
