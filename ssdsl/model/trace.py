@@ -10,6 +10,7 @@ from ssdsl.model.name_dims import name_dims
 from ssdsl.model.normalise import normalise
 from ssdsl.model.ops.flops import flops
 from ssdsl.model.ops.registry import is_random, row
+from ssdsl.model.routing import leave_unsorted
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import NotALoss
 from ssdsl.text.diagnostic import PlanError
@@ -22,7 +23,7 @@ def capture(model: Model) -> Graph:
 
     Raises PlanError: the module cannot be captured, returns no loss, has an operator without a rule.
     """
-    calls = normalise(capture_calls(model))
+    calls = leave_unsorted(normalise(capture_calls(model)))
     constant, data = stages(calls)
     found = analyse(calls, constant)
     graph = _Builder(model, calls, found, constant, data).graph()

@@ -15,6 +15,7 @@ from .halves import checkpoint_halves, halves
 from .kernels import batch_norm_parts, cross_entropy_parts, embedding_part, first, first_time
 from .moves import put, take, take_sizes
 from .recompute import checkpoint
+from .routed import routed_mm
 from .world import group
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "put",
     "reduce_scatter",
     "reshard",
+    "routed_mm",
     "take",
     "take_sizes",
 ]

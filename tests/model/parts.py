@@ -17,11 +17,12 @@ from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, operand_types
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
 from ssdsl.runtime import kernels
+from ssdsl.runtime.routed import routed_mm
 from ssdsl.runtime.world import Group, World
 
 KERNELS = {
     n: getattr(kernels, n) for n in "embedding_part cross_entropy_parts batch_norm_parts first first_time".split()
-}
+} | {"routed_mm": routed_mm}
 CODE = {"torch": torch, "F": F, "aten": torch.ops.aten, "device": torch.device("cpu"), **KERNELS}
 Values = dict[str, torch.Tensor]
 Place = tuple[int, ...]  # the value of each cut's index
