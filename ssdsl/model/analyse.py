@@ -77,6 +77,16 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
     return found
 
 
+def signature_of(call: Call, capture: Capture) -> Signature | None:
+    """What the row of a call says of its axes; None where there is no row, the row knows no rule, or misfits.
+
+    Calls that keep their factors have no signature.
+    """
+    op = find(call.target.name())
+    found = None if op is None or op.dims is regroup else _signature(op, call, capture)
+    return found if isinstance(found, Signature) else None
+
+
 def _signature(op: Op, call: Call, capture: Capture) -> Signature | Diagnostic | None:
     """The signature of a call, or what is wrong with it; None where the row knows none.
 

@@ -30,7 +30,7 @@ def normalise(capture: Capture) -> Capture:
     renamed: dict[str, str] = {}
     learns = {name for name, tensor in capture.tensors.items() if tensor.differentiable}
     for call in capture.calls:
-        call = _on_its_device(rename(call, renamed))
+        call = _joining(_on_its_device(rename(call, renamed)), normal)
         depends = not learns.isdisjoint(call.refs())
         if (same := _identity(call, normal, depends)) is not None:
             renamed[call.outputs[0]] = renamed.get(same, same)
@@ -48,6 +48,21 @@ def _on_its_device(call: Call) -> Call:
     if call.refs() and "device" in call.kwargs:
         return replace(call, kwargs={k: v for k, v in call.kwargs.items() if k != "device"})
     return call
+
+
+def _joining(call: Call, capture: Capture) -> Call:
+    """A concatenation without the empty tensors in it, such as a cache before its first use, which would name its axis.
+
+    An empty one may still decide the dtype of the result; then it stays.
+    """
+    if call.target.name() != "aten::cat":
+        return call
+    given = [(item, capture.tensors[item.value]) for item in call.args[0]]
+    kept = tuple(item for item, tensor in given if math.prod(tensor.shape))
+    dtype = capture.tensors[call.outputs[0]].dtype
+    if not kept or any(capture.tensors[item.value].dtype != dtype for item in kept):
+        return call
+    return replace(call, args=(kept, *call.args[1:]))
 
 
 def rename(call: Call, names: dict[str, str]) -> Call:
@@ -68,6 +83,8 @@ def rename(call: Call, names: dict[str, str]) -> Call:
 
 def _identity(call: Call, capture: Capture, learns: bool) -> str | None:
     """The value that the call returns unchanged, if it is such a call; `learns` if a gradient could flow through it."""
+    if call.kind == "cat" and call.target.namespace == "aten" and len(call.args[0]) == 1:
+        return str(call.args[0][0].value)
     if not call.args or not isinstance(call.args[0], Ref) or call.target.namespace != "aten":
         return None
     given = call.args[0].value
@@ -251,6 +268,80 @@ def _copy(call: Call, capture: Capture) -> Iterator[Call]:
     yield replace(call, kind="expand", target=aten.expand.default, args=(source, out.shape), kwargs={})
 
 
+def _split(call: Call, capture: Capture) -> Iterator[Call]:
+    """Parts that may be changed in place, which no captured call does."""
+    yield replace(call, kind="split", target=aten.split.Tensor)
+
+
+def _conjugate(call: Call, capture: Capture) -> Iterator[Call]:
+    """torch conjugates by a mark on a view; a program computes it."""
+    yield replace(call, kind="conj_physical", target=aten.conj_physical.default)
+
+
+def _negate(call: Call, capture: Capture) -> Iterator[Call]:
+    """As the imaginary part of a conjugate number is negated by a mark."""
+    yield replace(call, kind="neg", target=aten.neg.default)
+
+
+def _weight_norm(call: Call, capture: Capture) -> Iterator[Call]:
+    """A direction v and a length g: g v / |v|, the length of each row (or column) by itself."""
+    v, g, dim = (call.argument(n) for n in ("v", "g", "dim"))
+    norm = capture.tensors[g.value]
+    others = tuple(d for d in range(len(norm.shape)) if d != dim % len(norm.shape))
+    squares = yield from _new(call, "squares", capture, capture.tensors[v.value], aten.mul.Tensor, v, v)
+    total = yield from _new(call, "total", capture, norm, aten.sum.dim_IntList, squares, others, True)
+    length = yield from _new(call, "length", capture, norm, aten.sqrt.default, total)
+    scale = yield from _new(call, "scale", capture, norm, aten.div.Tensor, g, length)
+    yield replace(call, kind="mul", target=aten.mul.Tensor, args=(v, scale), kwargs={}, outputs=call.outputs[:1])
+
+
+BAGS = {0: "sum", 1: "mean", 2: "max"}  # the modes of an embedding bag
+
+
+def _embedding_bag(call: Call, capture: Capture) -> Iterator[Call]:
+    """Bags of one size are an embedding and a reduction, which know of a batch of bags; others stay as they are."""
+    weight, ids, offsets = (call.argument(n) for n in ("weight", "indices", "offsets"))
+    count, words = capture.tensors[offsets.value].shape[0], capture.tensors[ids.value].shape[0]
+    bags = next((c for c in capture.calls if offsets.value in c.outputs), None)
+    is_even = bags is not None and bags.kind == "arange" and count and bags.args == (0, words, words // count)
+    others = (call.argument("scale_grad_by_freq"), call.argument("include_last_offset"))
+    if not is_even or any(others) or call.argument("padding_idx") >= 0:
+        yield call
+        return
+    size, table, out = words // count, capture.tensors[weight.value], capture.tensors[call.outputs[0]]
+    bagged = Tensor((count, size), capture.tensors[ids.value].dtype)
+    ids = yield from _new(call, "bags", capture, bagged, aten.reshape.default, ids, bagged.shape)
+    rows = Tensor((count, size, table.shape[1]), table.dtype)
+    found = yield from _new(call, "rows", capture, rows, aten.embedding.default, weight, ids)
+    if (scale := call.argument("per_sample_weights")) is not None:
+        column = Tensor((count, size, 1), capture.tensors[scale.value].dtype)
+        scale = yield from _new(call, "scale", capture, column, aten.reshape.default, scale, column.shape)
+        found = yield from _new(call, "scaled", capture, rows, aten.mul.Tensor, found, scale)
+    outputs = call.outputs[:1]
+    match BAGS[int(call.argument("mode"))]:
+        case "sum":
+            yield replace(call, kind="sum", target=aten.sum.dim_IntList, args=(found, (1,)), kwargs={}, outputs=outputs)
+        case "mean":
+            total = yield from _new(call, "total", capture, out, aten.sum.dim_IntList, found, (1,))
+            yield replace(_divide(call, total.value, size), outputs=outputs)
+        case _:
+            yield replace(call, kind="max", target=aten.max.dim, args=(found, 1), kwargs={}, outputs=call.outputs[:2])
+            capture.tensors[call.outputs[1]] = Tensor(out.shape, "int64")
+
+
+def _put(call: Call, capture: Capture) -> Iterator[Call]:
+    """One value written where a mask says is a choice between two tensors; other indices may be aligned."""
+    given, places, value = call.args[:3]
+    mask = capture.tensors[places[0].value] if len(places) == 1 and places[0] is not None else None
+    if mask is None or mask.dtype != "bool" or capture.tensors[value.value].shape or any(call.args[3:]):
+        yield from aligned_index_put(call, capture)
+        return
+    tensor = capture.tensors[call.outputs[0]]
+    column = Tensor((*mask.shape, *[1] * (len(tensor.shape) - len(mask.shape))), "bool")
+    where = yield from _new(call, "mask", capture, column, aten.reshape.default, places[0], column.shape)
+    yield replace(call, kind="where", target=aten.where.self, args=(where, value, given), kwargs={})
+
+
 def _repeat(call: Call, capture: Capture) -> Iterator[Call]:
     """Repeating axes of size one is expanding them, which leaves them free to be split."""
     given, out = (capture.tensors[v].shape for v in (call.args[0].value, call.outputs[0]))
@@ -286,5 +377,10 @@ REWRITES: dict[str, Callable[[Call, Capture], Iterator[Call]]] = {
     "copy": _copy,
     "repeat": _repeat,
     "index": aligned_index,
-    "index_put": aligned_index_put,
+    "index_put": _put,
+    "unsafe_split": _split,
+    "_conj": _conjugate,
+    "_neg_view": _negate,
+    "_weight_norm_interface": _weight_norm,
+    "_embedding_bag": _embedding_bag,
 }

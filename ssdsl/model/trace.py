@@ -12,6 +12,7 @@ from ssdsl.model.name_dims import name_dims
 from ssdsl.model.normalise import normalise
 from ssdsl.model.ops.flops import flops
 from ssdsl.model.ops.registry import row
+from ssdsl.model.routing import leave_unsorted
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import NotALoss
 from ssdsl.text.diagnostic import PlanError
@@ -24,7 +25,7 @@ def capture(model: Model) -> Graph:
 
     Raises PlanError: the module cannot be captured, returns no loss, has an operator without a rule.
     """
-    calls = normalise(explicit_draws(capture_calls(model), model.generator))
+    calls = leave_unsorted(normalise(explicit_draws(capture_calls(model), model.generator)))
     constant, data = stages(calls)
     calls = discover(calls, constant)
     found = analyse(calls, constant)

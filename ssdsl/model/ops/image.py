@@ -101,6 +101,33 @@ POOLS = "max_pool{0}d avg_pool{0}d adaptive_avg_pool{0}d adaptive_max_pool{0}d u
 OTHERS = {"max_pool2d_with_indices": 2, "upsample_linear1d": 1, "upsample_bilinear2d": 2, "upsample_bicubic2d": 2}
 SPATIAL = {name: n for n in (1, 2, 3) for name in POOLS.format(n).split()} | OTHERS | {"upsample_trilinear3d": 3}
 
+
+def channel_shuffle(call: TypedCall) -> Signature:
+    """Channels in groups, and the same with the groups innermost."""
+    groups, space = whole("groups", int(call.args[1])), axes(call.rank - 2, "x")
+    return signature(
+        [[free("b"), (*groups, *free("c")), *space]],
+        [[free("b"), (*free("c"), *groups), *space]],
+    )
+
+
+def im2col(call: TypedCall) -> Signature:
+    """Windows of an image as columns: a channel's are next to each other."""
+    batch, columns = _columns(call, call.shape, call.result)
+    return signature([[*batch, free("c"), *whole_axes(2, "x")]], [columns])
+
+
+def col2im(call: TypedCall) -> Signature:
+    """Windows added to an image."""
+    batch, columns = _columns(call, call.result, call.shape)
+    return signature([columns], [[*batch, free("c"), *whole_axes(2, "x")]])
+
+
+def _columns(call: TypedCall, image: Shape, columns: Shape) -> tuple[list[Axis], list[Axis]]:
+    batch = [free("b")] if len(image) == 4 else []
+    return batch, [*batch, (*free("c"), *whole("kernel", columns[-2] // image[-3])), whole("windows")]
+
+
 OPS = (
     *(
         Op(f"aten::conv{n}d", convolution, contraction=True, fresh=True, flops=_flops, text=f"F.conv{n}d")
@@ -111,6 +138,11 @@ OPS = (
         for n in (1, 2, 3)
     ),
     *(Op(f"aten::{name}", _spatial(count)) for name, count in SPATIAL.items()),
+    Op("aten::grid_sampler_2d", "b c h! w!, b y x pair! -> b c y x"),
+    Op("aten::grid_sampler_3d", "b c d! h! w!, b z y x pair! -> b c z y x"),
+    Op("aten::im2col", im2col, linear_in=("self",)),
+    Op("aten::col2im", col2im, linear_in=("self",)),
+    Op("aten::channel_shuffle", channel_shuffle),
     Op("aten::pixel_shuffle", pixel_shuffle),
     Op("aten::pixel_unshuffle", pixel_unshuffle),
 )

@@ -13,7 +13,22 @@ import torch
 from ssdsl.model.call import Call, schema_arguments
 from ssdsl.model.found import Found
 from ssdsl.model.graph import Operator
-from ssdsl.model.ops import attention, contraction, elementwise, image, loss, move, norm, random, reduce, scan, table
+from ssdsl.model.ops import (
+    attention,
+    complex,
+    contraction,
+    elementwise,
+    experts,
+    image,
+    linalg,
+    loss,
+    move,
+    norm,
+    random,
+    reduce,
+    scan,
+    table,
+)
 from ssdsl.model.ops.errors import BadRows
 from ssdsl.model.ops.measured import measured_or_all
 from ssdsl.model.ops.op import Op
@@ -21,7 +36,10 @@ from ssdsl.model.ops.reader import parameters
 from ssdsl.text.diagnostic import PlanError
 
 GROUP = "ssdsl.ops"  # the entry points under which packages give rows
-FAMILIES = (elementwise, contraction, attention, norm, table, reduce, scan, image, move, loss, random)
+FAMILIES = (
+    *(elementwise, contraction, attention, norm, table, reduce, scan, image, move, loss, random),
+    *(experts, complex, linalg),
+)
 
 ROWS: Mapping[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 _of_file: dict[str, Op] = {}  # the rows of the model's file that was loaded last
