@@ -33,12 +33,13 @@ def compile_(
     out: Folder = None,
     print_after: PrintAfter = None,
     seed: options.Seed = 0,
+    meta: options.Meta = False,
 ) -> None:
     """Write a plan's program into a folder: readable Python that runs with torchrun and torch alone."""
     if out is None and not print_after:
         raise typer.BadParameter("say where to write the program: --out DIR", param_hint="'--out'")
     overrides = settings(set_)
-    loaded = load(plan, model, seed)
+    loaded = load(plan, model, seed, meta)
     program = compiled(loaded, overrides, _printer(print_after or []))
     if out is None:
         return

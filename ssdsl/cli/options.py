@@ -72,6 +72,9 @@ Costs = Annotated[
         "--costs", metavar="FILE", help="Times of tasks from a JSON file, as `ssdsl run --profile FILE` measures them."
     ),
 ]
+Meta = Annotated[
+    bool, typer.Option("--meta", help="Build the model without its numbers: each process makes its part of the weights.")
+]
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights and batches.")]
 Steps = Annotated[int, typer.Option(min=1, help="Training steps.")]
 OnDevice = Annotated[Device, typer.Option("--device", help="cpu (gloo) or cuda (NCCL).")]

@@ -15,6 +15,7 @@ def verify(
     set_: options.Set,
     steps: options.Steps = 3,
     seed: options.Seed = 0,
+    meta: options.Meta = False,
     device: options.OnDevice = Device.CPU,
     optimizer: options.WithOptimizer = Optimizer.SGD,
     lr: options.LearningRate = 0.1,
@@ -29,7 +30,7 @@ def verify(
     names the first tensor that differs, if one does.
     """
     overrides = settings(set_)
-    loaded = load(plan, model, seed)
+    loaded = load(plan, model, seed, meta)
     program = compiled(loaded, overrides)
     from ssdsl.run.launch import Training
     from ssdsl.run.verify import difference

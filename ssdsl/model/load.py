@@ -15,8 +15,8 @@ from ssdsl.text.source import Source, Span
 def load(spec: str, *, seed: int = 0, meta: bool | None = None) -> Model:
     """The model of `gpt`, `gpt:small`, `gpt:350m,layers=8,dtype=bf16` or `path/to/file.py:function`, in training mode.
 
-    `seed` draws its weights and batches. `meta` says whether it is built on the meta device; by default the sizes of
-    the papers are, and no others. Raises PlanError.
+    `seed` draws its weights and batches. `meta` says whether it is built without the numbers of its weights, which
+    recipes make then; by default the sizes of the papers are, and no others. Raises PlanError.
     """
     source = Source("--model", spec)
     path, _, _ = spec.rpartition(":")

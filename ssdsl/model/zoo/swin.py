@@ -65,9 +65,9 @@ class Swin:
     def build(self, name: str, seed: int, meta: bool) -> "Model":
         from ssdsl.model.source import Model
 
-        module = construct(name, self._module, self.dtype, seed, meta)
+        module, recipes = construct(name, self._module, self.dtype, seed, meta)
         axes = {"pixel_values": ("batch", "channel", "height", "width"), "labels": ("batch",)}
-        return Model(name, module, tuple(self._batch(seed + i, meta) for i in range(BATCHES)), axes)
+        return Model(name, module, tuple(self._batch(seed + i, meta) for i in range(BATCHES)), axes, recipes)
 
     def _module(self, library: Any) -> Any:
         return library.SwinForImageClassification(self._config(library))
