@@ -73,7 +73,8 @@ Costs = Annotated[
     ),
 ]
 Meta = Annotated[
-    bool, typer.Option("--meta", help="Build the model without its numbers: each process makes its part of the weights.")
+    bool,
+    typer.Option("--meta", help="Build the model without its numbers: each process makes its part of the weights."),
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights and batches.")]
 Steps = Annotated[int, typer.Option(min=1, help="Training steps.")]

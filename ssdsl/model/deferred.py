@@ -105,9 +105,7 @@ def with_numbers(module: torch.nn.Module, recipes: Recipes) -> torch.nn.Module:
     return with_tensors(copy.deepcopy(module), lambda name, _: recipes.whole(name))
 
 
-def with_tensors(
-    module: torch.nn.Module, make: Callable[[str, torch.Tensor], torch.Tensor]
-) -> torch.nn.Module:
+def with_tensors(module: torch.nn.Module, make: Callable[[str, torch.Tensor], torch.Tensor]) -> torch.nn.Module:
     """Puts another tensor in the place of each weight and buffer; what several names share, they share still."""
     found: dict[int, torch.Tensor] = {}
     kept = []  # an identity is one as long as its tensor lives

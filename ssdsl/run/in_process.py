@@ -184,4 +184,6 @@ def program_of(compiled: CompiledProgram, model: Model) -> Program:
 
 def _own(program: Program) -> Program:
     """The program with tensors that a rank may write to."""
-    return replace(program, weights=program.weights.copy(), batches=[{n: t.clone() for n, t in b.items()} for b in program.batches])
+    return replace(
+        program, weights=program.weights.copy(), batches=[{n: t.clone() for n, t in b.items()} for b in program.batches]
+    )

@@ -19,16 +19,16 @@ from .draws import Draws
 
 INITIAL = -1  # the step whose draws make the weights
 
-# What fills or changes a tensor number by number: on a part it gives the part of the result.
-POINTWISE = {
+# What makes a tensor of one number, or changes it number by number: on a part it gives the part of the result.
+FACTORIES = {f"aten::{name}" for name in ("empty.memory_format", "zeros", "ones", "full", "randn", "rand")}
+POINTWISE = FACTORIES | {
     f"aten::{name}"
     for name in (
-        *("empty.memory_format", "zeros", "ones", "full", "zero_", "fill_.Scalar", "normal_", "uniform_", "_to_copy"),
-        *("mul_.Tensor", "mul_.Scalar", "add_.Tensor", "add_.Scalar", "sub_.Tensor", "div_.Tensor", "neg_", "abs_"),
-        *("clamp_", "clamp_min_", "clamp_max_", "erfinv_", "exp_", "log_", "sqrt_", "tanh_", "pow_.Scalar", "sign_"),
+        *("zero_", "fill_.Scalar", "normal_", "uniform_", "_to_copy", "clamp_", "clamp_min_", "clamp_max_", "neg_"),
+        *("mul_.Tensor", "mul_.Scalar", "add_.Tensor", "add_.Scalar", "sub_.Tensor", "div_.Tensor", "pow_.Scalar"),
+        *("erfinv_", "exp_", "log_", "sqrt_", "tanh_", "abs_", "sign_"),
     )
 }
-FACTORIES = ("aten::empty.memory_format", "aten::zeros", "aten::ones", "aten::full")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +127,9 @@ class Recipes:
 
     def _follow_part(self, step: Step, part: torch.Tensor, view: View, places: Sequence[torch.Tensor]) -> torch.Tensor:
         kwargs = {k: _value(v, {}) for k, v in step.kwargs.items()}
-        if step.target in FACTORIES:
-            return _operator(step.target)([len(p) for p in places], *step.args[1:], **kwargs)
+        first = [len(p) for p in places] if step.target in FACTORIES else part
         with self._draws(step, places, view.size):
-            return _operator(step.target)(part, *step.args[1:], **kwargs)
+            return _operator(step.target)(first, *step.args[1:], **kwargs)
 
     def _draws(self, step: Step, places: Sequence[torch.Tensor] = (), sizes: Sequence[int] = ()) -> Any:
         """What draws the numbers of a step."""

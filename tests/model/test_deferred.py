@@ -22,7 +22,7 @@ class Mixed(nn.Module):
         self.orthogonal = nn.Parameter(nn.init.orthogonal_(torch.empty(30, 30)))
         self.table = nn.Embedding(50, 20, padding_idx=3)  # one row is filled through a view
         self.tied = self.table.weight
-        self.half = nn.Parameter(torch.randn(16, 16).to(torch.bfloat16))
+        self.small_type = nn.Parameter(torch.randn(16, 16).to(torch.bfloat16))
         self.sum = nn.Parameter(self.linear.weight.detach() @ torch.ones(40, 5) / 40)
         self.given = nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
         self.own = nn.Parameter(torch.randn(10, 10, generator=torch.Generator().manual_seed(5)))
@@ -61,7 +61,7 @@ def test_only_a_part_is_made_where_it_can_be(monkeypatch):
     _, _, recipes = made()
     largest = []
     monkeypatch.setattr(deferred.Recipes, "whole", lambda self, name: largest.append(name))
-    for name in ("linear.weight", "truncated", "half"):
+    for name in ("linear.weight", "truncated", "small_type"):
         recipes.part(name, [torch.arange(3), torch.arange(4)])
     assert not largest
 
