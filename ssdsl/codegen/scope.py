@@ -11,6 +11,7 @@ from ssdsl.ir.function import Function
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator
+from ssdsl.model.ops.random import FUNCTIONS
 from ssdsl.model.ops.registry import kernel_functions, modules
 
 # What a file may import from the runtime beside it.
@@ -18,7 +19,7 @@ RUNTIME = (
     *("Input", "Join", "Output", "block"),
     *(step.kind for step in get_args(Step)),
     *("all_reduce_", "reshard"),
-    *("first", "first_time", *kernel_functions()),
+    *("first", "first_time", *kernel_functions(), *FUNCTIONS),
     *("checkpoint", "checkpoint_halves", "group", "halves", "put", "take", "take_sizes"),
 )
 

@@ -39,6 +39,7 @@ def program_table(program: Program, groups: Groups) -> dict[str, Any]:
             "axes": list(program.loss.axes),
         },
         "constants": [v.name for v in graph.of(Origin.CONSTANT)],
+        "seed": [v.name for v in graph.of(Origin.SEED)],
         "ties": _ties(program),
         "roles": roles,
         "messages": [_message(m) for m in program.messages],

@@ -12,7 +12,6 @@ from ssdsl.codegen.role import role_text
 from ssdsl.codegen.scope import Scope
 from ssdsl.codegen.table import Groups, program_table
 from ssdsl.ir.program import Program
-from ssdsl.model.deterministic import check_deterministic
 from ssdsl.model.source import Model
 from ssdsl.runtime.state import State
 from ssdsl.text.source import Source
@@ -32,10 +31,9 @@ if __name__ == "__main__":
 def write_program(program: Program, model: Model, folder: Path, source: Source) -> None:
     """The folder of a program: the roles' files, their table, the runtime, the plan, the weights and the batches.
 
-    A model without batches, or without weights and recipes for them, has a program to be read, not run. An existing folder is replaced if it
-    holds a program, or is empty; raises FileExistsError otherwise, and PlanError for a model that draws random numbers.
+    A model without batches, or without weights and recipes for them, has a program to be read, not run. An existing
+    folder is replaced if it holds a program, or is empty; raises FileExistsError otherwise.
     """
-    check_deterministic(program.graph)
     if folder.exists() and any(folder.iterdir()) and not (folder / "program.json").exists():
         raise FileExistsError(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)

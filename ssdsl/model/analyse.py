@@ -10,11 +10,10 @@ from ssdsl.model.factors import Factors
 from ssdsl.model.graph import Origin
 from ssdsl.model.ops.errors import MissingRule, RowDoesNotFit
 from ssdsl.model.ops.op import Op, regroup
-from ssdsl.model.ops.registry import find, is_own, is_random
+from ssdsl.model.ops.registry import find, is_own
 from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.ops.whole import all_whole
 from ssdsl.model.signature import Letter, Misfit, Pattern, Signature, parse_signature
-from ssdsl.model.trace_errors import RandomOperator
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 TORCH = ("aten", "prims")  # the namespaces of torch's own operators
@@ -48,7 +47,7 @@ class Analysis:
 def analyse(capture: Capture, constant: set[str]) -> Analysis:
     """Binds every axis of every value to factors. `constant` names the calls that need no rule.
 
-    Raises PlanError for operators without a rule, random or not, and for rows of users that do not fit a call, all of
+    Raises PlanError for operators without a rule, and for rows of users that do not fit a call, all of
     them together.
     """
     found = Analysis(Factors(), {}, [])
@@ -59,7 +58,7 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
     for call in capture.calls:
         op = find(call.target.name())
         needs_no_row = op is not None or call.target.namespace in TORCH  # a constant is computed whole
-        if call.name in constant and not is_random(call) and needs_no_row:
+        if call.name in constant and needs_no_row:
             _fresh(call, capture, found)
         elif op is not None and op.dims is regroup:
             found.readings.append(_regroup(call, capture, found))
@@ -218,8 +217,6 @@ def _kept(reading: Reading, axis: Sequence[int], fixed: set[int], side: str, fou
 
 def _missing(calls: list[Call], capture: Capture) -> Diagnostic:
     call = calls[0]
-    if is_random(call):
-        return RandomOperator(None, call.kind, call.path or "the model", call.source)
     times = "once" if len(calls) == 1 else f"{len(calls)} times, first"
     return MissingRule(None, call.kind, call.path or "the model", call.source, times, _row(call, capture))
 
@@ -240,7 +237,7 @@ def _row(call: Call, capture: Capture) -> str:
 
 def stages(capture: Capture) -> tuple[set[str], set[str]]:
     """The calls that depend on no input and no weight, and those that depend on inputs only."""
-    known = {Origin.CONSTANT: 0, Origin.INPUT: 1}
+    known = {Origin.CONSTANT: 0, Origin.INPUT: 1, Origin.SEED: 1}
     level = {name: known.get(origin, 2) for name, origin in capture.origins.items()}
     constants: set[str] = set()
     data: set[str] = set()

@@ -15,20 +15,22 @@ from ssdsl.model.fails import own_failure
 from ssdsl.model.graph import Graph, Operator, Origin, Ref
 from ssdsl.model.kept_state import module_kept
 from ssdsl.model.source import Model
+from ssdsl.runtime.draws import Draws
 from ssdsl.text.diagnostic import PlanError
 
 ALLOWED = 1e-4
 FLOOR = 1e-6  # of the largest gradient of the model: what is zero but for rounding
 HALF = 500  # times as much
+SEED_AND_STEP = (0, 0)  # of random numbers
 Values = dict[str, torch.Tensor]
 
 
 def check_capture(model: Model, graph: Graph) -> None:
     """Raise PlanError that names the first tensor in which the graph and the module differ.
 
-    Models on the meta device and graphs with random operators are not checked: neither can run.
+    Models on the meta device are not checked: they cannot run.
     """
-    if model.is_meta or any(o.random for o in graph.operators):
+    if model.is_meta:
         return
     batch = model.batches[0]
     with module_kept(model.module):
@@ -60,7 +62,6 @@ def _reason(model: Model) -> str:
     losses = []
     for _ in range(2):
         with module_kept(model.module):
-            torch.manual_seed(0)
             losses.append(float(_of_module(model, {n: t.clone() for n, t in model.batches[0].items()})[0]))
     if losses[0] != losses[1]:
         return f"the module by itself gives {losses[0]:.9g} and then {losses[1]:.9g} for the same batch and weights"
@@ -68,10 +69,11 @@ def _reason(model: Model) -> str:
 
 
 def _of_module(model: Model, batch: Values) -> tuple[torch.Tensor, Values]:
-    result = model.module(**batch)
-    loss = getattr(result, "loss", result)
     named: Values = {n: p for n, p in model.module.named_parameters() if p.requires_grad}
-    return loss.detach(), _gradients(loss, named)
+    with Draws(*SEED_AND_STEP, model.generator):
+        result = model.module(**batch)
+        loss = getattr(result, "loss", result)
+        return loss.detach(), _gradients(loss, named)
 
 
 def _of_graph(model: Model, graph: Graph) -> tuple[torch.Tensor, Values]:
@@ -96,6 +98,7 @@ def _outside(model: Model, graph: Graph) -> Values:
     module = model.module
     state: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
     state |= dict(module.named_buffers(remove_duplicate=False)) | graph.constants | model.batches[0]
+    state |= {v.name: torch.tensor(SEED_AND_STEP) for v in graph.of(Origin.SEED)}
     outside = [n for n, v in graph.values.items() if v.origin is not Origin.OPERATOR]
     return {n: state[n].detach().clone().requires_grad_(state[n].requires_grad) for n in outside}
 

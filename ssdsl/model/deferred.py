@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ssdsl.model.storage import memory_of
@@ -221,7 +221,8 @@ def _on_meta(target: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
     args, kwargs = tree_map_only(torch.Tensor, meta, (args, kwargs))
     if any(p.name == "device" for p in target._schema.arguments):
         kwargs = {**kwargs, "device": torch.device("meta")}
-    return [t for t in tree_leaves(target(*args, **kwargs)) if isinstance(t, torch.Tensor)]
+    with _disable_current_modes():  # nothing is drawn
+        return [t for t in tree_leaves(target(*args, **kwargs)) if isinstance(t, torch.Tensor)]
 
 
 def _is_view(target: Any) -> bool:

@@ -64,8 +64,7 @@ class Operator:
     `name` is unique in the graph; `kind` is what selections call it ("linear"), `target` torch's full name of it
     ("aten::linear", "aten::max.dim"), by which its row in the table of operators is found; `path` is the module path
     ("transformer.h.0.attn.c_attn", a later call of the same module "trunk#2.fc", empty for the root) and `source` the
-    place in the model's code ("modeling_gpt2.py:123"). `flops` counts the multiply-adds of the forward twice. A
-    `random` one draws numbers, so that its parts do not compute what it computes: it can be planned, not run.
+    place in the model's code ("modeling_gpt2.py:123"). `flops` counts the multiply-adds of the forward twice.
     """
 
     name: str
@@ -80,7 +79,6 @@ class Operator:
     outputs: tuple[Operand, ...]
     dims: tuple[Dim, ...]
     flops: int = 0
-    random: bool = False
 
     def summed(self, dim: int) -> bool:
         """Whether splitting along this dimension leaves partial sums in the outputs."""
@@ -92,6 +90,7 @@ ITEMSIZE = {"float64": 8, "int64": 8, "complex64": 8, "bfloat16": 2, "float16": 
 
 class Origin(StrEnum):
     INPUT = "input"
+    SEED = "seed"  # the seed and the number of the step, from which random numbers follow
     WEIGHT = "weight"
     BUFFER = "buffer"
     CONSTANT = "constant"  # a tensor stored in the captured program

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ssdsl.model.deferred import with_numbers
+from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.recipe import Recipes
 
 
@@ -15,12 +16,14 @@ class Model:
     `batches` are example batches, all of the same shapes; training repeats them. `axes` names the axes
     of each input: `{"input_ids": ("batch", "seq")}`. The module may live on the meta device, with `recipes` by which the
     processes make its weights; without them, or with batches on the meta device, it compiles but does not run.
+    `generator` draws its random numbers ("hash" or "philox").
     """
 
     name: str
     module: torch.nn.Module
     batches: tuple[dict[str, torch.Tensor], ...]
     axes: dict[str, tuple[str, ...]]
+    generator: Generator = "hash"
     recipes: Recipes | None = None
 
     @property

@@ -5,11 +5,12 @@ from dataclasses import replace
 from ssdsl.model.analyse import Analysis, Reading, analyse, stages
 from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture, capture_calls
+from ssdsl.model.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Stage, Value
 from ssdsl.model.name_dims import name_dims
 from ssdsl.model.normalise import normalise
 from ssdsl.model.ops.flops import flops
-from ssdsl.model.ops.registry import is_random, row
+from ssdsl.model.ops.registry import row
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import NotALoss
 from ssdsl.text.diagnostic import PlanError
@@ -22,9 +23,10 @@ def capture(model: Model) -> Graph:
 
     Raises PlanError: the module cannot be captured, returns no loss, has an operator without a rule.
     """
-    calls = normalise(capture_calls(model))
+    calls = normalise(explicit_draws(capture_calls(model), model.generator))
     constant, data = stages(calls)
     found = analyse(calls, constant)
+    merge_positions(calls, found)
     graph = _Builder(model, calls, found, constant, data).graph()
     if not graph.values[graph.loss].differentiable:
         raise PlanError(NotALoss(None, model.name, "a number that depends on no weight"))
@@ -141,7 +143,6 @@ class _Builder:
             outputs,
             tuple(_distinct(dims)),
             flops(call, self.calls.tensors, dims),
-            is_random(call),
         )
 
 

@@ -27,17 +27,20 @@ class CaptureFailed(Diagnostic):
 
 @dataclass(frozen=True)
 class RandomOperator(Diagnostic):
-    """The model draws random numbers in its forward pass.
+    """The model draws random numbers that no part could draw for itself.
 
-    A plan computes exactly what one device computes, and random numbers drawn by parts on several devices are not those
-    that one device draws. Set the probabilities of dropout and stochastic depth to zero. With dropout, a plan can be
-    checked and shown, but not compiled, run or verified; noise without a rule cannot be captured at all.
+    What a program draws is a function of the seed, the step, the operator and the position of the element, so that a
+    part draws the numbers of its slice. Dropout, `rand`, `randn`, `randint`, `randperm`, `bernoulli`, `multinomial`,
+    `exponential_` and most others are such functions. Numbers of Poisson's, the binomial and the gamma distribution
+    take as many words as it happens, and are none; nor is dropout inside recurrent layers of packed sequences.
     """
 
     code: ClassVar[str] = "E0332"
-    title: ClassVar[str] = "operator `{kind}` draws random numbers, so no plan could compute what one device computes"
+    title: ClassVar[str] = "operator `{kind}` draws random numbers that are no function of their positions"
     note: ClassVar[str] = "called in module `{path}` at {source}"
-    help: ClassVar[str] = "set its probability to 0 (for example `attn_pdrop=0, resid_pdrop=0, embd_pdrop=0`)"
+    help: ClassVar[str] = (
+        "draw others, such as `torch.rand` or `torch.randn`, or give the numbers to the model as an input"
+    )
     kind: str
     path: str
     source: str

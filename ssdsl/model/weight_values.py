@@ -5,7 +5,7 @@ from ssdsl.model.graph import Graph, Origin
 
 def weight_values(graph: Graph) -> frozenset[str]:
     """Weights, buffers, constants, and what is computed from nothing else."""
-    found = {v.name for v in graph.values.values() if v.origin not in (Origin.INPUT, Origin.OPERATOR)}
+    found = {v.name for v in graph.values.values() if v.origin not in (Origin.INPUT, Origin.SEED, Origin.OPERATOR)}
     for operator in graph.operators:
         if all(o.value in found for o in operator.inputs):
             found.update(o.value for o in operator.outputs)

@@ -68,7 +68,7 @@ def _learning(graph: Graph) -> frozenset[str]:
 
 def _alone(graph: Graph) -> frozenset[str]:
     """Forwards from weights, buffers and constants: what no input of the model reaches."""
-    found = {v.name for v in graph.values.values() if v.origin not in (Origin.INPUT, Origin.OPERATOR)}
+    found = {v.name for v in graph.values.values() if v.origin not in (Origin.INPUT, Origin.SEED, Origin.OPERATOR)}
     for operator in graph.operators:
         if found.issuperset(o.value for o in operator.inputs):
             found.update(o.value for o in operator.outputs)

@@ -19,7 +19,7 @@ def prologue_types(facts: Facts, prologue: Prologue) -> dict[Name, Local]:
 
     def given(value: str) -> Local:
         origin = facts.graph.values[value].origin if value in facts.graph.values else None
-        if origin not in (Origin.INPUT, Origin.CONSTANT) and value not in constants:
+        if origin not in (Origin.INPUT, Origin.SEED, Origin.CONSTANT) and value not in constants:
             raise Wrong(Rule.PREPARED, "an input or a constant", value)
         return Local()
 

@@ -150,7 +150,9 @@ def run_in_process(program: Program, training: Training) -> Finished:
                 tie_groups(program.table, world)
                 dumps[rank] = {"weights": {}, "buffers": {}, "grads": [{} for _ in range(training.steps)]}
                 return
-            trainer = Trainer(_own(program), role, world, torch.device("cpu"), training.optimizer, training.lr)
+            trainer = Trainer(
+                _own(program), role, world, torch.device("cpu"), training.optimizer, training.lr, training.seed
+            )
             turns.ranks[rank].where = lambda: f"role {role['name']}, {trainer.engine.doing or 'between tasks'}"
             found = [trainer.step(number, grads) for number in range(training.steps)]
             losses[rank] = [loss for loss in found if loss is not None]

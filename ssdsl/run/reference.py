@@ -9,6 +9,7 @@ import torch
 
 from ssdsl.model.source import Model
 from ssdsl.run.launch import Training
+from ssdsl.runtime.draws import Draws
 
 Tensors = dict[str, torch.Tensor]
 OPTIMIZERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
@@ -37,14 +38,14 @@ def reference(model: Model, training: Training, follow: Sequence[Tensors] | None
     recorded.
     """
     module = copy.deepcopy(model.module)
-    torch.manual_seed(training.seed)
     optimizer = OPTIMIZERS[training.optimizer](module.parameters(), lr=training.lr)
     start = {n: p.detach().clone() for n, p in module.named_parameters()}
     losses, grads, loss_type = [], [], torch.float32
     for step in range(training.steps):
         optimizer.zero_grad()
-        loss = _loss(module(**model.batches[step % len(model.batches)]))
-        loss.backward()  # type: ignore[no-untyped-call]
+        with Draws(training.seed, step, model.generator):
+            loss = _loss(module(**model.batches[step % len(model.batches)]))
+            loss.backward()  # type: ignore[no-untyped-call]
         losses.append(float(loss.detach()))
         loss_type = loss.dtype
         grads.append({n: p.grad.to_dense().clone() for n, p in module.named_parameters() if p.grad is not None})

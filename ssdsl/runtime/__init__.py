@@ -1,5 +1,6 @@
 """What a generated program imports: torch and the standard library only, nothing of the compiler."""
 
+from .bits import step_keys
 from .collectives import (
     all_gather,
     all_reduce,
@@ -14,6 +15,18 @@ from .engine import Input, Join, Output, block
 from .halves import checkpoint_halves, halves
 from .kernels import batch_norm_parts, cross_entropy_parts, embedding_part, first, first_time
 from .moves import put, take, take_sizes
+from .random import (
+    attention_dropout,
+    bernoulli,
+    cauchy,
+    dropout,
+    exponential,
+    geometric,
+    integers,
+    log_normal,
+    normal,
+    uniform,
+)
 from .recompute import checkpoint
 from .world import group
 
@@ -25,21 +38,32 @@ __all__ = [
     "all_reduce",
     "all_reduce_",
     "all_to_all",
+    "attention_dropout",
     "batch_norm_parts",
+    "bernoulli",
     "block",
+    "cauchy",
     "checkpoint",
     "checkpoint_halves",
     "cross_entropy_parts",
+    "dropout",
     "embedding_part",
+    "exponential",
     "first",
     "first_time",
+    "geometric",
     "group",
     "halves",
+    "integers",
     "keep_first",
+    "log_normal",
     "narrow",
+    "normal",
     "put",
     "reduce_scatter",
     "reshard",
+    "step_keys",
     "take",
     "take_sizes",
+    "uniform",
 ]

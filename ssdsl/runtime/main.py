@@ -50,7 +50,7 @@ def main() -> None:
                 _idle(rank, options)
             else:
                 pulse.says("loading its weights", role["name"])
-                trainer = Trainer(program, role, world, device, options.optimizer, options.lr)
+                trainer = Trainer(program, role, world, device, options.optimizer, options.lr, options.seed)
                 pulse.watch(trainer.now)
                 _train(trainer, options, base_bytes)
             pulse.says("waiting for the other ranks to end")
@@ -82,7 +82,7 @@ def _write_report(out: Path, report: dict[str, Any]) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=10, help="training steps (default 10)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of torch's generators (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random numbers, such as dropout's (default 0)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--optimizer", choices=("adamw", "sgd"), default="adamw")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 0.001)")

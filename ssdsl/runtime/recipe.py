@@ -135,12 +135,26 @@ class Recipes:
         """What draws the numbers of a step."""
         if step.draw < 0:
             return nullcontext()
-        return Draws(self.seed, INITIAL, self.generator, step.draw, places, sizes)
+        return _PartDraws(self, step.draw, places, sizes)
+
+
+class _PartDraws(Draws):
+    """Draws from a number on; with `places`, the parts of tensors of these `sizes`."""
+
+    def __init__(
+        self, recipes: Recipes, first: int, places: Sequence[torch.Tensor] = (), sizes: Sequence[int] = ()
+    ) -> None:
+        super().__init__(recipes.seed, INITIAL, recipes.generator)
+        self.count, self.places, self.sizes = first, places, sizes
+
+    def index(self, sizes: Sequence[int], device: torch.device) -> tuple[Sequence[torch.Tensor], Sequence[int]]:
+        return (self.places, self.sizes) if self.places else super().index(sizes, device)
 
 
 def _is_pointwise(view: View, steps: Sequence[Step]) -> bool:
     """Whether steps make one tensor, number by number, of nothing else."""
-    return view.is_whole and all(
+    starts_new = bool(steps) and steps[0].target in FACTORIES
+    return starts_new and view.is_whole and all(
         step.target in POINTWISE and all(v.is_whole and v.size == view.size for v in step.views) and len(step.views) < 2
         for step in steps
     )

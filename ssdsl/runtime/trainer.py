@@ -17,11 +17,12 @@ class Trainer:
     """A rank that has a role. Made, and used, by all ranks alike, in a thread that is the rank."""
 
     def __init__(
-        self, program: Program, role: Table, world: World, device: torch.device, optimizer: str, lr: float
+        self, program: Program, role: Table, world: World, device: torch.device, optimizer: str, lr: float, seed: int
     ) -> None:
         table, state = program.table, program.weights
         self.table, self.role, self.world, self.device = table, role, world, device
         self.batches = program.batches
+        self.seed = seed
         self.code = program.code(role["name"])
         with torch.no_grad():
             self.weights = weights_of(table, role, world, state, device)
@@ -42,6 +43,7 @@ class Trainer:
     def step(self, number: int, grads: list[dict[str, Any]] | None = None) -> float | None:
         """One training step; its loss, on the ranks that compute it. `grads` receives the gradients."""
         batch = {k: v.to(self.device) for k, v in self.batches[number % len(self.batches)].items()}
+        batch |= {name: torch.tensor([self.seed, number], device=self.device) for name in self.table["seed"]}
         with torch.no_grad():
             prepared = self.code.prepare(self.constants | batch, self.device)
         self.grads = grads

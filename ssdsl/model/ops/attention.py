@@ -35,7 +35,7 @@ def softmax(call: TypedCall) -> Signature:
     return signature([names], [names])
 
 
-def _flops(call: TypedCall) -> int:
+def flops_of_attention(call: TypedCall) -> int:
     """Scores, then their product with the values; masked scores count fully."""
     q, k, v = call.shapes[:3]
     return 2 * math.prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
@@ -46,7 +46,7 @@ OPS = (
         "aten::scaled_dot_product_attention",
         attention,
         contraction=True,
-        flops=_flops,
+        flops=flops_of_attention,
         backward_factor=1.25,  # five products for the forward's two: scores are computed again (FlashAttention, 2022)
         saved=attention_saves,
     ),

@@ -109,7 +109,7 @@ class Op:
     def _problems(self) -> Iterator[str]:
         if not NAME.fullmatch(self.name):
             yield "give its full name, as torch says it: `mylib::scan`, or `mylib::scan.out` for one overload"
-        if not (self.name.startswith("aten::") or self.module):
+        if not (self.name.startswith(("aten::", "ssdsl::")) or self.module):
             yield "`module` names no Python module that defines the operator; programs have to import it"
         if isinstance(self.dims, str):
             yield from self._unread_signature(self.dims)

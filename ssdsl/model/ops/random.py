@@ -1,23 +1,95 @@
-"""Operators that draw random numbers, which torch tags; rows stand for those that the tag does not say enough of.
+"""Random operators: pure functions of a key, of logical positions and of the logical sizes.
 
-A plan with such an operator can be shown and simulated, not run: its parts would draw other numbers.
+`explicit_draws` writes a captured model's random operators with these; programs call the functions of the runtime that
+they are made of. The positions of an axis are a tensor whose axis is that of the noise: what splits one splits both.
 """
 
-from ssdsl.model.ops.elementwise import elementwise
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ssdsl.model.graph import Ref
+from ssdsl.model.ops.attention import attention, flops_of_attention
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.typed_call import TypedCall
-from ssdsl.model.signature import Misfit, Signature
+from ssdsl.model.signature import ONE, Axis, Signature, free, signature, whole
+from ssdsl.runtime import random as runtime
+from ssdsl.runtime.bits import step_keys
 
-
-def noise(call: TypedCall) -> Signature | None:
-    """One number for each element of an operand, as dropout draws them; None for numbers of a shape of its own."""
-    try:
-        return elementwise(call) if call.inputs else None
-    except Misfit:
-        return None
-
-
-OPS = (
-    Op("aten::rand_like", elementwise, stops_gradient=True),
-    Op("aten::randn_like", elementwise, stops_gradient=True),
+Tensor = torch.Tensor
+NOISE = "Tensor key, Tensor[] index, int[] sizes, str generator"
+ATTENTION = (
+    "Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, bool is_causal, float? scale, "
+    "bool enable_gqa"
 )
+
+
+def _define() -> torch.library.Library:
+    """Registers the operators, each by the function that programs call."""
+    library = torch.library.Library("ssdsl", "DEF")  # type: ignore[no-untyped-call]
+    forms: dict[str, Callable[..., Tensor]] = {
+        "step_keys(Tensor seed_and_step, int count)": step_keys,
+        "key(Tensor keys, int number)": lambda keys, number: keys[number],
+        f"dropout(Tensor x, float p, {NOISE})": runtime.dropout,
+        f"attention_dropout({ATTENTION}, {NOISE.replace('key', 'draw_key')})": runtime.attention_dropout,
+    }
+    for name in runtime.DISTRIBUTIONS:
+        forms[f"{name}(Tensor? like, float first, float second, {NOISE}, ScalarType dtype)"] = _of_distribution(name)
+    for form, function in forms.items():
+        library.define(f"{form} -> Tensor")  # type: ignore[no-untyped-call]
+        library.impl(form.partition("(")[0], function, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
+    return library
+
+
+def _of_distribution(name: str) -> Callable[..., Tensor]:
+    return lambda like, *rest: runtime.DISTRIBUTIONS[name](*rest)
+
+
+LIBRARY = _define()  # the operators live as long as this does
+
+
+def noise(call: TypedCall) -> Signature:
+    """A number for each element; each axis is that of its positions, and of an operand of its shape."""
+    names = _axes(call.argument("sizes"))
+    like = [names] if isinstance(call.argument("like"), Ref) else []
+    return signature([*like, [whole("key")], *([a] for a in names)], [names])
+
+
+def _axes(sizes: Sequence[int]) -> list[Axis]:
+    return [ONE if n == 1 else free(f"d{i}") for i, n in enumerate(sizes)]
+
+
+def dropout(call: TypedCall) -> Signature:
+    names = _axes(call.shape)
+    return signature([names, [whole("key")], *([a] for a in names)], [names])
+
+
+def attention_dropout(call: TypedCall) -> Signature:
+    """As attention, with positions of the batch axes, the queries and the keys."""
+    plain = attention(call)
+    query, keys = plain.inputs[0].axes, plain.inputs[1].axes
+    positions = [*query[:-1], keys[-2]]
+    given = [list(p.axes) for p in plain.inputs]
+    return signature([*given, [whole("draw")], *([a] for a in positions)], [list(p.axes) for p in plain.outputs])
+
+
+CALL = "{key}, {index}, {sizes}, {generator}"
+OPS = (
+    Op("ssdsl::step_keys", "two! -> draws! key!", text="step_keys({seed_and_step}, {count})"),
+    Op("ssdsl::key", "draws! key! -> key!", text="{keys}[{number}]"),
+    Op("ssdsl::dropout", dropout, linear_in=("x",), text=f"dropout({{x}}, {{p}}, {CALL})"),
+    Op(
+        "ssdsl::attention_dropout",
+        attention_dropout,
+        contraction=True,
+        flops=flops_of_attention,
+        text="attention_dropout({query}, {key}, {value}, {attn_mask}, {dropout_p}, {is_causal}, {scale}, {enable_gqa}, "
+        + CALL.replace("key", "draw_key")
+        + ")",
+    ),
+    *(
+        Op(f"ssdsl::{name}", noise, stops_gradient=True, text=f"{name}({{first}}, {{second}}, {CALL}, {{dtype}})")
+        for name in runtime.DISTRIBUTIONS
+    ),
+)
+FUNCTIONS = ("step_keys", "dropout", "attention_dropout", *runtime.DISTRIBUTIONS)  # of the runtime, that programs call

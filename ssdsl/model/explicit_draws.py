@@ -1,0 +1,360 @@
+"""Random operators as pure functions: of the draw's key, and of the logical positions of what is drawn.
+
+All keys of a step follow from its seed and number, which the trainer gives. The draws are numbered in the order of the
+forward, as `ssdsl/runtime/draws.py` numbers them on the single device. Operators that torch makes of several draws
+arrive here decomposed, but for recurrent layers and attention.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from ssdsl.model.analyse import Analysis
+from ssdsl.model.call import Call, Tensor
+from ssdsl.model.capture import Capture, kind_of
+from ssdsl.model.graph import Origin, Ref
+from ssdsl.model.normalise import rename
+from ssdsl.model.ops.registry import is_random
+from ssdsl.model.trace_errors import RandomOperator
+from ssdsl.runtime.bits import Generator
+from ssdsl.runtime.draws import end_of
+from ssdsl.text.diagnostic import PlanError
+
+aten, own = torch.ops.aten, torch.ops.ssdsl
+POSITIONS = "positions"  # the kind of the calls that make them
+EMPTY = ("empty", "empty_like", "new_empty", "empty_strided", "empty_permuted")
+
+
+def explicit_draws(capture: Capture, generator: Generator) -> Capture:
+    """The same calls, those that draw with a key and positions as operands.
+
+    Raises PlanError for operators whose numbers are no function of their positions, the first of each kind.
+    """
+    writer = _Writer(capture, generator)
+    for call in capture.calls:
+        writer.write(call)
+    if writer.refused:
+        raise PlanError(*writer.refused.values())
+    return writer.finished()
+
+
+@dataclass(slots=True)
+class _Writer:
+    """The new capture while it grows."""
+
+    capture: Capture
+    generator: Generator
+    calls: list[Call] = field(default_factory=list)
+    keys: list[Call] = field(default_factory=list)
+    refused: dict[str, RandomOperator] = field(default_factory=dict)
+    count: int = 0
+    used: set[str] = field(default_factory=set)
+    makers: dict[str, Call] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.makers = {o: c for c in self.capture.calls for o in c.outputs}
+        self.used = {r for c in self.capture.calls for r in c.refs()} | {
+            self.capture.loss,
+            *self.capture.updates.values(),
+        }
+        self.taken = {*self.capture.tensors, *self.capture.origins, *(c.name for c in self.capture.calls)}
+
+    def write(self, call: Call) -> None:
+        """Adds a call, or those that draw in its place."""
+        if not draws(call):
+            self.calls.append(call)
+            return
+        rewrite = REWRITES.get(str(call.target)) or REWRITES.get(f"aten.{call.kind}")
+        if rewrite is None:
+            refusal = RandomOperator(None, call.kind, call.path or "the model", call.source)
+            self.refused.setdefault(call.kind, refusal)
+        else:
+            rewrite(self, call)
+
+    def finished(self) -> Capture:
+        """The capture with the keys before all other calls, and without tensors that only gave a shape to a draw."""
+        if not self.count:
+            return self.capture
+        seed, keys = self.name("seed_and_step"), self.keys[0].args[0].value
+        tensors, origins = self.capture.tensors, self.capture.origins
+        tensors[seed], tensors[keys] = Tensor((2,), "int64"), Tensor((self.count, 2), "int32")
+        first = replace(self.keys[0], name=keys, kind="step_keys", target=own.step_keys.default, outputs=(keys,))
+        first = replace(first, args=(Ref(seed), self.count))
+        calls = self._needed([*self.keys, *self.calls])
+        return replace(self.capture, calls=[first, *calls], origins={**origins, seed: Origin.SEED})
+
+    def _needed(self, calls: list[Call]) -> list[Call]:
+        """Without draws that nothing reads, and without empty tensors that only gave a shape to a draw."""
+        wanted = {self.capture.loss, *self.capture.updates.values()}
+        kept = []
+        for call in reversed(calls):
+            can_go = call.kind in (*EMPTY, POSITIONS) or call.target.namespace == "ssdsl"
+            if not can_go or not wanted.isdisjoint(call.outputs):
+                wanted.update(call.refs())
+                kept.append(call)
+        return kept[::-1]
+
+    # -- the parts of a draw -------------------------------------------------------------------------------------------
+
+    def name(self, wanted: str) -> str:
+        """A name that nothing has."""
+        found, number = wanted, 1
+        while found in self.taken:
+            found, number = f"{wanted}_{number}", number + 1
+        self.taken.add(found)
+        return found
+
+    def call(self, near: Call, word: str, tensor: Tensor, target: torch._ops.OpOverload, *args: object) -> Ref:
+        """Adds a call that makes one tensor."""
+        name = self.name(f"{near.name}_{word}")
+        self.capture.tensors[name] = tensor
+        made = replace(near, kind=kind_of(target), target=target, args=args, kwargs={}, name=name, outputs=(name,))
+        self.calls.append(made)
+        return Ref(name)
+
+    def operands(self, near: Call, sizes: Sequence[int]) -> tuple[object, ...]:
+        """The key of the next draw, the positions of its axes, their sizes and the generator."""
+        key, keys = self.name(f"key_{self.count}"), self.keys[0].args[0] if self.keys else Ref(self.name("step_keys"))
+        self.capture.tensors[key] = Tensor((2,), "int32")
+        target = own.key.default
+        self.keys.append(Call(key, "key", target, (keys, self.count), {}, "", near.source, (key,)))
+        self.count += 1
+        return (Ref(key), tuple(self._positions(near, n) for n in sizes), tuple(sizes), self.generator)
+
+    def _positions(self, near: Call, size: int) -> Ref:
+        name = self.name("positions")
+        self.capture.tensors[name] = Tensor((size,), "int64")
+        kwargs = {"device": torch.device("cpu")}
+        made = replace(near, kind=POSITIONS, target=aten.arange.default, args=(size,), kwargs=kwargs)
+        self.calls.append(replace(made, name=name, outputs=(name,)))
+        return Ref(name)
+
+    def draw(self, near: Call, name: str, first: float, second: float, like: Ref | None, out: Tensor) -> Ref:
+        """Adds a call that draws; `like` is a tensor beside which it is computed, of its shape."""
+        args = (like, float(first), float(second), *self.operands(near, out.shape), getattr(torch, out.dtype))
+        return self.call(near, name, out, getattr(own, name).default, *args)
+
+    def result(self, call: Call, target: torch._ops.OpOverload, *args: object, kind: str = "") -> None:
+        """Adds the call that makes the first result of the one that is rewritten."""
+        kind = kind or kind_of(target)
+        self.calls.append(replace(call, kind=kind, target=target, args=args, kwargs={}, outputs=call.outputs[:1]))
+
+    def like(self, call: Call, shape: tuple[int, ...]) -> Ref | None:
+        """A tensor of this shape whose shape alone a call takes, if there is one that is not empty."""
+        given = call.argument("self")
+        while isinstance(given, Ref) and (maker := self.makers.get(given.value)) and maker.kind in EMPTY:
+            given = maker.args[0] if maker.kind == "empty_like" else None
+        return given if isinstance(given, Ref) and self.capture.tensors[given.value].shape == shape else None
+
+    def tensor(self, ref: Ref) -> Tensor:
+        return self.capture.tensors[ref.value]
+
+
+def draws(call: Call) -> bool:
+    """Whether a call draws numbers, so that it counts."""
+    if not (is_random(call) or call.kind == "rrelu"):  # which torch does not tag
+        return False
+    if call.kind in ("dropout", "native_dropout"):
+        return call.argument("train") is not False and 0 < call.argument("p") < 1
+    return all(call.argument(p) is not False for p in ("train", "training"))
+
+
+# -- each random operator ----------------------------------------------------------------------------------------------
+
+Rewrite = Callable[[_Writer, Call], None]
+
+
+def _filling(name: str, *parameters: str | float) -> Rewrite:
+    """A call that draws all of its result from a distribution of these parameters, or arguments."""
+
+    def rewrite(writer: _Writer, call: Call) -> None:
+        out = writer.capture.tensors[call.outputs[0]]
+        first, second = ([call.argument(p) if isinstance(p, str) else p for p in parameters] + [0.0])[:2]
+        like = writer.like(call, out.shape)
+        args = (like, float(first or 0), float(second), *writer.operands(call, out.shape), getattr(torch, out.dtype))
+        writer.result(call, getattr(own, name).default, *args, kind=call.kind)
+
+    return rewrite
+
+
+def _random(writer: _Writer, call: Call) -> None:
+    dtype = getattr(torch, writer.capture.tensors[call.outputs[0]].dtype)
+    high = call.argument("to")
+    _filling("integers", call.argument("from") or 0, end_of(dtype) if high is None else high)(writer, call)
+
+
+def _compared(writer: _Writer, call: Call) -> None:
+    """One where a uniform number is below a tensor of chances."""
+    out = writer.capture.tensors[call.outputs[0]]
+    chances = call.argument("p") if isinstance(call.argument("p"), Ref) else call.argument("self")
+    dtype = writer.tensor(chances).dtype
+    wide = Tensor(out.shape, dtype if dtype.startswith(("float", "bfloat")) else "float32")
+    like = chances if writer.tensor(chances).shape == out.shape else None
+    number = writer.draw(call, "uniform", 0.0, 1.0, like, wide)
+    below = writer.call(call, "below", Tensor(out.shape, "bool"), aten.lt.Tensor, number, chances)
+    made = replace(call, kind=call.kind, target=aten._to_copy.default, args=(below,), outputs=call.outputs[:1])
+    writer.calls.append(replace(made, kwargs={"dtype": getattr(torch, out.dtype)}))
+
+
+def _scaled(writer: _Writer, call: Call) -> None:
+    """Normal numbers times a deviation plus a mean; no gradient flows through these."""
+    out = writer.capture.tensors[call.outputs[0]]
+    mean, std = (
+        writer.call(call, "still", writer.tensor(a), aten.detach.default, a) if isinstance(a, Ref) else a
+        for a in (call.argument("mean"), call.argument("std"))
+    )
+    like = next((a for a in (mean, std) if isinstance(a, Ref) and writer.tensor(a).shape == out.shape), None)
+    number = writer.draw(call, "normal", 0.0, 1.0, like, out)
+    wide = writer.call(call, "spread", out, aten.mul.Tensor, number, std)
+    writer.result(call, aten.add.Tensor, wide, mean, kind=call.kind)
+
+
+def _dropout(writer: _Writer, call: Call) -> None:
+    x, p = call.argument("input"), call.argument("p")
+    operands = writer.operands(call, writer.tensor(x).shape)
+    writer.result(call, own.dropout.default, x, p, *operands, kind="dropout")
+    if len(call.outputs) > 1 and call.outputs[1] in writer.used:
+        mask = replace(call, name=writer.name(f"{call.name}_mask"), outputs=call.outputs[1:])
+        writer.result(mask, own.bernoulli.default, x, 1 - p, 0.0, *operands, torch.bool, kind="dropout")
+
+
+def _attention(writer: _Writer, call: Call) -> None:
+    given = [call.argument(n) for n in ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")]
+    query, key = (writer.tensor(t).shape for t in given[:2])
+    batch = torch.broadcast_shapes(query[:-2], query[:-2] if call.argument("enable_gqa") else key[:-2])  # type: ignore[no-untyped-call]
+    operands = writer.operands(call, (*batch, query[-2], key[-2]))
+    target = own.attention_dropout.default
+    writer.result(call, target, *given, bool(call.argument("enable_gqa")), *operands, kind=call.kind)
+
+
+def _rrelu(writer: _Writer, call: Call) -> None:
+    """Below zero a slope of its own for each element."""
+    x, out = call.argument("self"), writer.capture.tensors[call.outputs[0]]
+    slope = writer.draw(call, "uniform", call.argument("lower"), call.argument("upper"), x, out)
+    below = writer.call(call, "below", Tensor(out.shape, "bool"), aten.le.Scalar, x, 0)
+    bent = writer.call(call, "bent", out, aten.mul.Tensor, x, slope)
+    writer.result(call, aten.where.self, below, bent, x, kind=call.kind)
+
+
+def _multinomial(writer: _Writer, call: Call) -> None:
+    """Each outcome waits an exponential time of its weight's rate; the first ones are drawn."""
+    weights, count = call.argument("self"), call.argument("num_samples")
+    whole = writer.tensor(weights)
+    if not call.argument("replacement"):
+        waits = writer.draw(call, "exponential", 1.0, 0.0, weights, whole)
+        rates = writer.call(call, "rates", whole, aten.div.Tensor, weights, waits)
+        first = writer.name(f"{call.name}_first")
+        writer.capture.tensors[first] = replace(whole, shape=(*whole.shape[:-1], count))
+        made = replace(call, kind=call.kind, target=aten.topk.default, args=(rates, count), kwargs={})
+        writer.calls.append(replace(made, outputs=(first, call.outputs[0])))
+        return
+    row = replace(whole, shape=(*whole.shape[:-1], 1, whole.shape[-1]))
+    shape = replace(whole, shape=(*whole.shape[:-1], count, whole.shape[-1]))
+    waits = writer.draw(call, "exponential", 1.0, 0.0, None, shape)
+    rows = writer.call(call, "row", row, aten.reshape.default, weights, row.shape)
+    rates = writer.call(call, "rates", shape, aten.div.Tensor, rows, waits)
+    writer.result(call, aten.argmax.default, rates, -1, kind=call.kind)
+
+
+def _permutation(writer: _Writer, call: Call) -> None:
+    size = (call.argument("n"),)
+    keys = writer.draw(call, "integers", 0, 1 << 53, None, Tensor(size, "int64"))
+    ordered = writer.name(f"{call.name}_ordered")
+    writer.capture.tensors[ordered] = Tensor(size, "int64")
+    made = replace(call, target=aten.sort.stable, args=(keys,), kwargs={"stable": True})
+    writer.calls.append(replace(made, outputs=(ordered, call.outputs[0])))
+
+
+def _recurrent(writer: _Writer, call: Call) -> None:
+    """Layer after layer, with dropout between them: of all but the last one's output, [time, batch, features]."""
+    x, states, params = call.argument("input"), call.argument("hx"), call.argument("params")
+    states = states if isinstance(states, tuple) else (states,)
+    layers, p = call.argument("num_layers"), call.argument("dropout")
+    settings = (call.argument("has_biases"), 1, 0.0, call.argument("train"), call.argument("bidirectional"), False)
+    out = writer.capture.tensors[call.outputs[0]]
+    swapped = replace(out, shape=(out.shape[1], out.shape[0], out.shape[2]))
+    if call.argument("batch_first"):
+        given = writer.tensor(x)
+        shape = (given.shape[1], given.shape[0], given.shape[2])
+        x = writer.call(call, "by_time", replace(given, shape=shape), aten.transpose.int, x, 0, 1)
+    made = swapped if call.argument("batch_first") else out
+    last: list[list[Ref]] = [[] for _ in states]
+    for layer in range(layers):
+        if layer:
+            x = writer.call(call, "dropped", made, own.dropout.default, x, p, *writer.operands(call, made.shape))
+            writer.calls[-1] = replace(writer.calls[-1], kind="dropout")
+        each = len(params) // layers
+        wide = writer.tensor(states[0]).shape[0] // layers
+        before = tuple(_rows(writer, call, s, layer * wide, wide) for s in states)
+        name = writer.name(f"{call.name}_layer")
+        outputs = tuple(writer.name(f"{name}_out{i}") for i in range(1 + len(states)))
+        of_layer = [replace(writer.tensor(s), shape=(wide, *writer.tensor(s).shape[1:])) for s in states]
+        writer.capture.tensors.update(zip(outputs, [made, *of_layer], strict=True))
+        given_states = before if isinstance(call.argument("hx"), tuple) else before[0]
+        args = (x, given_states, params[layer * each : (layer + 1) * each], *settings)
+        writer.calls.append(replace(call, name=name, args=args, kwargs={}, outputs=outputs))
+        x = Ref(outputs[0])
+        for lasts, output in zip(last, outputs[1:], strict=True):
+            lasts.append(Ref(output))
+    target = aten.transpose.int if call.argument("batch_first") else aten.alias.default
+    writer.result(call, target, x, *((0, 1) if call.argument("batch_first") else ()))
+    for output, lasts in zip(call.outputs[1:], last, strict=True):
+        name = writer.name(f"{call.name}_last")
+        writer.calls.append(
+            replace(
+                call,
+                name=name,
+                kind="cat",
+                target=aten.cat.default,
+                args=(tuple(lasts), 0),
+                kwargs={},
+                outputs=(output,),
+            )
+        )
+
+
+def _rows(writer: _Writer, call: Call, state: Ref, start: int, count: int) -> Ref:
+    tensor = replace(writer.tensor(state), shape=(count, *writer.tensor(state).shape[1:]))
+    return writer.call(call, "state", tensor, aten.slice.Tensor, state, 0, start, start + count)
+
+
+REWRITES: dict[str, Rewrite] = {
+    **dict.fromkeys(("aten.dropout", "aten.native_dropout"), _dropout),
+    "aten.scaled_dot_product_attention": _attention,
+    "aten.bernoulli.p": _filling("bernoulli", "p"),
+    **dict.fromkeys(("aten.bernoulli.default", "aten.bernoulli.Tensor"), _compared),
+    **dict.fromkeys(("aten.rand", "aten.rand_like"), _filling("uniform", 0.0, 1.0)),
+    **dict.fromkeys(("aten.randn", "aten.randn_like"), _filling("normal", 0.0, 1.0)),
+    **dict.fromkeys(("aten.randint", "aten.randint_like"), _filling("integers", "low", "high")),
+    "aten.uniform": _filling("uniform", "from", "to"),
+    "aten.random": _random,
+    **dict.fromkeys(("aten.normal_functional", "aten.normal.float_float"), _filling("normal", "mean", "std")),
+    **dict.fromkeys(("aten.normal.Tensor_float", "aten.normal.float_Tensor", "aten.normal.Tensor_Tensor"), _scaled),
+    "aten.log_normal": _filling("log_normal", "mean", "std"),
+    "aten.exponential": _filling("exponential", "lambd"),
+    "aten.geometric": _filling("geometric", "p"),
+    "aten.cauchy": _filling("cauchy", "median", "sigma"),
+    **dict.fromkeys(("aten.rrelu", "aten.rrelu_with_noise", "aten.rrelu_with_noise_functional"), _rrelu),
+    "aten.multinomial": _multinomial,
+    "aten.randperm": _permutation,
+    **{f"aten.{kind}.input": _recurrent for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
+}
+
+
+def merge_positions(capture: Capture, found: Analysis) -> None:
+    """Positions of axes that the analysis found to be the same become one value, in place.
+
+    Not before: what binds an axis to a dimension is the tensor that is drawn for, and axes of equal size differ.
+    """
+    first: dict[tuple[int, ...], str] = {}
+    names: dict[str, str] = {}
+    for call in (c for c in capture.calls if c.kind == POSITIONS):
+        (axis,) = found.axes[call.name]
+        names[call.name] = first.setdefault(tuple(found.factors.leaves(axis)), call.name)
+    calls = (c for c in capture.calls if names.get(c.name, c.name) == c.name)
+    capture.calls = [rename(c, names) for c in calls]
+    for reading in found.readings:
+        reading.call = rename(reading.call, names)
+        reading.inputs = [(names.get(value, value), axes, once) for value, axes, once in reading.inputs]
