@@ -53,7 +53,7 @@ class Gpt:
 
         module, recipes = construct(name, self._module, self.dtype, seed, meta)
         axes: dict[str, tuple[str, ...]] = {"input_ids": ("batch", "seq"), "labels": ("batch", "seq")}
-        return Model(name, module, tuple(self._batch(seed + i) for i in range(BATCHES)), axes, recipes)
+        return Model(name, module, tuple(self._batch(seed + i) for i in range(BATCHES)), axes, recipes=recipes)
 
     def _module(self, library: Any) -> Any:
         module = library.GPT2LMHeadModel(self._config(library))

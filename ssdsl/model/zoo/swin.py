@@ -67,7 +67,7 @@ class Swin:
 
         module, recipes = construct(name, self._module, self.dtype, seed, meta)
         axes = {"pixel_values": ("batch", "channel", "height", "width"), "labels": ("batch",)}
-        return Model(name, module, tuple(self._batch(seed + i, meta) for i in range(BATCHES)), axes, recipes)
+        return Model(name, module, tuple(self._batch(seed + i, meta) for i in range(BATCHES)), axes, recipes=recipes)
 
     def _module(self, library: Any) -> Any:
         return library.SwinForImageClassification(self._config(library))
