@@ -129,11 +129,11 @@ def _like(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     return new
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[misc]
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes down every operator that makes or changes a tensor, and runs those whose tensors are all small."""
 
     def __init__(self, draws: Draws) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.draws = draws
         self.steps: list[Step] = []
         self.given: dict[int, torch.Tensor] = {}
@@ -173,7 +173,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
             flat = tensor.new_empty(0).set_(tensor.untyped_storage()).clone()
             self.given[self._number(tensor)] = flat
         number = self._memories[memory_of(tensor)]
-        return View(number, tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
+        return View(number, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()))
 
     def _number(self, tensor: torch.Tensor) -> int:
         if memory_of(tensor) not in self._memories:

@@ -138,7 +138,7 @@ class Recipes:
         return _PartDraws(self, step.draw, places, sizes)
 
 
-class _PartDraws(Draws):
+class _PartDraws(Draws):  # type: ignore[no-untyped-call]
     """Draws from a number on; with `places`, the parts of tensors of these `sizes`."""
 
     def __init__(
@@ -154,9 +154,15 @@ class _PartDraws(Draws):
 def _is_pointwise(view: View, steps: Sequence[Step]) -> bool:
     """Whether steps make one tensor, number by number, of nothing else."""
     starts_new = bool(steps) and steps[0].target in FACTORIES
-    return starts_new and view.is_whole and all(
-        step.target in POINTWISE and all(v.is_whole and v.size == view.size for v in step.views) and len(step.views) < 2
-        for step in steps
+    return (
+        starts_new
+        and view.is_whole
+        and all(
+            step.target in POINTWISE
+            and all(v.is_whole and v.size == view.size for v in step.views)
+            and len(step.views) < 2
+            for step in steps
+        )
     )
 
 
@@ -196,7 +202,7 @@ def _value(item: Any, memories: Mapping[int, torch.Tensor]) -> Any:
 
 
 def write_recipes(recipes: Recipes, path: Path) -> None:
-    """Write the recipes as JSON, a line for each step and each weight; given memories into a file of tensors beside it."""
+    """Write the recipes as JSON, a line for each step and each weight; given memories as tensors beside it."""
     path.write_text(written(recipes))
     if recipes.given:
         torch.save(dict(recipes.given), path.with_suffix(".given.pt"))

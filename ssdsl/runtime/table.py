@@ -94,7 +94,7 @@ def pieces_of(weights: list[Table], role: Table, world: World) -> list[Piece]:
 
 
 def weights_of(table: Table, role: Table, world: World, state: State, device: torch.device) -> Weights:
-    """This rank's weights, cut out of the whole ones, or made; the groups of weights tied across submeshes are made here."""
+    """This rank's weights, cut out of the whole ones, or made; the groups of tied weights are made here."""
     ties = tie_groups(table, world)
     flats = []
     for flat in role["flats"]:
