@@ -14,8 +14,8 @@ class Model:
     """A module whose forward, called with a batch as keyword arguments, returns its loss (or an object with `.loss`).
 
     `batches` are example batches, all of the same shapes; training repeats them. `axes` names the axes
-    of each input: `{"input_ids": ("batch", "seq")}`. The module may live on the meta device, with `recipes` by which the
-    processes make its weights; without them, or with batches on the meta device, it compiles but does not run.
+    of each input: `{"input_ids": ("batch", "seq")}`. The module may live on the meta device, with `recipes` by which
+    the processes make its weights; without them, or with batches on the meta device, it compiles but does not run.
     `generator` draws its random numbers ("hash" or "philox").
     """
 
