@@ -76,7 +76,7 @@ def export(model: Model) -> torch.export.ExportedProgram:
     wrapped = LossOf(model.module, tuple(model.batches[0]), witness)
     try:
         with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines():
-            program = torch.export.export(wrapped, tuple(model.batches[0].values()), strict=False)
+            program = torch.export.export(wrapped, tuple(model.example().values()), strict=False)
     except Exception as error:  # torch.export raises its own and the module's errors of any type
         raise PlanError(*witness.found or wrapped.watch.replaced or (failure(model, error),)) from error
     found = (*witness.found, *lost_writes(program, model))
@@ -141,7 +141,7 @@ def _eager(model: Model) -> Exception | None:
     """The exception that the module raises by itself."""
     try:
         with quiet(), module_kept(model.module):
-            model.module(**{n: t.clone() for n, t in model.batches[0].items()})
+            model.module(**model.example())
     except Exception as error:  # whatever the user's code raises
         return None if "meta tensor" in str(error) else error
     return None
