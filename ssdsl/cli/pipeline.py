@@ -52,9 +52,7 @@ def parsed(plan: str) -> "tuple[Path, Source]":
     return path, source
 
 
-def captured(
-    model: str, seed: int = 0, generator: "Generator" = "hash", meta: bool = False
-) -> "tuple[Model, Graph]":
+def captured(model: str, seed: int = 0, generator: "Generator" = "hash", meta: bool = False) -> "tuple[Model, Graph]":
     """A model and its graph; with `meta` it is built without the numbers of its weights."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are built from their configs: nothing is ever downloaded
     with working("loading torch"):

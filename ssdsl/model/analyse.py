@@ -10,7 +10,7 @@ from ssdsl.model.factors import Factors
 from ssdsl.model.graph import Origin
 from ssdsl.model.ops.errors import MissingRule, RowDoesNotFit
 from ssdsl.model.ops.op import Op, regroup
-from ssdsl.model.ops.registry import is_own, known
+from ssdsl.model.ops.registry import find, is_own, known
 from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.ops.whole import all_whole
 from ssdsl.model.signature import Letter, Misfit, Pattern, Signature, parse_signature

@@ -16,8 +16,8 @@ from ssdsl.text.source import Source, Span
 def load(spec: str, *, seed: int = 0, generator: Generator = "hash", meta: bool | None = None) -> Model:
     """The model of `gpt`, `gpt:small`, `gpt:350m,layers=8,dtype=bf16` or `path/to/file.py:function`, in training mode.
 
-    `seed` draws its weights and batches, `generator` its weights and what it draws in training. `meta` says whether it is built without the numbers of its weights, which
-    recipes make then; by default the sizes of the papers are, and no others. Raises PlanError.
+    `seed` draws its weights and batches, `generator` is what draws its weights, and in training. `meta` says whether it
+    is built without the numbers of its weights, which recipes make then; by default the sizes of the papers are, and no others. Raises PlanError.
     """
     source = Source("--model", spec)
     path, _, _ = spec.rpartition(":")
@@ -33,9 +33,7 @@ def _unknown_model(source: Source, name: str) -> UnknownModel:
     return UnknownModel(_span(source, 0, name), name, suggest(name, ZOO), ", ".join(ZOO))
 
 
-def _load_zoo(
-    source: Source, name: str, rest: str, seed: int, generator: Generator, meta: bool | None
-) -> Model:
+def _load_zoo(source: Source, name: str, rest: str, seed: int, generator: Generator, meta: bool | None) -> Model:
     family = ZOO[name]
     size, label = _size(source, name, family, rest)
     if meta is None:

@@ -14,8 +14,7 @@ from ssdsl.model.aligned_index import aligned_index, aligned_index_put
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture
 from ssdsl.model.graph import Ref
-from ssdsl.model.new_call import new_call as _new
-from ssdsl.model.new_call import temporary as _temporary
+from ssdsl.model.new_call import new_call, temporary
 from ssdsl.model.ops.loss import LOSSES
 from ssdsl.model.ops.move import REGROUPINGS
 
@@ -123,7 +122,7 @@ def _mean(call: Call, capture: Capture) -> Iterator[Call]:
     """mean(x, dims) = sum(x, dims) / n."""
     given, out = call.args[0].value, call.outputs[0]
     count = math.prod(capture.tensors[given].shape) // max(1, math.prod(capture.tensors[out].shape))
-    total = _temporary(call, "total", capture, capture.tensors[out])
+    total = temporary(call, "total", capture, capture.tensors[out])
     rank = len(capture.tensors[given].shape)
     dims = call.argument("dim") or tuple(range(rank))
     yield replace(
@@ -156,7 +155,7 @@ def _mean_loss(call: Call, capture: Capture) -> Iterator[Call]:
         return
     shapes = [capture.tensors[r].shape for r in call.refs()[:2]]
     count = math.prod(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
-    total = _temporary(call, "total", capture, capture.tensors[call.outputs[0]])
+    total = temporary(call, "total", capture, capture.tensors[call.outputs[0]])
     yield replace(_with_argument(call, "reduction", SUM), name=total, outputs=(total,))
     yield _divide(call, total, count)
 
@@ -169,7 +168,7 @@ def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
         yield _with_argument(call, "reduction", call.argument("reduction"))
         return
     scalar = capture.tensors[call.outputs[0]]
-    total = _temporary(call, "total", capture, scalar)
+    total = temporary(call, "total", capture, scalar)
     yield replace(_with_argument(call, "reduction", SUM), name=total, outputs=(total,))
     if not classes:
         shape = capture.tensors[labels].shape
@@ -177,7 +176,7 @@ def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
         return
     shape = capture.tensors[labels].shape
     ignored = call.argument("ignore_index")
-    valid = yield from _new(call, "valid", capture, Tensor(shape, "bool"), aten.ne.Scalar, Ref(labels), ignored)
+    valid = yield from new_call(call, "valid", capture, Tensor(shape, "bool"), aten.ne.Scalar, Ref(labels), ignored)
     if (weight := call.argument("weight")) is not None:  # an ignored label is no row of it
         dtype = capture.tensors[weight.value].dtype
         inside = yield from new_call(
@@ -186,9 +185,9 @@ def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
         picked = yield from new_call(
             call, "picked", capture, Tensor(shape, dtype), aten.index.Tensor, weight, (inside,)
         )
-        valid = yield from _new(call, "weight", capture, Tensor(shape, dtype), aten.mul.Tensor, picked, valid)
+        valid = yield from new_call(call, "weight", capture, Tensor(shape, dtype), aten.mul.Tensor, picked, valid)
     dtype = "int64" if weight is None else capture.tensors[weight.value].dtype
-    count = yield from _new(call, "count", capture, Tensor((), dtype), aten.sum.default, valid)
+    count = yield from new_call(call, "count", capture, Tensor((), dtype), aten.sum.default, valid)
     yield replace(call, kind="div", target=aten.div.Tensor, args=(Ref(total), count), kwargs={})
 
 
@@ -215,11 +214,11 @@ def _embedding(call: Call, capture: Capture) -> Iterator[Call]:
     rows = capture.tensors[call.outputs[0]]
     ids = call.args[1]
     shape = capture.tensors[ids.value].shape
-    found = yield from _new(call, "rows", capture, rows, call.target, *call.args[:2])
-    still = yield from _new(call, "still", capture, rows, aten.detach.default, found)
-    word = yield from _new(call, "word", capture, Tensor(shape, "bool"), aten.ne.Scalar, ids, padding)
+    found = yield from new_call(call, "rows", capture, rows, call.target, *call.args[:2])
+    still = yield from new_call(call, "still", capture, rows, aten.detach.default, found)
+    word = yield from new_call(call, "word", capture, Tensor(shape, "bool"), aten.ne.Scalar, ids, padding)
     column = Tensor((*shape, 1), "bool")
-    mask = yield from _new(call, "mask", capture, column, aten.reshape.default, word, column.shape)
+    mask = yield from new_call(call, "mask", capture, column, aten.reshape.default, word, column.shape)
     yield replace(call, kind="where", target=aten.where.self, args=(mask, found, still), kwargs={})
 
 
@@ -235,7 +234,7 @@ def _add_number(call: Call, capture: Capture) -> Iterator[Call]:
     is_reversed = call.kind == "rsub"  # number - alpha * x
     scaled = number if is_reversed else number * call.argument("alpha")
     dtype = {"dtype": getattr(torch, out.dtype), "device": torch.device("cpu")}
-    name = _temporary(call, "number", capture, Tensor((), out.dtype))
+    name = temporary(call, "number", capture, Tensor((), out.dtype))
     full = aten.full.default
     yield replace(call, kind="full", target=full, args=((), scaled), kwargs=dtype, name=name, outputs=(name,))
     x = call.args[0]
@@ -260,7 +259,7 @@ def _copy(call: Call, capture: Capture) -> Iterator[Call]:
     out, source = capture.tensors[call.outputs[0]], call.args[1]
     if capture.tensors[source.value].dtype != out.dtype:
         tensor = replace(capture.tensors[source.value], dtype=out.dtype)
-        name = _temporary(call, "converted", capture, tensor)
+        name = temporary(call, "converted", capture, tensor)
         kwargs = {"dtype": getattr(torch, out.dtype)}
         target = aten._to_copy.default
         yield replace(call, kind="_to_copy", target=target, args=(source,), kwargs=kwargs, name=name, outputs=(name,))
@@ -288,10 +287,10 @@ def _weight_norm(call: Call, capture: Capture) -> Iterator[Call]:
     v, g, dim = (call.argument(n) for n in ("v", "g", "dim"))
     norm = capture.tensors[g.value]
     others = tuple(d for d in range(len(norm.shape)) if d != dim % len(norm.shape))
-    squares = yield from _new(call, "squares", capture, capture.tensors[v.value], aten.mul.Tensor, v, v)
-    total = yield from _new(call, "total", capture, norm, aten.sum.dim_IntList, squares, others, True)
-    length = yield from _new(call, "length", capture, norm, aten.sqrt.default, total)
-    scale = yield from _new(call, "scale", capture, norm, aten.div.Tensor, g, length)
+    squares = yield from new_call(call, "squares", capture, capture.tensors[v.value], aten.mul.Tensor, v, v)
+    total = yield from new_call(call, "total", capture, norm, aten.sum.dim_IntList, squares, others, True)
+    length = yield from new_call(call, "length", capture, norm, aten.sqrt.default, total)
+    scale = yield from new_call(call, "scale", capture, norm, aten.div.Tensor, g, length)
     yield replace(call, kind="mul", target=aten.mul.Tensor, args=(v, scale), kwargs={}, outputs=call.outputs[:1])
 
 
@@ -310,19 +309,19 @@ def _embedding_bag(call: Call, capture: Capture) -> Iterator[Call]:
         return
     size, table, out = words // count, capture.tensors[weight.value], capture.tensors[call.outputs[0]]
     bagged = Tensor((count, size), capture.tensors[ids.value].dtype)
-    ids = yield from _new(call, "bags", capture, bagged, aten.reshape.default, ids, bagged.shape)
+    ids = yield from new_call(call, "bags", capture, bagged, aten.reshape.default, ids, bagged.shape)
     rows = Tensor((count, size, table.shape[1]), table.dtype)
-    found = yield from _new(call, "rows", capture, rows, aten.embedding.default, weight, ids)
+    found = yield from new_call(call, "rows", capture, rows, aten.embedding.default, weight, ids)
     if (scale := call.argument("per_sample_weights")) is not None:
         column = Tensor((count, size, 1), capture.tensors[scale.value].dtype)
-        scale = yield from _new(call, "scale", capture, column, aten.reshape.default, scale, column.shape)
-        found = yield from _new(call, "scaled", capture, rows, aten.mul.Tensor, found, scale)
+        scale = yield from new_call(call, "scale", capture, column, aten.reshape.default, scale, column.shape)
+        found = yield from new_call(call, "scaled", capture, rows, aten.mul.Tensor, found, scale)
     outputs = call.outputs[:1]
     match BAGS[int(call.argument("mode"))]:
         case "sum":
             yield replace(call, kind="sum", target=aten.sum.dim_IntList, args=(found, (1,)), kwargs={}, outputs=outputs)
         case "mean":
-            total = yield from _new(call, "total", capture, out, aten.sum.dim_IntList, found, (1,))
+            total = yield from new_call(call, "total", capture, out, aten.sum.dim_IntList, found, (1,))
             yield replace(_divide(call, total.value, size), outputs=outputs)
         case _:
             yield replace(call, kind="max", target=aten.max.dim, args=(found, 1), kwargs={}, outputs=call.outputs[:2])
@@ -338,7 +337,7 @@ def _put(call: Call, capture: Capture) -> Iterator[Call]:
         return
     tensor = capture.tensors[call.outputs[0]]
     column = Tensor((*mask.shape, *[1] * (len(tensor.shape) - len(mask.shape))), "bool")
-    where = yield from _new(call, "mask", capture, column, aten.reshape.default, places[0], column.shape)
+    where = yield from new_call(call, "mask", capture, column, aten.reshape.default, places[0], column.shape)
     yield replace(call, kind="where", target=aten.where.self, args=(where, value, given), kwargs={})
 
 

@@ -24,7 +24,7 @@ class Program:
 
     @classmethod
     def read(cls, folder: Path) -> "Program":
-        """The program that `ssdsl compile` wrote; weights are mapped, or made later. Raises OSError for a missing file."""
+        """The program that `ssdsl compile` wrote; weights are mapped, or made later. Raises OSError for a lack."""
         table = json.loads((folder / "program.json").read_text())
         roles = {r["name"]: (folder / f"role_{r['name']}.py").read_text() for r in table["roles"]}
         return cls(table, roles, State.read(folder), torch.load(folder / "inputs.pt", weights_only=True))

@@ -8,9 +8,10 @@ from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.param import FlatParam, Zero
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE, Operator
+from ssdsl.plan.eval.paths import starred
 from ssdsl.plan.plan import Plan
 from ssdsl.show.communication import communication_view
-from ssdsl.show.pattern import merged, starred
+from ssdsl.show.pattern import merged
 from ssdsl.show.view import Column, Kind, View, as_json
 
 ADAMW_STATES = 2

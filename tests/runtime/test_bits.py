@@ -1,7 +1,7 @@
 """Random words: the same for every part, known answers of Philox, and the hash's quality.
 
-`docs/random.md` lists these tests. They draw the same words every time, so they pass or fail for good. Statistics are in
-standard deviations; with a few hundred of them in a test, 5 is a bound that a good generator does not reach.
+`docs/random.md` lists these tests. They draw the same words every time, so they pass or fail for good. Statistics are
+in standard deviations; with a few hundred of them in a test, 5 is a bound that a good generator does not reach.
 """
 
 import itertools

@@ -6,7 +6,7 @@ from typing import Any
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.op import Op, Rule
 from ssdsl.model.ops.typed_call import Shape, TypedCall
-from ssdsl.model.signature import Axis, Signature, axes, free, kept_whole, signature, whole
+from ssdsl.model.signature import Axis, Signature, axes, free, kept_whole, signature, whole, whole_axes
 
 SPACE = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}  # by the number of axes
 IN, OUT = free("channels"), free("channels'")  # two dimensions of one role, of which a prime tells one apart
@@ -34,7 +34,7 @@ def transposed_convolution(call: TypedCall) -> Signature:
 
 
 def _windows(before: Shape, after: Shape) -> tuple[list[Axis], list[Axis], list[Axis]]:
-    """The axes of space: of what is given, of the kernel and of the result, all whole; an axis keeps its size or is new."""
+    """The axes of space: of what is given, of the kernel and of the result, all whole; one of another size is new."""
     words = SPACE[len(before)]
     given, kernel, new = ([whole(form.format(word)) for word in words] for form in ("{}", "kernel_{}", "{}'"))
     return given, kernel, [a if n == m else b for a, b, n, m in zip(given, new, before, after, strict=True)]
