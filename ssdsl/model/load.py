@@ -17,7 +17,8 @@ def load(spec: str, *, seed: int = 0, generator: Generator = "hash", meta: bool 
     """The model of `gpt`, `gpt:small`, `gpt:350m,layers=8,dtype=bf16` or `path/to/file.py:function`, in training mode.
 
     `seed` draws its weights and batches, `generator` is what draws its weights, and in training. `meta` says whether it
-    is built without the numbers of its weights, which recipes make then; by default the sizes of the papers are, and no others. Raises PlanError.
+    is built without the numbers of its weights, which recipes make then; by default the sizes of the papers are, and no
+    others. Raises PlanError.
     """
     source = Source("--model", spec)
     path, _, _ = spec.rpartition(":")

@@ -129,7 +129,7 @@ class Recipes:
         kwargs = {k: _value(v, {}) for k, v in step.kwargs.items()}
         first = [len(p) for p in places] if step.target in FACTORIES else part
         with self._draws(step, places, view.size):
-            part: torch.Tensor = _operator(step.target)(first, *step.args[1:], **kwargs)
+            part = _operator(step.target)(first, *step.args[1:], **kwargs)
         return part
 
     def _draws(self, step: Step, places: Sequence[torch.Tensor] = (), sizes: Sequence[int] = ()) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ssdsl.model.ops.library import LIBRARY
 from ssdsl.model.ops.op import Op, PartKernel
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.ops.typed_call import TypedCall
@@ -16,7 +17,6 @@ from ssdsl.model.ops.whole import all_whole
 from ssdsl.model.saved_tensors import Saved, extra
 from ssdsl.runtime.routed import routed_mm
 
-LIBRARY: Any = torch.library.Library("ssdsl", "DEF")  # type: ignore[no-untyped-call]
 LIBRARY.define("routed_mm(Tensor rows, Tensor weights, Tensor experts) -> Tensor")
 
 
