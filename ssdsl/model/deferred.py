@@ -84,7 +84,8 @@ def initial_draws(seed: int, generator: Generator = "hash") -> Iterator[Draws]:
     drawn_again = getattr(torch.nn.init, name)
     setattr(torch.nn.init, name, _truncated_normal)
     try:
-        with Draws(seed, INITIAL, generator) as draws:
+        with torch.random.fork_rng(devices=[]), Draws(seed, INITIAL, generator) as draws:
+            torch.manual_seed(seed)  # of what is drawn past torch's operators
             yield draws
     finally:
         setattr(torch.nn.init, name, drawn_again)

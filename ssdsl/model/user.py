@@ -53,10 +53,8 @@ def load_user(spec: Source, seed: int, generator: Generator, meta: bool) -> Mode
     function = _function(file, module)
     with (
         _diagnosed(file, f"in `{file.function}`"),
-        torch.random.fork_rng(devices=[]),
         (scope := Deferred(seed, generator) if meta else initial_draws(seed, generator)),
     ):
-        torch.manual_seed(seed)  # of what a library draws by itself
         result = function()
     model = check_model(_definition(file, function), spec.text, file.function, result)
     model = replace(model, generator=generator)
