@@ -85,6 +85,30 @@ class Recurrent(nn.Module):
         return x + self.rnn(x)[0]
 
 
+class Drops(nn.Module):
+    def __init__(self, hidden: int, kind: str) -> None:
+        super().__init__()
+        self.lin, self.kind = nn.Linear(hidden, hidden), kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.lin(x)
+        match self.kind:
+            case "attention":
+                q = y.unflatten(-1, (2, -1)).transpose(1, 2)
+                y = F.scaled_dot_product_attention(q, q, q, dropout_p=0.3).transpose(1, 2).flatten(2)
+            case "path":
+                y = y * x.new_empty((x.shape[0], 1, 1)).bernoulli_(0.7)
+            case "channels":
+                y = F.dropout1d(y.transpose(1, 2), 0.3).transpose(1, 2)
+            case "noise":
+                y = y * torch.rand_like(y) + torch.randn(y.shape[1:], dtype=y.dtype)
+            case "slopes":
+                y = F.rrelu(y, training=True)
+            case _:
+                y = F.dropout(y.tanh(), 0.3)
+        return x + y
+
+
 class Conv(nn.Module):
     def __init__(self, hidden: int, inner: int) -> None:
         super().__init__()

@@ -14,6 +14,7 @@ Layer = tuple[str, tuple[object, ...]]  # a class of layers.py and its arguments
 
 FRONTS = ("embedding", "linear")
 HEADS = ("classes", "tied", "squares", "pooled")
+DROPS = ("attention", "path", "channels", "noise", "slopes", "elements", "elements")
 MOVES = ("flip", "roll", "roll batch", "cat", "stack", "shift", "mean", "turn")
 
 
@@ -151,6 +152,8 @@ def _layer(draw: Random, hidden: int, seq: int) -> Layer:
         case "Grouped":
             heads = draw.choice([n for n in (2, 4, 6) if hidden % n == 0])
             return name, (hidden, heads, draw.choice([n for n in (1, 2, 3) if heads % n == 0]), draw.random() < 0.5)
+        case "Drops":
+            return name, (hidden, draw.choice(DROPS))
         case "Recurrent":
             return name, (hidden, draw.choice(["GRU", "LSTM"]))
         case "Position":

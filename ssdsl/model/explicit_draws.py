@@ -214,10 +214,13 @@ def _scaled(writer: _Writer, call: Call) -> None:
 def _dropout(writer: _Writer, call: Call) -> None:
     x, p = call.argument("input"), call.argument("p")
     operands = writer.operands(call, writer.tensor(x).shape)
-    writer.result(call, own.dropout.default, x, p, *operands, kind="dropout")
-    if len(call.outputs) > 1 and call.outputs[1] in writer.used:
-        mask = replace(call, name=writer.name(f"{call.name}_mask"), outputs=call.outputs[1:])
-        writer.result(mask, own.bernoulli.default, x, 1 - p, 0.0, *operands, torch.bool, kind="dropout")
+    if len(call.outputs) == 1 or call.outputs[1] not in writer.used:
+        writer.result(call, own.dropout.default, x, p, *operands, kind="dropout")
+        return
+    mask = replace(call, name=writer.name(f"{call.name}_mask"), outputs=call.outputs[1:])
+    writer.result(mask, own.bernoulli.default, x, 1 - p, 0.0, *operands, torch.bool, kind="dropout")
+    kept = writer.call(call, "kept", writer.tensor(x), aten.mul.Tensor, x, Ref(call.outputs[1]))
+    writer.result(call, aten.div.Tensor, kept, 1 - p, kind="dropout")
 
 
 def _attention(writer: _Writer, call: Call) -> None:

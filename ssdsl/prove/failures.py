@@ -33,6 +33,7 @@ class Rule(Enum):
     KERNEL = "the kernel of an operator's part is not the one that it needs"
     FIRST = "an addend is not added by exactly one part"
     LINEAR = "an operator works on partial sums in which it is not linear"
+    DRAW = "a random operator draws other numbers than a single device"
     # communication
     STEP = "a step of communication does not fit the tensor that it is given"
     CUT = "the place of a digit in the local tensor is wrong"

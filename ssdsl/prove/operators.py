@@ -175,6 +175,7 @@ TOGETHER = {
         "moves or repeats elements",
     ),
 }
+OF_OURS = {"ssdsl::dropout"}  # in what it drops; its mask is the same for all addends
 ONE_BY_ONE = {"mul": (0, 1), "div": (0,), "dot": (0, 1)}  # a * b is linear in a and in b; a / b in a only
 
 
@@ -194,7 +195,9 @@ def check_linear(operator: Operator, carried: Carried) -> None:
     )
     if carried.operands - set(values) or not carrying:
         raise wrong
-    if not operator.target.startswith("aten::") or operator.found is not None:  # a user's row or an experiment says it
+    if operator.target.startswith("ssdsl::"):
+        is_linear = carrying == [0] and operator.target in OF_OURS and values[0] not in values[1:]
+    elif not operator.target.startswith("aten::") or operator.found is not None:  # a user's row or an experiment says it
         is_linear = registry_is_linear(operator, carrying)
     elif operator.kind in TOGETHER:
         given = list(_tensors_and_numbers(operator))

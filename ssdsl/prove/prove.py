@@ -8,6 +8,7 @@ from ssdsl.ir.program import Program
 from ssdsl.prove.backward import backward
 from ssdsl.prove.buffers import check_buffers
 from ssdsl.prove.deadlock import check_deadlock
+from ssdsl.prove.draws import check_draws
 from ssdsl.prove.facts import facts_of
 from ssdsl.prove.failures import ProofFailed, Rule
 from ssdsl.prove.flow import Flow
@@ -80,6 +81,7 @@ def prove(program: Program) -> Proof:
         check_overwrites(facts, function)
         check_halves(facts, flow.typed[number])
         check_gathers(facts, function)
+    check_draws(facts)
     check_operators(facts)
     check_loss(facts, flow.typed)
     check_buffers(facts, flow.typed)

@@ -5,6 +5,7 @@ its tensor; a captured graph numbers its random operators the same way.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -50,7 +51,7 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded not in function.tags:
+        if not _is_seeded(function):
             return function(*args, **kwargs)
         given = {p.name: p.default_value for p in function._schema.arguments}
         given |= dict(zip(given, args, strict=False)) | kwargs
@@ -87,6 +88,11 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def skip(self, function: Any) -> None:
         """Count the draw of an operator that is not run."""
         self.count += torch.Tag.nondeterministic_seeded in function.tags
+
+
+@cache
+def _is_seeded(function: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in function.tags
 
 
 class _MathAttention(TorchFunctionMode):

@@ -200,6 +200,15 @@ def test_verify(here: Callable[..., Done], model: str, optimizer: list[str]) -> 
     assert "equal:" in done.stdout
 
 
+def test_verify_a_model_that_draws(here: Callable[..., Done], tmp_path: Path) -> None:
+    model = str(Path(__file__).parent.parent / "models" / "noisy.py") + ":net"
+    words = ["--seed", "7", "--steps", "2", "--generator", "philox", "--out", str(tmp_path / "kept")]
+    done = here("verify", "data_parallel", "--model", model, *words)
+    assert done.returncode == 0 and "equal:" in done.stdout, done.stderr
+    (role,) = (tmp_path / "kept" / "program").glob("role_*.py")
+    assert '"philox"' in role.read_text() and '"hash"' not in role.read_text()
+
+
 def test_compile_replaces_only_programs(here: Callable[..., Done], model: str, tmp_path: Path) -> None:
     words = ["compile", "data_parallel", "--model", model, "--out"]
     assert "torchrun --nproc-per-node=2" in here(*words, str(tmp_path / "p")).stdout

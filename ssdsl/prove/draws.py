@@ -1,0 +1,82 @@
+"""Draws: every random operator has a key of its own in its step, and the positions of its part in the whole.
+
+Which part of the positions an operator reads follows from its dimensions, as for any operand. Here is checked what the
+operands are: that axis i of what is drawn has the positions 0, 1, ... of that axis of the whole, that the sizes are
+those of the whole, and that the key is one of this step's keys, which nothing else takes.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from ssdsl.model.graph import Graph, Operand, Operator, Origin, Ref, Stage
+from ssdsl.model.ops.reader import given_arguments
+from ssdsl.prove.facts import Facts
+from ssdsl.prove.failures import Rule
+
+PREFIX = "ssdsl::"
+KEYS, KEY, POSITIONS = "ssdsl::step_keys", "ssdsl::key", "aten::arange"
+DRAWN_OF_RESULT = frozenset(  # a number for each element of the result
+    PREFIX + word
+    for word in "dropout uniform normal log_normal exponential geometric cauchy integers bernoulli".split()
+)
+DRAWN_OF_SCORES = "ssdsl::attention_dropout"  # a number for each pair of a query and a key
+
+
+def check_draws(facts: Facts) -> None:
+    """Each random operator of the graph draws as the single device does."""
+    graph, taken = facts.graph, dict[int, str]()
+    makers = {o.value: op for op in graph.operators for o in op.outputs}
+    for operator in graph.operators:
+        if operator.target.startswith(PREFIX) and operator.target not in (KEYS, KEY):
+            for wanted, got in (*_key(operator, makers, graph, taken), *_positions(operator, makers, graph)):
+                facts.failures.add(Rule.DRAW, f"operator `{operator.name}`", "", wanted, got)
+
+
+Wrongs = Iterator[tuple[object, object]]  # what should be, what is
+
+
+def _key(operator: Operator, makers: dict[str, Operator], graph: Graph, taken: dict[int, str]) -> Wrongs:
+    given = dict(given_arguments(operator))
+    key = makers.get(_value(given.get("draw_key", given.get("key"))))
+    keys = makers.get(_value(key.args[1])) if key is not None and key.target == KEY else None
+    if key is None or keys is None or keys.target != KEYS or {key.stage, keys.stage} != {Stage.DATA}:
+        yield "a key of the step", _value(given.get("key"))
+        return
+    number, (_, seed, count) = key.args[2], keys.args
+    if graph.values[_value(seed)].origin is not Origin.SEED or not 0 <= number < count:
+        yield f"one of {count} keys that follow from the seed and the step", f"key {number} of {_value(seed)}"
+    if taken.setdefault(number, operator.name) != operator.name:
+        yield "a key of its own", f"key {number}, as `{taken[number]}`"
+
+
+def _positions(operator: Operator, makers: dict[str, Operator], graph: Graph) -> Wrongs:
+    given = dict(given_arguments(operator))
+    names = [_value(i) for i in given["index"]]
+    shapes = [math.prod(operator.dims[d].size for d in axis) for axis in _axes(operator)]
+    if list(given["sizes"]) != shapes:
+        yield f"sizes of the whole, {shapes}", list(given["sizes"])
+    operands = operator.inputs[-len(names) :] if names else ()
+    if [o.axes for o in operands] != [(axis,) for axis in _axes(operator)]:
+        yield "positions along the axes of what is drawn", ", ".join(names)
+    for name, size in zip(names, shapes, strict=False):
+        maker = makers.get(name)
+        if maker is None or maker.target != POSITIONS or maker.args[1:] != (size,):
+            yield f"positions 0 to {size - 1}", name
+
+
+def _axes(operator: Operator) -> tuple[tuple[int, ...], ...]:
+    """The dimensions in each axis of what is drawn."""
+    if operator.target == DRAWN_OF_SCORES:
+        query, keys = operator.inputs[:2]
+        return (*query.axes[:-1], keys.axes[-2])
+    return _one(operator.outputs).axes if operator.target in DRAWN_OF_RESULT else ()
+
+
+def _one(operands: tuple[Operand, ...]) -> Operand:
+    (only,) = operands
+    return only
+
+
+def _value(item: Any) -> str:
+    return item.value if isinstance(item, Ref) else ""
