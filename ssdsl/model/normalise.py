@@ -12,6 +12,7 @@ import torch
 
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture, kind_of
+from ssdsl.model.fused import take_apart
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.loss import LOSSES
 from ssdsl.model.ops.move import REGROUPINGS
@@ -35,6 +36,7 @@ def normalise(capture: Capture) -> Capture:
             learns.update(call.outputs if depends else ())
             rewrite = REWRITES.get(call.kind) if call.target.namespace == "aten" else None
             normal.calls.extend(rewrite(call, normal) if rewrite else [call])
+    normal.calls[:] = take_apart(normal)
     normal.loss = renamed.get(capture.loss, capture.loss)
     normal.updates = {b: renamed.get(v, v) for b, v in normal.updates.items()}
     return normal

@@ -102,7 +102,7 @@ def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: P
         raise PlanError(no_such_dimension(ctx, s.dim, given))
     fixed = [(op, op.dims[at]) for op, at in found if op.dims[at].fixed and op.stage is Stage.COMPUTE]
     if fixed and parts.count > 1 and s.where is None:
-        raise PlanError(_cannot_split(s, operators, fixed))
+        raise PlanError(_cannot_split(ctx, s, operators, fixed))
     if s.where:
         found = [(op, at) for op, at in found if _is_free(ctx, op, at, parts)]
     new = [(op, at) for op, at in found if not op.dims[at].fixed and not _is_known(ctx, s, operators, (op, at), parts)]
@@ -196,10 +196,12 @@ def _is_known(
     )
 
 
-def _cannot_split(s: nodes.Split, operators: list[Operator], fixed: list[tuple[Operator, Dim]]) -> CannotSplit:
+def _cannot_split(
+    ctx: Context, s: nodes.Split, operators: list[Operator], fixed: list[tuple[Operator, Dim]]
+) -> CannotSplit:
     op, dim = fixed[0]
     kinds = dict.fromkeys(other.kind for other, _ in fixed)
-    has_more = any(other.kind not in kinds for other in operators)
+    has_more = find_dims(ctx, [other for other in operators if other.kind not in kinds], s.dim.text)
     change = (
         " - ".join((written(s.operators, SUM, "OPERATORS"), *(f"model.{kind}" for kind in kinds))) if has_more else ""
     )
