@@ -239,7 +239,7 @@ RULES = (  # the strongest first
     _of_attention,
     _of_tables,
     _of_softmax,
-    _of_letters("hidden", "head_dim", "experts"),
+    _of_letters("heads", "hidden", "head_dim", "experts"),
     _of_values,
     _beside_heads,
     _of_experts,

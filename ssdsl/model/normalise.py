@@ -13,6 +13,7 @@ import torch
 from ssdsl.model.aligned_index import aligned_index, aligned_index_put
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture
+from ssdsl.model.fused import take_apart
 from ssdsl.model.graph import Ref
 from ssdsl.model.new_call import new_call, temporary
 from ssdsl.model.ops.loss import LOSSES
@@ -37,6 +38,7 @@ def normalise(capture: Capture) -> Capture:
             learns.update(call.outputs if depends else ())
             rewrite = REWRITES.get(call.kind) if call.target.namespace == "aten" else None
             normal.calls.extend(rewrite(call, normal) if rewrite else [call])
+    normal.calls[:] = take_apart(normal)
     normal.loss = renamed.get(capture.loss, capture.loss)
     normal.updates = {b: renamed.get(v, v) for b, v in normal.updates.items()}
     return normal

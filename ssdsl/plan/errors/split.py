@@ -160,7 +160,6 @@ class NoSuchDimension(Traced, Diagnostic):
     dim: str
     known: tuple[str, ...]  # of the selected operators
     aliases: tuple[str, ...]  # named by `dim`
-    meant: tuple[str, ...] = ()  # names of the axis of a weight that was named
 
     @property
     def has(self) -> str:
@@ -168,7 +167,7 @@ class NoSuchDimension(Traced, Diagnostic):
 
     @property
     def change(self) -> str:
-        alike = (*self.meant, *(n for words in ALIKE if self.dim in words for n in words if n in self.known))
+        alike = tuple(n for words in ALIKE if self.dim in words for n in words if n in self.known)
         found = f"here it is {either(alike)}" if alike else suggest(self.dim, (*self.known, *self.aliases))
         return found or "`ssdsl show PLAN --model MODEL dims` lists the dimensions of every operator"
 

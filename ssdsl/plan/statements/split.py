@@ -103,7 +103,7 @@ def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: P
         raise PlanError(no_such_dimension(ctx, s.dim, given))
     placed = [(op, op.dims[at]) for op, at in found if op.stage is Stage.COMPUTE]
     if placed and all(dim.fixed for _, dim in placed) and parts.count > 1 and s.where is None:
-        raise PlanError(_cannot_split(s, operators, placed))
+        raise PlanError(_cannot_split(ctx, s, operators, placed))
     if s.where:
         found = [(op, at) for op, at in found if _is_free(ctx, op, at, parts)]
     new = [(op, at) for op, at in found if not op.dims[at].fixed and not _is_known(ctx, s, operators, (op, at), parts)]
@@ -126,11 +126,12 @@ def _index(parts: Parts, dim: int) -> Index:
 def find_dims(ctx: Context, operators: list[Operator], name: str) -> Places:
     """The operators that have a dimension of this name, and its number; of `seq.0` and `seq.1`, `seq` is the first.
 
-    A name may have stars, as `show dims` writes it, and begin at any segment: `h.*.mixer.A_log.1`.
+    A name may have stars, as `show dims` writes it, and begin at any segment: `h.*.mixer.A_log.1`. An axis of a weight
+    names its dimension, the outermost of several, also where that has a better name.
     """
     own = match_names((dim.name for op in operators for dim in op.dims), name)
     plain = match_names((base_name(ctx, dim) for op in operators for dim in op.dims), name)
-    classes = ctx.facts.aliases.get(name, frozenset())
+    classes = ctx.facts.aliases.get(name) or (frozenset() if own or plain else _of_weights(ctx, name))
     found: Places = []
     for op in operators:
         ways = (
@@ -149,13 +150,16 @@ def base_name(ctx: Context, dim: Dim) -> str:
 
 
 def no_such_dimension(ctx: Context, name: nodes.Word, operators: list[Operator]) -> NoSuchDimension:
-    """What the operators have instead, and the dimension that was meant: also where it has a better name by now."""
+    """What the operators have instead."""
     known = dict.fromkeys(starred(base_name(ctx, dim)) for op in operators for dim in op.dims if dim.size > 1)
-    graph = ctx.model.graph
-    axes = {f"{v.name}.{at}": v.factors[at] for v in graph.of(Origin.WEIGHT) for at in range(len(v.factors))}
-    classes = [cls for axis in match_names(axes, name.text) for cls in axes[axis]]
-    meant = dict.fromkeys(n for cls in classes if (n := starred(graph.dim_names.get(cls, ""))) in known)
-    return NoSuchDimension(name.span, name.text, tuple(known), tuple(ctx.facts.aliases), tuple(meant))
+    return NoSuchDimension(name.span, name.text, tuple(known), tuple(ctx.facts.aliases))
+
+
+def _of_weights(ctx: Context, name: str) -> frozenset[int]:
+    """The dimensions that axes of weights have: `h.*.mlp.c_fc.weight.1`."""
+    weights = ctx.model.graph.of(Origin.WEIGHT) if "." in name else ()
+    axes = {f"{w.name}.{at}": axis for w in weights for at, axis in enumerate(w.factors) if axis}
+    return frozenset(axes[axis][0] for axis in match_names(axes, name))
 
 
 def _is_free(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
@@ -204,10 +208,12 @@ def _is_known(
     )
 
 
-def _cannot_split(s: nodes.Split, operators: list[Operator], fixed: list[tuple[Operator, Dim]]) -> CannotSplit:
+def _cannot_split(
+    ctx: Context, s: nodes.Split, operators: list[Operator], fixed: list[tuple[Operator, Dim]]
+) -> CannotSplit:
     op, dim = fixed[0]
     kinds = dict.fromkeys(other.kind for other, _ in fixed)
-    has_more = any(other.kind not in kinds for other in operators)
+    has_more = find_dims(ctx, [other for other in operators if other.kind not in kinds], s.dim.text)
     change = (
         " - ".join((written(s.operators, SUM, "OPERATORS"), *(f"model.{kind}" for kind in kinds))) if has_more else ""
     )
