@@ -197,12 +197,12 @@ def test_gradients_scaled_by_the_frequency_of_words_need_the_whole_batch() -> No
 
 NOWHERE = """
 for name in ("first", "second"):
-    operator = torch.library.custom_op(f"ssdsl_nowhere::{name}", mutates_args=(), schema="(Tensor x) -> Tensor")(lambda x: -x)
+    define = torch.library.custom_op(f"ssdsl_nowhere::{name}", mutates_args=(), schema="(Tensor x) -> Tensor")
+    operator = define(lambda x: -x)
     operator.register_fake(torch.empty_like)
     operator.register_autograd(lambda ctx, g: -g)
 """
 exec(NOWHERE, {"torch": torch, "__name__": "ssdsl_nowhere"})  # operators of a module that nobody can import
-
 
 WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
     "E0330": {

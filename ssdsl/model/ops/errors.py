@@ -13,11 +13,13 @@ class MissingRule(Diagnostic):
     A row says which axes of an operator's inputs and outputs are the same dimension, as an einsum over named letters.
     Where there is none, experiments show how the operator may be split; but a program has to import what it calls. The
     module is known if it registers the operator with `torch.library.custom_op` or `register_fake` and can be imported
-    by its name: define operators in a module of their own, in a folder on the path. Or give a row that names it. The help shows a row to paste into the model's file. There all dimensions are whole, which is always right;
-    remove the `!` behind a letter where parts of the results need only the same parts of the inputs. A letter that the
-    results lack is summed. An operator whose parts have to tell each other something also needs a `kernel`. What
-    autograd keeps is measured, and FLOPs are counted from the sizes, unless the row says something else.
-    docs/operators.md describes every field; packages give their rows by the entry point `ssdsl.ops`.
+    by its name: define operators in a module of their own, in a folder on the path. Or give a row that names it.
+
+    The help shows a row to paste into the model's file. There all dimensions are whole, which is always right; remove
+    the `!` behind a letter where parts of the results need only the same parts of the inputs. A letter that the results
+    lack is summed. An operator whose parts have to tell each other something also needs a `kernel`. What autograd keeps
+    is measured, and FLOPs are counted from the sizes, unless the row says something else. docs/operators.md describes
+    every field; packages give their rows by the entry point `ssdsl.ops`.
     """
 
     code: ClassVar[str] = "E0331"
