@@ -29,7 +29,7 @@ def operators_view(plan: Plan, every: bool = False) -> View:
         key = (operator.name if every else operator.kind, path, *_columns(plan, operator))
         groups.setdefault(key, []).append(operator)
     rows = tuple(_row(key, found) for key, found in groups.items())
-    columns = COLUMNS
+    columns: tuple[Column, ...] = COLUMNS
     if any(o.found is not None for o in plan.graph.operators):
         columns = (*COLUMNS, EXPERIMENT)
         rows = tuple((*row, _shown(found[0].found)) for row, found in zip(rows, groups.values(), strict=True))
