@@ -15,6 +15,8 @@ Layer = tuple[str, tuple[object, ...]]  # a class of layers.py and its arguments
 FRONTS = ("embedding", "linear")
 HEADS = ("classes", "tied", "squares", "pooled")
 MOVES = ("flip", "roll", "roll batch", "cat", "stack", "shift", "mean", "turn")
+ALL = ("cumsum", "sort", "max", "var", "softmax", "logsumexp")
+UNLISTED = ("batch", "hidden", "kthvalue", "trace", "inverse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,10 @@ def _layer(draw: Random, hidden: int, seq: int) -> Layer:
             return name, (seq, hidden)
         case "Moves":
             return name, (draw.choice(MOVES),)
+        case "All":
+            return name, (draw.choice(ALL), draw.randint(0, 1))
+        case "Unlisted":
+            return name, (draw.choice(UNLISTED),)
         case "Detached":
             return name, (hidden, draw.random() < 0.5)
         case "Gates":
