@@ -20,6 +20,7 @@ from ssdsl.model.trace import capture
 from ssdsl.plan.eval.paths import match_paths
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
+from tests.model.discover import operators
 from tests.model.parts import outside, run_graph
 
 ERRORS = Path(__file__).parent.parent / "errors"
@@ -203,6 +204,7 @@ for name in ("first", "second"):
     operator.register_autograd(lambda ctx, g: -g)
 """
 exec(NOWHERE, {"torch": torch, "__name__": "ssdsl_nowhere"})  # operators of a module that nobody can import
+assert operators.count == 0  # where an operator counts its calls
 
 WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
     "E0330": {
@@ -219,6 +221,7 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
             torch.ops.ssdsl_nowhere.first(net.fc(x)) + torch.ops.ssdsl_nowhere.first(x)
         ).sum(),
     },
+    "E0370": {"a counter": lambda net, x: torch.ops.ssdsl_found.counted(net.fc(x)).sum()},
     "E0332": {
         "dropout": lambda net, x: F.dropout(net.fc(x), 0.1).sum(),
         "attention": lambda net, x: F.scaled_dot_product_attention(net.fc(x), x, x, dropout_p=0.1).sum(),

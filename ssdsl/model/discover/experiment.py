@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -10,7 +11,7 @@ from ssdsl.model.discover.draws import WIDER, Draw, Shape, draws, flows
 from ssdsl.model.discover.letters import Candidate, letters
 from ssdsl.model.discover.linear import linear_in
 from ssdsl.model.discover.scale import Setting, settings
-from ssdsl.model.discover.trial import Fails, TooLong, Trial, apart
+from ssdsl.model.discover.trial import Fails, TooLong, Trial, Unsteady, apart
 from ssdsl.model.found import Found
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
@@ -36,6 +37,8 @@ def experiment(
         for types in (wide, dtypes):
             try:
                 return _found(trial, own, types), True
+            except Unsteady as error:
+                return replace(whole(own.shapes, own.made, str(error)), unsteady=True), True
             except Fails as error:
                 reason = str(error)
             except TooLong:
@@ -63,6 +66,8 @@ def _first_drawn(trial: Trial, tried: Sequence[Setting], dtypes: Sequence[torch.
     for setting in tried:
         try:
             found = draws(trial, setting.shapes, dtypes, setting.made)
+        except Unsteady:
+            raise
         except Fails as error:
             reason = str(error)
             continue

@@ -34,6 +34,24 @@ class MissingRule(Diagnostic):
 
 
 @dataclass(frozen=True)
+class UnsteadyOperator(Diagnostic):
+    """An operator without a row gave other results when it ran again on the same inputs.
+
+    It draws random numbers of its own, or counts its calls. Devices that compute it, and backwards that compute it
+    again, would each have other results, and no plan would equal a single device. PyTorch's own random operators are
+    known. What an operator of yours draws belongs into its inputs: draw it by `torch.rand` in the forward.
+    """
+
+    code: ClassVar[str] = "E0370"
+    title: ClassVar[str] = "operator `{kind}` gives other results when it runs again on the same inputs"
+    note: ClassVar[str] = "called in module `{path}` at {source}"
+    help: ClassVar[str] = "give it what it draws or counts as an input, drawn by torch.rand in the forward"
+    kind: str
+    path: str
+    source: str
+
+
+@dataclass(frozen=True)
 class RowDoesNotFit(Diagnostic):
     """The signature in a row of yours has other operands, or other axes, than a call of the operator.
 

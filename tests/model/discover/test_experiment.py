@@ -13,12 +13,14 @@ from torch import nn
 
 from bench.fuzz.trial import try_plan
 from ssdsl.compile import compile_plan
+from ssdsl.model import storage
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.discover import discover as discovery
 from ssdsl.model.discover import kept
 from ssdsl.model.discover.experiment import experiment
 from ssdsl.model.found import Found
 from ssdsl.model.graph import Graph, Ref
+from ssdsl.model.ops import measured
 from ssdsl.model.saved import saved
 from ssdsl.model.source import Model
 from ssdsl.model.storage import storages
@@ -94,7 +96,7 @@ def test_no_rows_are_cut_off(name: str) -> None:
 
 def test_why_it_is_whole_is_said() -> None:
     assert found(own.mixed.default, ones(6, 8)).why_whole == "no axis of it can be cut"
-    assert found(own.counted.default, ones(6, 8)).why_whole == "it gives other results when it runs again"
+    assert found(own.counted.default, ones(6, 8)).unsteady
     assert "it changes its inputs" in found(aten.relu_.default, ones(6, 8)).why_whole
     assert found(aten.add.Tensor, ones(3_000_000), 1.0).why_whole == ""
 
@@ -170,6 +172,21 @@ def test_what_was_found_is_shown_and_believed(tmp_path: Path) -> None:
     operator = next(o for o in graph.operators if o.found is not None)
     assert operator.found is not None and operator.found.module == "tests.model.discover.operators"
     assert saved(operator, graph, storages(graph)).inputs == (operator.inputs[0].value,)
+
+
+def test_what_is_not_known_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an operator that does not run on tensors without numbers, autograd may keep everything."""
+    _, graph = model_of(lambda y: own.rows(y))
+    operator = next(o for o in graph.operators if o.found is not None)
+
+    def fail(*args: Any) -> None:
+        raise NotImplementedError
+
+    results = storage.results_of
+    monkeypatch.setattr(storage, "results_of", lambda o, tensors: fail() if o.found else results(o, tensors))
+    monkeypatch.setattr(measured, "measured", fail)
+    kept_by = saved(operator, graph, storages(graph))
+    assert (kept_by.inputs, kept_by.outputs) == ((operator.inputs[0].value,), (operator.outputs[0].value,))
 
 
 def test_an_operator_that_ends_the_process_is_whole() -> None:
