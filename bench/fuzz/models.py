@@ -16,6 +16,8 @@ FRONTS = ("embedding", "linear")
 HEADS = ("classes", "tied", "squares", "pooled")
 DROPS = ("attention", "path", "channels", "noise", "slopes", "elements", "elements")
 MOVES = ("flip", "roll", "roll batch", "cat", "stack", "shift", "mean", "turn")
+ALL = ("cumsum", "sort", "max", "var", "softmax", "logsumexp")
+UNLISTED = ("batch", "hidden", "kthvalue", "trace", "inverse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,10 @@ def _layer(draw: Random, hidden: int, seq: int) -> Layer:
             return name, (seq, hidden)
         case "Moves":
             return name, (draw.choice(MOVES),)
+        case "All":
+            return name, (draw.choice(ALL), draw.randint(0, 1))
+        case "Unlisted":
+            return name, (draw.choice(UNLISTED),)
         case "Detached":
             return name, (hidden, draw.random() < 0.5)
         case "Gates":

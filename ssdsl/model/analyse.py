@@ -8,7 +8,7 @@ from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture
 from ssdsl.model.factors import Factors
 from ssdsl.model.graph import Origin
-from ssdsl.model.ops.errors import MissingRule, RowDoesNotFit
+from ssdsl.model.ops.errors import MissingRule, RowDoesNotFit, UnsteadyOperator
 from ssdsl.model.ops.op import Op, regroup
 from ssdsl.model.ops.registry import find, is_own, known
 from ssdsl.model.ops.typed_call import TypedCall
@@ -47,8 +47,8 @@ class Analysis:
 def analyse(capture: Capture, constant: set[str]) -> Analysis:
     """Binds every axis of every value to factors. `constant` names the calls that need no rule.
 
-    Raises PlanError for operators without a rule, and for rows of users that do not fit a call, all of
-    them together.
+    Raises PlanError for operators without a rule, for unsteady ones, and for rows of users that do not fit a call, all
+    of them together.
     """
     found = Analysis(Factors(), {}, [])
     for name in capture.origins:
@@ -57,6 +57,10 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
     wrong: dict[str, Diagnostic] = {}
     for call in capture.calls:
         op = known(call)
+        if call.found is not None and call.found.unsteady:
+            wrong.setdefault(
+                call.target.name(), UnsteadyOperator(None, call.kind, call.path or "the model", call.source)
+            )
         needs_no_row = op is not None or call.target.namespace in TORCH  # a constant is computed whole
         if call.name in constant and needs_no_row:
             _fresh(call, capture, found)

@@ -10,6 +10,7 @@ class Found:
     `signature` is written as in a row. `linear_in` are sets of parameters, as in a row. `flows` says of each result
     whether a gradient flows through it. `contraction`: it sums products of two inputs. `module` is the Python module
     that defines the operator, empty for torch's own. `why_whole` says why nothing can be split, where that is so.
+    `unsteady`: the same inputs gave other results.
     """
 
     signature: str
@@ -18,3 +19,4 @@ class Found:
     contraction: bool = False
     module: str = ""
     why_whole: str = ""
+    unsteady: bool = False

@@ -17,6 +17,7 @@ from ssdsl.model.trace import capture
 from ssdsl.plan.eval.paths import match_paths
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
+from tests.model.discover import operators
 from tests.model.parts import outside, run_graph
 
 ERRORS = Path(__file__).parent.parent / "errors"
@@ -212,12 +213,13 @@ def test_gradients_scaled_by_the_frequency_of_words_need_the_whole_batch() -> No
 
 NOWHERE = """
 for name in ("first", "second"):
-    operator = torch.library.custom_op(f"ssdsl_nowhere::{name}", mutates_args=(), schema="(Tensor x) -> Tensor")(lambda x: -x)
+    define = torch.library.custom_op(f"ssdsl_nowhere::{name}", mutates_args=(), schema="(Tensor x) -> Tensor")
+    operator = define(lambda x: -x)
     operator.register_fake(torch.empty_like)
     operator.register_autograd(lambda ctx, g: -g)
 """
 exec(NOWHERE, {"torch": torch, "__name__": "ssdsl_nowhere"})  # operators of a module that nobody can import
-
+assert operators.count == 0  # where an operator counts its calls
 
 WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
     "E0330": {
@@ -234,6 +236,7 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
             torch.ops.ssdsl_nowhere.first(net.fc(x)) + torch.ops.ssdsl_nowhere.first(x)
         ).sum(),
     },
+    "E0370": {"a counter": lambda net, x: torch.ops.ssdsl_found.counted(net.fc(x)).sum()},
     "E0332": {
         "poisson": lambda net, x: (net.fc(x) + torch.poisson(x.abs())).sum(),
         "two": lambda net, x: (net.fc(x) * torch._standard_gamma(x.abs()) + torch.poisson(x.abs())).sum(),

@@ -20,6 +20,7 @@ from ssdsl.model.discover.trial import LIMIT_S
 from ssdsl.model.discover.worker import Job
 from ssdsl.model.found import Found
 from ssdsl.model.ops.registry import find, is_random
+from ssdsl.model.search_path import search_path
 
 START_S = 60.0  # for a process to start and to import torch
 
@@ -83,8 +84,7 @@ def _run(jobs: Sequence[Job]) -> tuple[list[tuple[Found, bool]], str]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "results"
         path.touch()
-        paths = os.pathsep.join(os.path.abspath(p) for p in sys.path)
-        env = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+        env = os.environ | {"PYTHONPATH": search_path(), "OMP_NUM_THREADS": "1"}
         try:
             ended = subprocess.run(
                 [sys.executable, "-m", "ssdsl.model.discover.worker", str(path)],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ssdsl.model.discover.trial import Fails, NoBackward, Outcome, Tensors, Trial
+from ssdsl.model.discover.trial import Fails, NoBackward, Outcome, Tensors, Trial, Unsteady
 
 Shape = tuple[int, ...]
 ENOUGH = 4  # draws
@@ -98,6 +98,8 @@ def draws(trial: Trial, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype], 
     for given in forms:
         try:
             found.append(_draw(trial, given, learning))
+        except Unsteady:
+            raise
         except Fails as error:
             reason = str(error)
     if len(found) < FEWEST:
@@ -139,7 +141,7 @@ def _draw(trial: Trial, given: Tensors, learning: frozenset[int]) -> Draw:
     if not all(torch.isfinite(x).all() for x in tensors):
         raise Fails("its results are not finite")
     if len(tensors) != len(twice) or not all(map(torch.equal, tensors, twice)):
-        raise Fails("it gives other results when it runs again")
+        raise Unsteady("it gives other results when it runs again")
     return Draw(given, learning, upstream, whole)
 
 

@@ -2,15 +2,16 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
 from ssdsl.model.call import Call, Tensor
-from ssdsl.model.discover.draws import WIDER, Shape, draws, flows
+from ssdsl.model.discover.draws import WIDER, Draw, Shape, draws, flows
 from ssdsl.model.discover.letters import Candidate, letters
 from ssdsl.model.discover.linear import linear_in
 from ssdsl.model.discover.scale import Setting, settings
-from ssdsl.model.discover.trial import Fails, TooLong, Trial, apart
+from ssdsl.model.discover.trial import Fails, TooLong, Trial, Unsteady, apart
 from ssdsl.model.found import Found
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
@@ -36,6 +37,8 @@ def experiment(
         for types in (wide, dtypes):
             try:
                 return _found(trial, own, types), True
+            except Unsteady as error:
+                return replace(whole(own.shapes, own.made, str(error)), unsteady=True), True
             except Fails as error:
                 reason = str(error)
             except TooLong:
@@ -44,10 +47,7 @@ def experiment(
 
 
 def _found(trial: Trial, own: Setting, dtypes: Sequence[torch.dtype]) -> Found:
-    tried = settings(trial, own, dtypes)
-    drawn = [draws(trial, s.shapes, dtypes, s.made) for s in tried]
-    if any(tuple(tuple(y.shape) for y in d[0].whole.outputs) != s.made for d, s in zip(drawn, tried, strict=True)):
-        raise Fails("its results have other shapes on small inputs")
+    drawn = [_first_drawn(trial, tried, dtypes) for tried in settings(trial, own, dtypes)]
     chosen = letters(trial, own.shapes, own.made, drawn)
     sets = [linear_in(trial, d) for d in drawn]
     product = any(c.is_summed and sum(a is not None for a in c.inputs) > 1 for c in chosen)
@@ -58,6 +58,23 @@ def _found(trial: Trial, own: Setting, dtypes: Sequence[torch.dtype]) -> Found:
         product,
         why_whole="" if chosen else "no axis of it can be cut",
     )
+
+
+def _first_drawn(trial: Trial, tried: Sequence[Setting], dtypes: Sequence[torch.dtype]) -> list[Draw]:
+    """Draws in the first of these settings in which the call runs. Raises Fails where it does in none."""
+    reason = "it is too large to try"
+    for setting in tried:
+        try:
+            found = draws(trial, setting.shapes, dtypes, setting.made)
+        except Unsteady:
+            raise
+        except Fails as error:
+            reason = str(error)
+            continue
+        if tuple(tuple(y.shape) for y in found[0].whole.outputs) == setting.made:
+            return found
+        reason = "its results have other shapes on small inputs"
+    raise Fails(reason)
 
 
 def whole(shapes: Sequence[Shape], made: Sequence[Shape], reason: str) -> Found:
@@ -72,30 +89,27 @@ def signature_text(own: Setting, chosen: Sequence[Candidate]) -> str:
     A whole axis of a result has the letter of the input's whole axis in its place, if both are of one size: it is named
     so, and what follows may be split along it.
     """
-    names = _names()
+    names, known = _names(), dict[Candidate, str]()
     given = [_marked(s, [(c.inputs[i], c) for c in chosen]) for i, s in enumerate(own.shapes)]
     made = [_marked(s, [(c.outputs[i], c) for c in chosen]) for i, s in enumerate(own.made)]
-    known = {id(c): next(names) for c in chosen}
-    left: list[list[str]] = [
-        ["1" if n == 1 else known[id(c)] if c else f"{next(names)}!" for n, c in zip(s, row, strict=True)]
-        for s, row in zip(own.shapes, given, strict=True)
-    ]
+
+    def axis(size: int, letter: Candidate | None, kept: str = "") -> str:
+        if size == 1:
+            return "1"
+        if letter is None:
+            return kept or f"{next(names)}!"
+        if letter not in known:
+            known[letter] = next(names)
+        return known[letter]
+
+    left = [[axis(n, c) for n, c in zip(s, row, strict=True)] for s, row in zip(own.shapes, given, strict=True)]
     right = []
     for shape, row in zip(own.made, made, strict=True):
-        like = _like(shape, own.shapes)
-        axes = []
-        for at, (n, c) in enumerate(zip(shape, row, strict=True)):
-            kept = like is not None and own.shapes[like][at] == n and given[like][at] is None
-            axes.append(
-                "1"
-                if n == 1
-                else known[id(c)]
-                if c
-                else left[like][at]
-                if kept and like is not None
-                else f"{next(names)}!"
-            )
-        right.append(axes)
+        kept = [""] * len(shape)
+        if (like := _like(shape, own.shapes)) is not None:
+            pairs = zip(left[like], own.shapes[like], shape, given[like], strict=True)
+            kept = [word if n == m and c is None else "" for word, n, m, c in pairs]
+        right.append([axis(n, c, word) for n, c, word in zip(shape, row, kept, strict=True)])
     return f"{_operands(left)} -> {_operands(right)}"
 
 

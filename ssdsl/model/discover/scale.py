@@ -1,6 +1,6 @@
 """Small shapes for a large call: sizes that can shrink without the operator minding."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -9,7 +9,8 @@ import torch
 from ssdsl.model.discover.draws import Shape
 from ssdsl.model.discover.trial import Fails, Trial
 
-LARGEST = 1 << 15  # elements of all tensors in an experiment
+OWN = 1 << 15  # elements of all tensors of a call that is tried as it is
+LARGEST = 1 << 17  # and of a smaller one
 SMALL = 8  # sizes up to this stay
 SCALES = (5, 11)  # the smallest size in each of the two scales
 
@@ -26,26 +27,33 @@ class Setting:
         return sum(prod(s) for s in (*self.shapes, *self.made))
 
 
-def settings(trial: Trial, call: Setting, dtypes: Sequence[torch.dtype]) -> list[Setting]:
-    """The call's own shapes where they are small, else two scales of them. Raises Fails where it cannot be small."""
-    if call.elements <= LARGEST:
-        return [call]
-    return [_scaled(trial, call, dtypes, first) for first in SCALES]
+def settings(trial: Trial, call: Setting, dtypes: Sequence[torch.dtype]) -> list[list[Setting]]:
+    """The call's own shapes where they are small, else two scales of them; of each, what to try one after another."""
+    if call.elements <= OWN:
+        return [[call]]
+    return [[s for s in _scaled(trial, call, dtypes, first) if s.elements <= LARGEST] for first in SCALES]
 
 
-def _scaled(trial: Trial, call: Setting, dtypes: Sequence[torch.dtype], first: int) -> Setting:
-    """All sizes shrink, or else as many as can: those of which the results' sizes follow."""
+def _scaled(trial: Trial, call: Setting, dtypes: Sequence[torch.dtype], first: int) -> Iterator[Setting]:
+    """All sizes shrink, or as many as can: those of which the results' sizes follow; or all of these but one.
+
+    Without numbers an operator says nothing against some sizes that it cannot work with.
+    """
     sizes = sorted({n for s in (*call.shapes, *call.made) for n in s if n > SMALL}, reverse=True)
     new = {n: first + i for i, n in enumerate(reversed(sizes)) if n > first + i}
-    chosen: dict[int, int] = {}
-    for step in (new, *({n: new[n]} for n in sizes if n in new)):
-        tried = chosen | step
-        setting = Setting(*(tuple(_mapped(s, tried) for s in shapes) for shapes in (call.shapes, call.made)))
-        if _fits(trial, setting, dtypes):
-            chosen = tried
-            if setting.elements <= LARGEST:
-                return setting
-    raise Fails("it is too large to try")
+
+    def setting(chosen: Mapping[int, int]) -> Setting:
+        return Setting(*(tuple(_mapped(s, chosen) for s in shapes) for shapes in (call.shapes, call.made)))
+
+    if _fits(trial, setting(new), dtypes):
+        yield setting(new)
+    able: dict[int, int] = {}
+    for size in (n for n in sizes if n in new):
+        if _fits(trial, setting(able | {size: new[size]}), dtypes):
+            able[size] = new[size]
+    yield setting(able)
+    for size in able:
+        yield setting({n: m for n, m in able.items() if n != size})
 
 
 def _mapped(shape: Shape, sizes: Mapping[int, int]) -> Shape:

@@ -23,6 +23,10 @@ class Fails(Exception):
     """The call cannot be run like this; the text says why."""
 
 
+class Unsteady(Fails):
+    """The call gives other results when it runs again."""
+
+
 class NoBackward(Fails):
     """An input of the call has no gradient, and torch says so."""
 

@@ -108,7 +108,7 @@ def test_a_program_trains_on_what_one_device_trains_on(package: Path, tmp_path: 
         "--model",
         f"{package}/model.py:net",
     ]
-    path = os.pathsep.join([str(package), str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])  # not the package
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path})
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)
