@@ -163,12 +163,8 @@ def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
     valid = yield from _new(call, "valid", capture, Tensor(shape, "bool"), aten.ne.Scalar, Ref(labels), ignored)
     if (weight := call.argument("weight")) is not None:  # an ignored label is no row of it
         dtype = capture.tensors[weight.value].dtype
-        inside = yield from new_call(
-            call, "inside", capture, Tensor(shape, "int64"), aten.mul.Tensor, Ref(labels), valid
-        )
-        picked = yield from new_call(
-            call, "picked", capture, Tensor(shape, dtype), aten.index.Tensor, weight, (inside,)
-        )
+        inside = yield from _new(call, "inside", capture, Tensor(shape, "int64"), aten.mul.Tensor, Ref(labels), valid)
+        picked = yield from _new(call, "picked", capture, Tensor(shape, dtype), aten.index.Tensor, weight, (inside,))
         valid = yield from _new(call, "weight", capture, Tensor(shape, dtype), aten.mul.Tensor, picked, valid)
     dtype = "int64" if weight is None else capture.tensors[weight.value].dtype
     count = yield from _new(call, "count", capture, Tensor((), dtype), aten.sum.default, valid)
