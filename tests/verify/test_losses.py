@@ -11,7 +11,7 @@ from ssdsl.run.launch import Training
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
-from tests.models.losses import LINEAR, OTHERS
+from tests.models.losses import GRADIENTS, LINEAR, OTHERS
 from tests.verify.conftest import HERE, captured
 
 PIPELINE = """\
@@ -54,6 +54,14 @@ def test_sums_of_terms_train_under_any_plan(name: str, plan: str) -> None:
 @pytest.mark.parametrize("plan", ["dp", "micro", "zero", "gpipe"])
 @pytest.mark.parametrize("name", [loss.__name__ for loss in OTHERS])
 def test_other_losses_wait_for_all_parts(name: str, plan: str) -> None:
+    outcome = tried(name, plan)
+    assert outcome.kind == "equal", outcome.text
+
+
+@pytest.mark.parametrize("plan", ["dp", "zero", "1f1b", "zero_bubble"])
+@pytest.mark.parametrize("name", [loss.__name__ for loss in GRADIENTS])
+def test_weights_with_and_without_gradients_are_updated_as_on_one_device(name: str, plan: str) -> None:
+    """AdamW decays a weight whose gradient is zero, and leaves one that has none."""
     outcome = tried(name, plan)
     assert outcome.kind == "equal", outcome.text
 
