@@ -3,11 +3,13 @@
 import pytest
 
 from bench.fuzz.trial import Outcome, try_plan
+from ssdsl.compile import compile_source
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.run.launch import Training
+from ssdsl.show.check import check_views
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
@@ -101,3 +103,10 @@ def test_a_penalty_needs_no_collective_of_its_own() -> None:
 
 def _steps(function):  # type: ignore[no-untyped-def]
     return (s for i in function.body() if hasattr(i, "forward") for s in (*i.forward, *i.backward))
+
+
+def test_check_says_what_was_left_whole() -> None:
+    _, graph = captured("losses.py:net_clip")
+    found = compile_source(Source("plan.ssp", PLANS["gpipe"]), graph, {}, HERE)
+    notes = [note for view in check_views(found) for note in view.notes]
+    assert any("run once, on all parts of `m`: they wait for `matmul`" in note for note in notes)
