@@ -64,19 +64,27 @@ class CombinedInTime(Diagnostic):
 
     Batch normalisation takes its statistics over the whole batch. Split over devices (an index that is a mesh axis),
     the parts reduce their statistics. Split in time into micro-batches, each part would normalise by its own
-    statistics, which is not what the single device computes.
+    statistics, which is not what the single device computes. A model that means that says so, and then the single
+    device does it as well: `ssdsl.micro_batch_statistics(module, parts)` in the model's file.
     """
 
     code: ClassVar[str] = "E0402"
     title: ClassVar[str] = "`{kind}` in module `{path}` cannot be split in time along `{dim}`"
     label: ClassVar[str] = "index `{index}` is no axis of the mesh, so its parts run one after another"
     note: ClassVar[str] = "`{kind}` computes statistics over all of `{dim}` at once ({source})"
-    help: ClassVar[str] = "split `{dim}` over a mesh axis instead, or leave this module out of the split"
+    help: ClassVar[str] = "split `{dim}` over a mesh axis instead, or leave this module out of the split\n{request}"
     kind: str
     path: str
     dim: str
     index: str
     source: str
+    parts: int
+
+    @property
+    def request(self) -> str:
+        if self.kind != "batch_norm":
+            return ""
+        return f"or let each part have its own statistics: `ssdsl.micro_batch_statistics(module, {self.parts})`"
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,6 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 ATTRIBUTE = re.compile(r"Constant (?:module\.)?(\S+) is mutated in the forward")
 CONTROL_FLOW = "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
-CHANGES = {  # by a word of what torch.export says, or of the lines that ran
-    "float(self.num_batches_tracked)": "give the norm a number as its `momentum`; None reads it from a buffer",
-}
 
 
 class LossOf(torch.nn.Module):
@@ -132,9 +129,7 @@ def failure(model: Model, error: Exception) -> Diagnostic:
         return own_failure(model.name, "forward", own)
     if attribute := ATTRIBUTE.match(reason):
         return _attribute_changed(model, attribute[1])
-    where = reason + "".join(traceback.format_tb(error.__traceback__))
-    change = next((change for word, change in CHANGES.items() if word in where), CONTROL_FLOW)
-    return CaptureFailed(None, model.name, f"torch.export says: {reason}, at {place}", change)
+    return CaptureFailed(None, model.name, f"torch.export says: {reason}, at {place}", CONTROL_FLOW)
 
 
 def _eager(model: Model) -> Exception | None:

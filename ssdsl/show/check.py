@@ -1,6 +1,7 @@
 """`ssdsl check`: a plan in numbers, short of running it: devices, tasks, repeated work, memory of the state."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from ssdsl.compile import Compiled
@@ -20,11 +21,27 @@ ADAMW_STATES = 2
 def check_views(compiled: Compiled) -> tuple[View, ...]:
     """The tables of a plan that is right."""
     program = compiled.program
-    return meshes_view(compiled.plan), roles_view(program), repeated_view(program), *_if_any(whole_view(program))
+    return meshes_view(compiled.plan), _roles(compiled), repeated_view(program), *_if_any(whole_view(program))
 
 
 def _if_any(view: View) -> tuple[View, ...]:
     return (view,) if view.rows else ()
+
+
+def _roles(compiled: Compiled) -> View:
+    """The roles, and what the compiler left whole although the plan splits it in time."""
+    view, late = roles_view(compiled.program), compiled.program.plan.indices
+    found: dict[str, list[Operator]] = {}
+    for operator in compiled.plan.graph.operators:
+        for index in compiled.plan.indices.get(operator.name, ()):
+            if index not in late.get(operator.name, ()):
+                found.setdefault(index.name, []).append(operator)
+    notes = (
+        f"{len(those)} operators of the loss run once, on all parts of `{name}`: they wait for "
+        f"`{those[0].kind}`, which needs them together ({those[0].source})"
+        for name, those in found.items()
+    )
+    return replace(view, notes=(*view.notes, *notes))
 
 
 def check_json(compiled: Compiled) -> dict[str, Any]:
@@ -32,7 +49,7 @@ def check_json(compiled: Compiled) -> dict[str, Any]:
     program = compiled.program
     views = {
         "meshes": meshes_view(compiled.plan),
-        "roles": roles_view(program),
+        "roles": _roles(compiled),
         "repeated": repeated_view(program),
         "whole": whole_view(program),
     }

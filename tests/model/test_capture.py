@@ -211,6 +211,13 @@ def test_gradients_scaled_by_the_frequency_of_words_need_the_whole_batch() -> No
     assert_same_loss(graph, module)
 
 
+def test_a_norm_that_averages_is_captured() -> None:
+    """Its share of a batch is a number read from a buffer."""
+    graph, module = graph_of(lambda net, x: net.average(net.fc(x)).square().sum())
+    assert set(graph.updates) == {f"average.{n}" for n in ("running_mean", "running_var", "num_batches_tracked")}
+    assert_same_loss(graph, module)
+
+
 NOWHERE = """
 for name in ("first", "second"):
     define = torch.library.custom_op(f"ssdsl_nowhere::{name}", mutates_args=(), schema="(Tensor x) -> Tensor")
@@ -226,7 +233,6 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
         "control flow": lambda net, x: net.fc(x).sum() if net.fc(x).sum() > 0 else net.fc(x).mean(),
         "a number read": lambda net, x: (net.fc(x) * x.amax().item()).sum(),
         "a shape": lambda net, x: net.fc(x)[x > 0].sum(),
-        "a norm that averages": lambda net, x: net.average(x).sum(),
         "a function of functions": lambda net, x: torch.cond(x.sum() > 0, net.fc, net.trunk, (x,)).sum(),
         "a check": lambda net, x: torch.linalg.inv(net.fc.weight).sum() + x.sum(),
     },

@@ -30,6 +30,7 @@ class Net(nn.Module):
         self.h = nn.ModuleList(Block() for _ in range(2))
         self.head = nn.Linear(HIDDEN, HIDDEN)
         self.scale, self.scales = nn.Parameter(torch.tensor(0.3)), nn.Parameter(torch.tensor([0.1, 0.4]))
+        self.extra, self.vector = nn.Linear(HIDDEN, HIDDEN), nn.Parameter(torch.ones(HIDDEN))
         self.loss = loss
 
     def forward(self, x: Tensor, y: Tensor, labels: Tensor, z: Tensor) -> Tensor:
@@ -101,6 +102,33 @@ def weighted(net: Any, out: Any, left: Any, y: Any, labels: Any, z: Any) -> Tens
     return ((out - y).square().mean(0) * net.head.bias.softmax(0)).sum()
 
 
+# -- weights without a gradient, with one of zeros, with one from several losses ---------------------------------------
+
+
+def aside(net: Any, out: Any, left: Any, y: Any, labels: Any, z: Any) -> Tensor:
+    net.extra(out).sum()  # nobody reads it
+    with torch.no_grad():
+        target = net.h[1](z) * net.vector
+    return mse(out, y) + mse(out, target)
+
+
+def zeros(net: Any, out: Any, left: Any, y: Any, labels: Any, z: Any) -> Tensor:
+    dead = (net.extra(out) - 1000).relu().mean()
+    return mse(out, y) + dead + 0.0 * net.vector.sum()
+
+
+def rounded(net: Any, out: Any, left: Any, y: Any, labels: Any, z: Any) -> Tensor:
+    return mse(out * net.vector.sign(), y) + net.extra(out).round().mean()
+
+
+def several(net: Any, out: Any, left: Any, y: Any, labels: Any, z: Any) -> Tensor:
+    return mse(net.extra(out), y) + mse(net.extra(left[0]), z) + 0.01 * net.extra.weight.square().sum()
+
+
+def frozen(net: Any, out: Any, left: Any, y: Any, labels: Any, z: Any) -> Tensor:
+    return mse(out, y) + 0.01 * net.front.weight.square().sum() + (net.extra(out).detach() * out).mean()
+
+
 # -- what is not linear in such a sum, or mixes examples ---------------------------------------------------------------
 
 
@@ -159,12 +187,18 @@ def batch(seed: int) -> dict[str, Tensor]:
 
 def _net(loss: Callable[..., Tensor]) -> tuple[nn.Module, list[dict[str, Tensor]], dict[str, tuple[str, ...]]]:
     torch.manual_seed(0)
-    return Net(loss).double(), [batch(1), batch(2)], AXES
+    net = Net(loss).double()
+    if loss is frozen:
+        net.front.requires_grad_(False)
+        net.h[0].requires_grad_(False)
+        net.head.bias.requires_grad_(False)
+    return net, [batch(1), batch(2)], AXES
 
 
 LINEAR = (early, uncertainty, uncertainties, penalty, early_penalty, valid, triplet, margin, two_inputs, five_terms)
 LINEAR += (numbers, weighted)
+GRADIENTS = (aside, zeros, rounded, several, frozen)
 OTHERS = (product, ratio, exponential, perplexity, root, gated, balanced, clip, correlation)
 
-for _loss in (*LINEAR, *OTHERS):
+for _loss in (*LINEAR, *GRADIENTS, *OTHERS):
     globals()[f"net_{_loss.__name__}"] = functools.partial(_net, _loss)

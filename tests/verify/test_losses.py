@@ -3,15 +3,17 @@
 import pytest
 
 from bench.fuzz.trial import Outcome, try_plan
+from ssdsl.compile import compile_source
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.run.launch import Training
+from ssdsl.show.check import check_views
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
-from tests.models.losses import LINEAR, OTHERS
+from tests.models.losses import GRADIENTS, LINEAR, OTHERS
 from tests.verify.conftest import HERE, captured
 
 PIPELINE = """\
@@ -58,6 +60,14 @@ def test_other_losses_wait_for_all_parts(name: str, plan: str) -> None:
     assert outcome.kind == "equal", outcome.text
 
 
+@pytest.mark.parametrize("plan", ["dp", "zero", "1f1b", "zero_bubble"])
+@pytest.mark.parametrize("name", [loss.__name__ for loss in GRADIENTS])
+def test_weights_with_and_without_gradients_are_updated_as_on_one_device(name: str, plan: str) -> None:
+    """AdamW decays a weight whose gradient is zero, and leaves one that has none."""
+    outcome = tried(name, plan)
+    assert outcome.kind == "equal", outcome.text
+
+
 @pytest.mark.parametrize("name", ["early", "uncertainty", "early_penalty", "clip"])
 def test_losses_with_cut_weights(name: str) -> None:
     outcome = tried(name, "tp")
@@ -93,3 +103,10 @@ def test_a_penalty_needs_no_collective_of_its_own() -> None:
 
 def _steps(function):  # type: ignore[no-untyped-def]
     return (s for i in function.body() if hasattr(i, "forward") for s in (*i.forward, *i.backward))
+
+
+def test_check_says_what_was_left_whole() -> None:
+    _, graph = captured("losses.py:net_clip")
+    found = compile_source(Source("plan.ssp", PLANS["gpipe"]), graph, {}, HERE)
+    notes = [note for view in check_views(found) for note in view.notes]
+    assert any("run once, on all parts of `m`: they wait for `matmul`" in note for note in notes)

@@ -45,4 +45,7 @@ def _problems(
         if index.sizes is not None and others:
             yield UnevenWithOthers(index.span, dim.name, index.name, others[0], path), index.name
         elif dim.combined and not isinstance(coordinate_of(index, submesh), Axis):
-            yield CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source), index.name
+            yield (
+                CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, index.count),
+                index.name,
+            )
