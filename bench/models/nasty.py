@@ -363,7 +363,7 @@ class _Labels(nn.Module):
 
 NASTY: dict[str, Nasty] = {
     "capacity": Nasty(Capacity, SEQUENCES, ("ffn",)),
-    "translator": Nasty(Translator, SEQUENCES, ("heads", "ffn")),
+    "translator": Nasty(Translator, SEQUENCES, ("ffn",)),
     "unet": Nasty(UNet, IMAGES),
     "siamese": Nasty(Siamese, VECTORS, ("ffn",)),
     "hyper": Nasty(Hyper, VECTORS, ("ffn",)),
