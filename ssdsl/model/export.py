@@ -31,6 +31,7 @@ ATTRIBUTE = re.compile(r"Constant (?:module\.)?(\S+) is mutated in the forward")
 CONTROL_FLOW = "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
 CHANGES = {  # by a word of what torch.export says, or of the lines that ran
     "float(self.num_batches_tracked)": "give the norm a number as its `momentum`; None reads it from a buffer",
+    "torch.ctc_loss(": "give the lengths as tensors: their mean as numbers is computed where no graph can see it",
 }
 
 
