@@ -1,4 +1,4 @@
-"""`python -m bench [steps | compile | accuracy | dropout] [options]`: all benchmarks, or one; and `bench fuzz | models`."""
+"""`python -m bench [steps | compile | accuracy | dropout]`: all benchmarks, or one; `python -m bench fuzz | models`."""
 
 import sys
 

@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import torch
 from rich.console import Console
@@ -15,6 +16,7 @@ from rich.table import Table
 
 from bench.fuzz.trial import Outcome, try_plan
 from bench.models.families import FAMILIES, build
+from bench.models.nasty import NASTY
 from bench.models.plans import PLANS
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
@@ -55,7 +57,9 @@ class Cell:
 def main(arguments: list[str]) -> int:
     """Prints the table; 1 if a plan went wrong."""
     parser = argparse.ArgumentParser(prog="python -m bench models", description=__doc__)
-    parser.add_argument("--family", action="append", choices=[*FAMILIES], help="only this one; may be repeated")
+    parser.add_argument(
+        "--family", action="append", choices=[*FAMILIES, "nasty"], help="only this one; may be repeated"
+    )
     parser.add_argument("--head", action="append", help="only this head, such as causal")
     parser.add_argument("--plan", action="append", choices=[*PLANS], help="only this plan")
     parser.add_argument("--no-dropout", action="store_true", help="set all probabilities of dropout to zero")
@@ -82,7 +86,9 @@ def main(arguments: list[str]) -> int:
 def rows(dropout: bool) -> Iterator[Row]:
     for family, row in FAMILIES.items():
         for head in row.heads:
-            yield Row(family, head, lambda f=family, h=head: build(f, h, dropout=dropout), PLANS)
+            yield Row(family, head, partial(build, family, head, dropout=dropout), PLANS)
+    for name, model in NASTY.items():
+        yield Row("nasty", name, partial(model.build, name), model.plans)
 
 
 def try_row(row: Row, names: list[str]) -> Iterator[Cell]:

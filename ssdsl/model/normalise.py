@@ -14,7 +14,7 @@ from ssdsl.model.aligned_index import aligned_index, aligned_index_put
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture
 from ssdsl.model.fused import take_apart
-from ssdsl.model.graph import Ref
+from ssdsl.model.graph import Origin, Ref
 from ssdsl.model.new_call import new_call, temporary
 from ssdsl.model.ops.loss import LOSSES
 from ssdsl.model.ops.move import REGROUPINGS
@@ -296,6 +296,33 @@ def _weight_norm(call: Call, capture: Capture) -> Iterator[Call]:
     yield replace(call, kind="mul", target=aten.mul.Tensor, args=(v, scale), kwargs={}, outputs=call.outputs[:1])
 
 
+def _ctc_loss(call: Call, capture: Capture) -> Iterator[Call]:
+    """Lengths are tensors, which split with the batch; the mean is over each sequence's length, then over all."""
+    scores, targets, *lengths = (call.argument(n) for n in ("log_probs", "targets", "input_lengths", "target_lengths"))
+    count, words = (capture.tensors[x.value].shape for x in (scores, targets))
+    if len(count) != 3 or len(words) != 2:
+        yield call
+        return
+    for at, given in enumerate(lengths):
+        if not isinstance(given, Ref):
+            name = temporary(call, f"lengths{at}", capture, Tensor((len(given),), "int64"))
+            capture.origins[name], capture.constants[name] = Origin.CONSTANT, torch.tensor(given)
+            lengths[at] = Ref(name)
+    out, reduction = capture.tensors[call.outputs[0]], call.argument("reduction")
+    args = (scores, targets, *lengths, call.argument("blank"), 0, call.argument("zero_infinity"))
+    each = Tensor((count[1],), out.dtype)
+    if reduction != MEAN:
+        args = (*args[:5], reduction, args[6])
+        yield replace(call, kind="ctc_loss", target=aten.ctc_loss.Tensor, args=args, kwargs={})
+        return
+    losses = yield from new_call(call, "losses", capture, each, aten.ctc_loss.Tensor, *args)
+    whole = Tensor(each.shape, capture.tensors[lengths[1].value].dtype)
+    length = yield from new_call(call, "length", capture, whole, aten.clamp_min.default, lengths[1], 1)
+    shares = yield from new_call(call, "shares", capture, each, aten.div.Tensor, losses, length)
+    total = yield from new_call(call, "total", capture, out, aten.sum.default, shares)
+    yield _divide(call, total.value, count[1])
+
+
 BAGS = {0: "sum", 1: "mean", 2: "max"}  # the modes of an embedding bag
 
 
@@ -384,4 +411,5 @@ REWRITES: dict[str, Callable[[Call, Capture], Iterator[Call]]] = {
     "_neg_view": _negate,
     "_weight_norm_interface": _weight_norm,
     "_embedding_bag": _embedding_bag,
+    "ctc_loss": _ctc_loss,
 }

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-import torch
-
 from ssdsl.lang.suggest import nearest, suggest
 from ssdsl.model.deferred import Deferred, ReadsNumbers, initial_draws
 from ssdsl.model.errors import BadModel, FunctionMissing, ModelFileMissing, NumbersNeeded, UserCodeFailed

@@ -197,7 +197,7 @@ def check_linear(operator: Operator, carried: Carried) -> None:
         raise wrong
     if operator.target.startswith("ssdsl::"):
         is_linear = carrying == [0] and operator.target in OF_OURS and values[0] not in values[1:]
-    elif not operator.target.startswith("aten::") or operator.found is not None:  # a user's row or an experiment says it
+    elif not operator.target.startswith("aten::") or operator.found is not None:  # a row or an experiment says it
         is_linear = registry_is_linear(operator, carrying)
     elif operator.kind in TOGETHER:
         given = list(_tensors_and_numbers(operator))

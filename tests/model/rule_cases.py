@@ -196,6 +196,16 @@ def einsums(p: Probe) -> Results:
     ]
 
 
+def sequences(p: Probe) -> Results:
+    """Targets of different lengths; one does not fit its input."""
+    scores, words = p.weight(6, 4, 5).log_softmax(-1), p.ids(4, 3, below=4) + 1
+    short = p.buffer(lambda: torch.tensor([3, 1, 2, 3]))
+    long = p.buffer(lambda: torch.tensor([6, 6, 5, 2]))
+    lost = [F.ctc_loss(scores, words, long, short, reduction=r, zero_infinity=True) for r in ("mean", "sum", "none")]
+    numbers = [F.ctc_loss(scores, words, (6, 6, 6, 6), (3, 0, 2, 3), reduction=r) for r in ("sum", "none")]
+    return [*lost, *numbers]
+
+
 def attention(p: Probe) -> Results:
     attend, w = F.scaled_dot_product_attention, p.weight
     return [
@@ -462,6 +472,6 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     },
     **{f.__name__: lambda f=f: Probe(f) for f in (tables, normalisation, batch_norm, convolutions, images, reductions)},
     **{f.__name__: lambda f=f: Probe(f) for f in (along, moves, noise)},
-    **{f.__name__: lambda f=f: Probe(f) for f in (experts, complex_numbers, matrices)},
+    **{f.__name__: lambda f=f: Probe(f) for f in (experts, complex_numbers, matrices, sequences)},
     "batch_norm in eval mode": lambda: Probe(batch_norm, training=False),
 }

@@ -17,6 +17,7 @@ from ssdsl.model.ops import (
     attention,
     complex,
     contraction,
+    ctc,
     elementwise,
     experts,
     image,
@@ -38,7 +39,7 @@ from ssdsl.text.diagnostic import PlanError
 GROUP = "ssdsl.ops"  # the entry points under which packages give rows
 FAMILIES = (
     *(elementwise, contraction, attention, norm, table, reduce, scan, image, move, loss, random),
-    *(experts, complex, linalg),
+    *(experts, complex, linalg, ctc),
 )
 
 ROWS: Mapping[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
