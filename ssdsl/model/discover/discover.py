@@ -6,10 +6,9 @@ import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture
@@ -22,7 +21,8 @@ from ssdsl.model.found import Found
 from ssdsl.model.ops.registry import find, is_random
 from ssdsl.model.search_path import search_path
 
-START_S = 60.0  # for a process to start and to import torch
+START_S = 300.0  # for a process to start and to import torch, on a machine that has much to do
+BUSY = 10  # how much longer than its processor time a call may take
 
 
 def discover(capture: Capture, constant: set[str]) -> Capture:
@@ -68,13 +68,13 @@ def _results(jobs: list[Job]) -> list[tuple[Found, bool]]:
         left = jobs[len(found) :]
         done, ended = _run(left)
         found += done
-        if ended and len(done) < len(left):
-            found.append(_again(left[len(done)], ended))
+        if len(done) < len(left):
+            found.append(_again(left[len(done)], ended or "the experiment ended early"))
     return found
 
 
 def _again(job: Job, ended: str) -> tuple[Found, bool]:
-    done, _ = ([], ended) if job.careful else _run([replace(job, careful=True)])
+    done, _ = _run([replace(job, careful=True)])
     shapes, made = ([t.shape for t in tensors] for tensors in (job.given, job.made))
     return done[0] if done else (whole(shapes, made, ended), False)
 
@@ -91,19 +91,25 @@ def _run(jobs: Sequence[Job]) -> tuple[list[tuple[Found, bool]], str]:
                 input=pickle.dumps(list(jobs)),
                 env=env,
                 capture_output=True,
-                timeout=START_S + LIMIT_S * len(jobs),
+                timeout=START_S + BUSY * LIMIT_S * len(jobs),
                 check=False,
             )
             said = ended.stderr.decode(errors="replace").strip().splitlines()
             reason = f"the experiment ended with {said[-1] if said else ended.returncode}" if ended.returncode else ""
         except subprocess.TimeoutExpired:
             reason = "the experiment did not end"
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            reason = f"its arguments cannot be handed to a process: {error}"
         except OSError as error:
             reason = f"no process could be started: {error}"
         lines = path.read_text(encoding="utf-8").splitlines()
-    return [_read(json.loads(line)) for line in lines], reason
+    return list(_read(lines)), reason
 
 
-def _read(line: Any) -> tuple[Found, bool]:
-    found, is_final = line
-    return read_found(found), bool(is_final)
+def _read(lines: Sequence[str]) -> Iterator[tuple[Found, bool]]:
+    for line in lines:
+        try:
+            found, is_final = json.loads(line)
+        except ValueError:  # the process ended while it wrote
+            return
+        yield read_found(found), bool(is_final)

@@ -33,6 +33,10 @@ def breaks(x: torch.Tensor) -> torch.Tensor:
     os._exit(7)
 
 
+def leaves(x: torch.Tensor) -> torch.Tensor:
+    raise SystemExit(0)
+
+
 count = 0
 
 
@@ -51,3 +55,4 @@ define("rare", lambda x: x * (1 + (x.abs().sum(0) > 50)))
 define("backward_mixes", torch.tanh, lambda x: torch.tanh(x) + x.mean(0))
 define("counted", counted)
 define("breaks", breaks)
+define("leaves", leaves)

@@ -190,14 +190,12 @@ def test_what_is_not_known_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_operator_that_ends_the_process_is_whole() -> None:
-    jobs = [
-        discovery.Job(
-            operators.__name__, f"ssdsl_found::{name}", (Ref("x"),), {}, (typed(ones(6, 8)),) * 1, (typed(ones(6, 8)),)
-        )
-        for name in ("breaks", "rows")
-    ]
-    (broken, is_final), (fine, _) = discovery._results(jobs)
+    tensor = typed(ones(6, 8))
+    names = [f"ssdsl_found::{name}" for name in ("breaks", "leaves", "rows")]
+    jobs = [discovery.Job(operators.__name__, name, (Ref("x"),), {}, (tensor,), (tensor,)) for name in names]
+    (broken, is_final), (left, _), (fine, _) = discovery._results(jobs)
     assert broken.signature == "a! b! -> a! b!" and "7" in broken.why_whole and not is_final
+    assert left.signature == "a! b! -> a! b!" and "early" in left.why_whole
     assert fine.signature == "a b! -> a b!"
 
 
