@@ -38,7 +38,7 @@ def build(family: str, head: str, *, dropout: bool = True, batches: int = 2) -> 
             _zero_probabilities(config)
         return getattr(library, row.heads[head])(config)
 
-    module = construct(family, make, "fp32", 0, False)
+    module, _ = construct(family, make, "fp32", 0, "hash", False)
     generator = torch.Generator().manual_seed(1)
     made = [INPUTS[f"{family} {head}" if f"{family} {head}" in INPUTS else head](generator) for _ in range(batches)]
     return Model(f"{family} {head}", module, tuple(batch for batch, _ in made), made[0][1])
