@@ -1,19 +1,21 @@
-"""`python -m bench [steps | compile | accuracy | dropout] [options]`, of all or one of them; `python -m bench fuzz`."""
+"""`python -m bench [steps | compile | accuracy | dropout]`: all benchmarks, or one; `python -m bench fuzz | models`."""
 
 import sys
 
 from bench import accuracy, compile, dropout, steps
 from bench.fuzz import run as fuzz
+from bench.models import run as models
 
 BENCHMARKS = {"steps": steps.main, "compile": compile.main, "accuracy": accuracy.main, "dropout": dropout.main}
+CHECKS = {"fuzz": fuzz.main, "models": models.main}  # which are right or wrong, and take no times
 
 
 def main(arguments: list[str]) -> int:
     if not arguments:
         return max([benchmark([]) for benchmark in BENCHMARKS.values()])
     name, *options = arguments
-    if name == "fuzz":
-        return fuzz.main(options)
+    if name in CHECKS:
+        return CHECKS[name](options)
     if name not in BENCHMARKS:
         print(__doc__, file=sys.stderr)
         return 2

@@ -1,22 +1,24 @@
 """A language for parallel training plans, and its compiler to torch.distributed programs.
 
-`Op` and what a row of the table of operators is made of are here for models' files: `ssdsl.Op("mylib::scan", ...)`.
-They load torch when they are first named, `import ssdsl` does not.
+`Op` and what a row of the table of operators is made of are here for models' files: `ssdsl.Op("mylib::scan", ...)`;
+so is `micro_batch_statistics`. They load torch when they are first named, `import ssdsl` does not.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ssdsl.model.grouped_norm import micro_batch_statistics as micro_batch_statistics
     from ssdsl.model.ops.op import Collective as Collective
     from ssdsl.model.ops.op import Op as Op
     from ssdsl.model.ops.op import PartKernel as PartKernel
 
 __version__ = "0.1.0"
-_OF_ROWS = ("Op", "PartKernel", "Collective")
+_PLACES = dict.fromkeys(("Op", "PartKernel", "Collective"), "ssdsl.model.ops.op")
+_PLACES["micro_batch_statistics"] = "ssdsl.model.grouped_norm"
 
 
 def __getattr__(name: str) -> Any:
-    if name in _OF_ROWS:
-        return getattr(importlib.import_module("ssdsl.model.ops.op"), name)
+    if name in _PLACES:
+        return getattr(importlib.import_module(_PLACES[name]), name)
     raise AttributeError(f"module `ssdsl` has no attribute `{name}`")

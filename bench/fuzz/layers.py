@@ -162,6 +162,51 @@ class Moves(nn.Module):
                 return (x.transpose(0, 1) * 2).transpose(0, 1)
 
 
+class All(nn.Module):
+    """Operators that need all of a dimension, the batch or the sequence."""
+
+    def __init__(self, kind: str, dim: int) -> None:
+        super().__init__()
+        self.kind, self.dim = kind, dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        match self.kind:
+            case "cumsum":
+                return x + 0.1 * x.cumsum(self.dim)
+            case "sort":
+                return x.sort(self.dim).values + x
+            case "max":
+                return x - 0.5 * x.max(self.dim, keepdim=True).values
+            case "var":
+                return x / (1 + x.var(self.dim, keepdim=True))
+            case "softmax":
+                return x + x.softmax(self.dim)
+            case _:
+                return x - 0.1 * x.logsumexp(self.dim, keepdim=True)
+
+
+class Unlisted(nn.Module):
+    """Operators without a row: what of them can be split is found by experiment."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        match self.kind:
+            case "batch":
+                return x + 0.1 * x.renorm(2, 0, 1.0)
+            case "hidden":
+                return x + 0.1 * x.renorm(2, 2, 1.0)
+            case "kthvalue":
+                return x - x.kthvalue(1, 1, keepdim=True).values
+            case "trace":
+                return x * (1 + 0.01 * (x[:, 0].T @ x[:, 0]).trace())
+            case _:
+                y = x.transpose(1, 2) @ x + torch.eye(x.shape[2], dtype=x.dtype)
+                return x + 0.1 * torch.linalg.inv_ex(y)[0].mean(1, keepdim=True)
+
+
 class Rows(nn.Module):
     def __init__(self, hidden: int) -> None:
         super().__init__()

@@ -16,11 +16,13 @@ FRONTS = ("embedding", "linear")
 HEADS = ("classes", "tied", "squares", "pooled")
 DROPS = ("attention", "path", "channels", "noise", "slopes", "elements", "elements")
 MOVES = ("flip", "roll", "roll batch", "cat", "stack", "shift", "mean", "turn")
+ALL = ("cumsum", "sort", "max", "var", "softmax", "logsumexp")
+UNLISTED = ("batch", "hidden", "kthvalue", "trace", "inverse")
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A model: its sizes, front, layers and head."""
+    """A model: its sizes, front, layers and head, and what becomes of the loss."""
 
     batch: int
     seq: int
@@ -30,6 +32,7 @@ class Recipe:
     layers: tuple[Layer, ...]
     head: str
     batches: int
+    tail: str = "nothing"
 
     @property
     def text(self) -> str:
@@ -46,6 +49,7 @@ class Recipe:
             made=made,
             tied=tied,
             loss=LOSSES[self.head],
+            tail=TAILS[self.tail],
             width="H" if self.head == "squares" else "V",
             x="torch.randint(V, (B, S), generator=g)"
             if self.front == "embedding"
@@ -60,6 +64,8 @@ class Recipe:
         """Recipes that are one step simpler."""
         for n in range(len(self.layers)):
             yield replace(self, layers=self.layers[:n] + self.layers[n + 1 :])
+        if self.tail != "nothing":
+            yield replace(self, tail="nothing")
         if self.head != "squares":
             yield replace(self, head="squares")
         if self.front != "linear" and self.head != "tied":
@@ -96,7 +102,7 @@ class Net(nn.Module):
                 terms.append(term)
         loss = {loss}
         for term in terms:
-            loss = loss + term
+            loss = loss + term{tail}
         return loss
 
 
@@ -112,6 +118,20 @@ LOSSES = {
     "squares": "(self.head(x) - y).square().mean()",
     "pooled": "F.cross_entropy(self.head(x.mean(1)), y)",
 }
+TAILS = {
+    name: f"\n        {line}"
+    for name, line in {
+        "penalty": "loss = loss + 0.01 * self.head.weight.square().sum()",
+        "penalties": "loss = loss + 0.01 * sum(w.square().sum() for w in self.parameters())",
+        "weighted": "loss = (-self.head.weight.mean()).exp() * loss + self.head.weight.mean()",
+        "number": "loss = 1 - 0.5 * loss",
+        "stacked": "loss = torch.stack([loss, x.abs().mean()]).mean()",
+        "exponential": "loss = (0.1 * loss).exp()",
+        "ratio": "loss = loss / (1 + x.square().mean())",
+        "picked": "loss = loss + x[torch.arange(B), torch.arange(B) % S].square().mean()",
+        "contrast": "loss = loss + F.cross_entropy(x.mean(1) @ x.mean(1).t(), torch.arange(B))",
+    }.items()
+} | {"nothing": ""}
 IGNORED = "torch.where(torch.rand(B, S, generator=g) < 0.3, -100, torch.randint(V, (B, S), generator=g))"
 LABELS = {
     "classes": IGNORED,
@@ -134,7 +154,8 @@ def draw_recipe(draw: Random) -> Recipe:
     front = "embedding" if head == "tied" else draw.choice(FRONTS)
     chosen = tuple(_layer(draw, hidden, seq) for _ in range(draw.randint(1, 5)))
     sizes = draw.choice([4, 6, 8, 8, 12, 5, 9]), seq, hidden, draw.choice([6, 8, 10, 12])
-    return Recipe(*sizes, front, chosen, head, draw.choice([1, 1, 2]))
+    tail = draw.choice([*TAILS, *["nothing"] * len(TAILS)])
+    return Recipe(*sizes, front, chosen, head, draw.choice([1, 1, 2]), tail)
 
 
 def _layer(draw: Random, hidden: int, seq: int) -> Layer:
@@ -160,6 +181,10 @@ def _layer(draw: Random, hidden: int, seq: int) -> Layer:
             return name, (seq, hidden)
         case "Moves":
             return name, (draw.choice(MOVES),)
+        case "All":
+            return name, (draw.choice(ALL), draw.randint(0, 1))
+        case "Unlisted":
+            return name, (draw.choice(UNLISTED),)
         case "Detached":
             return name, (hidden, draw.random() < 0.5)
         case "Gates":

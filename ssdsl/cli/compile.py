@@ -34,12 +34,13 @@ def compile_(
     print_after: PrintAfter = None,
     seed: options.Seed = 0,
     generator: options.WithGenerator = Generator.HASH,
+    meta: options.Meta = False,
 ) -> None:
     """Write a plan's program into a folder: readable Python that runs with torchrun and torch alone."""
     if out is None and not print_after:
         raise typer.BadParameter("say where to write the program: --out DIR", param_hint="'--out'")
     overrides = settings(set_)
-    loaded = load(plan, model, seed, generator.value)
+    loaded = load(plan, model, seed, generator.value, meta)
     program = compiled(loaded, overrides, _printer(print_after or []))
     if out is None:
         return

@@ -77,6 +77,10 @@ Costs = Annotated[
         "--costs", metavar="FILE", help="Times of tasks from a JSON file, as `ssdsl run --profile FILE` measures them."
     ),
 ]
+Meta = Annotated[
+    bool,
+    typer.Option("--meta", help="Build the model without its numbers: each process makes its part of the weights."),
+]
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights, batches and dropout.")]
 WithGenerator = Annotated[
     Generator, typer.Option("--generator", help="What draws random numbers: a fast hash, or Philox4x32-10.")

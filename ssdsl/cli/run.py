@@ -33,6 +33,7 @@ def run(
     steps: options.Steps = 10,
     seed: options.Seed = 0,
     generator: options.WithGenerator = Generator.HASH,
+    meta: options.Meta = False,
     device: options.OnDevice = Device.CPU,
     optimizer: options.WithOptimizer = Optimizer.ADAMW,
     lr: options.LearningRate = 1e-3,
@@ -48,7 +49,7 @@ def run(
     The report has the loss of each step, the step time, communication per collective, and peak memory per process.
     """
     overrides = settings(set_)
-    loaded = load(plan, model, seed, generator.value)
+    loaded = load(plan, model, seed, generator.value, meta)
     program = compiled(loaded, overrides)
     from ssdsl.run.launch import Training
     from ssdsl.show.run_report import run_views

@@ -57,7 +57,7 @@ def _check(loaded: Loaded, compiled: "Compiled", processes: int | None) -> None:
     from ssdsl.run.errors import ModelWithoutNumbers, TooFewProcesses
 
     plan = compiled.plan
-    if loaded.model.is_meta:
+    if not loaded.model.can_run:
         raise PlanError(ModelWithoutNumbers(None, loaded.model.name))
     allowed = processes or max(16, 2 * (os.cpu_count() or 1))
     if plan.devices > allowed:

@@ -16,6 +16,7 @@ def verify(
     steps: options.Steps = 3,
     seed: options.Seed = 0,
     generator: options.WithGenerator = Generator.HASH,
+    meta: options.Meta = False,
     device: options.OnDevice = Device.CPU,
     optimizer: options.WithOptimizer = Optimizer.SGD,
     lr: options.LearningRate = 0.1,
@@ -30,7 +31,7 @@ def verify(
     names the first tensor that differs, if one does.
     """
     overrides = settings(set_)
-    loaded = load(plan, model, seed, generator.value)
+    loaded = load(plan, model, seed, generator.value, meta)
     program = compiled(loaded, overrides)
     from ssdsl.run.launch import Training
     from ssdsl.run.verify import difference

@@ -6,7 +6,7 @@ from ssdsl.codegen.communication import reshard_text, slice_text
 from ssdsl.codegen.expressions import assignment, constant_expression, expression
 from ssdsl.codegen.quote import quoted
 from ssdsl.codegen.scope import Scope
-from ssdsl.ir.function import Op, Prologue, Reshard, Slice, Write
+from ssdsl.ir.function import First, Op, Prologue, Reshard, Slice, Write
 from ssdsl.ir.value import Name
 from ssdsl.model.call import refs_in
 from ssdsl.text.diagnostic import InternalError
@@ -59,6 +59,8 @@ def _prepared(prologue: Prologue, scope: Scope) -> Iterator[str]:
                 yield f"    {_kept(instr.result.name)} = {reshard_text(instr, _kept(instr.source), scope.group)}"
             case Slice():
                 yield f"    {_kept(instr.result.name)} = {slice_text(instr, _kept(instr.source))}"
+            case First():
+                raise InternalError(f"the prologue has no parts of {instr.source}")
             case Write():
                 raise InternalError(f"the prologue writes buffer {instr.buffer}")
 

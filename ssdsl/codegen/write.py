@@ -13,6 +13,7 @@ from ssdsl.codegen.scope import Scope
 from ssdsl.codegen.table import Groups, program_table
 from ssdsl.ir.program import Program
 from ssdsl.model.source import Model
+from ssdsl.runtime.state import State
 from ssdsl.text.source import Source
 
 MAIN = '''"""Trains {model} as {plan} says; start it with
@@ -30,8 +31,8 @@ if __name__ == "__main__":
 def write_program(program: Program, model: Model, folder: Path, source: Source) -> None:
     """The folder of a program: the roles' files, their table, the runtime, the plan, the weights and the batches.
 
-    A model on the meta device has no weights: its program can be read, not run. An existing folder is replaced if it
-    holds a program, or is empty; raises FileExistsError otherwise.
+    A model without batches, or without weights and recipes for them, has a program to be read, not run. An existing
+    folder is replaced if it holds a program, or is empty; raises FileExistsError otherwise.
     """
     if folder.exists() and any(folder.iterdir()) and not (folder / "program.json").exists():
         raise FileExistsError(folder)
@@ -59,15 +60,15 @@ def _fill(beside: Path, program: Program, model: Model, folder: Path, source: So
     for item in files("ssdsl.runtime").iterdir():
         if item.name.endswith(".py"):
             (runtime / item.name).write_text(item.read_text())
-    if not model.is_meta:
-        torch.save(program_state(program, model), beside / "weights.pt")
+    if model.can_run:
+        program_state(program, model).write(beside)
         torch.save(list(model.batches), beside / "inputs.pt")
 
 
-def program_state(program: Program, model: Model) -> dict[str, torch.Tensor]:
-    """The weights, buffers and constants by name, whole."""
+def program_state(program: Program, model: Model) -> State:
+    """The weights, buffers and constants by name; those of a model without numbers are recipes."""
     state = program.graph.constants | model.module.state_dict()
-    return {name: tensor.detach().clone() for name, tensor in state.items()}
+    return State({n: t.detach().clone() for n, t in state.items() if not t.is_meta}, model.recipes)
 
 
 def program_files(program: Program) -> dict[str, str]:

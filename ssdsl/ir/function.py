@@ -124,6 +124,18 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class First:
+    """A whole value as an addend along an index in time: the first part has it, the others have zeros.
+
+    So a term that no part computes joins a sum of which each part computes an addend.
+    """
+
+    source: Name
+    result: Var
+    index: TimeIndex
+
+
+@dataclass(frozen=True, slots=True)
 class Write:
     """A buffer takes a value, in the buffer's layout; of indices in time, the running part of each is written.
 
@@ -135,7 +147,8 @@ class Write:
     slices: tuple[tuple[TimeIndex, Cut], ...] = ()
 
 
-Instr = Op | Reshard | Slice | Write
+Conversion = Reshard | Slice | First
+Instr = Op | Conversion | Write
 
 
 def reads_of(instr: Instr) -> tuple[Name, ...]:
@@ -148,7 +161,7 @@ def results_of(instr: Instr) -> tuple[Var, ...]:
     match instr:
         case Op():
             return instr.results
-        case Reshard() | Slice():
+        case Reshard() | Slice() | First():
             return (instr.result,)
         case Write():
             return ()

@@ -9,7 +9,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from ssdsl.ir.comm import AllGather, AllToAll, Move, Narrow, ReduceScatter, Signal, Step, Transfer
-from ssdsl.ir.function import Function, Instr, Op, Prologue, Reshard, Slice, Write, reads_of, results_of
+from ssdsl.ir.function import (
+    Conversion,
+    First,
+    Function,
+    Instr,
+    Op,
+    Prologue,
+    Reshard,
+    Slice,
+    Write,
+    reads_of,
+    results_of,
+)
 from ssdsl.ir.layout import Cut, Shape, Submesh
 from ssdsl.ir.param import SumTiedGrads, Zero
 from ssdsl.ir.program import Program
@@ -91,7 +103,7 @@ def _names_are_defined_once_and_before_use(program: Program) -> Iterator[str]:
 def _conversions_keep_their_value(program: Program) -> Iterator[str]:
     for where, body, _ in _bodies(program):
         for instr in body:
-            if isinstance(instr, Reshard | Slice) and instr.source.value != instr.result.name.value:
+            if isinstance(instr, Conversion) and instr.source.value != instr.result.name.value:
                 yield f"{where} makes %{instr.result.name} of %{instr.source}"
 
 
@@ -125,6 +137,8 @@ def _steps_are_along_axes_of_the_submesh(program: Program) -> Iterator[str]:
                 case Write():
                     if (instr.buffer, submesh) not in homes:
                         yield f"{where} writes `{instr.buffer}`, which does not live on {submesh}"
+                case First():
+                    pass
                 case Slice():
                     if not instr.cut.dim < len(instr.result.shape):
                         yield f"{where}: %{instr.result.name} is cut out of axis {instr.cut.dim}"

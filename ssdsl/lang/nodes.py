@@ -197,11 +197,14 @@ class Split(Keyworded):
     form = "split model by batch into dp, m = 4"
     about = """Cut operators along a dimension: each gets an index. `into dp` takes the number of parts from the mesh's
 axis of that name; `into m = 4` says it, and an index that is no axis of the mesh runs its parts one after another,
-as micro-batches do. `split model.weights by row into dp` keeps state in parts; so do `.grads` and `.optimizer`."""
+as micro-batches do. `where possible` leaves operators as they are that cannot be cut so: those that have no such
+dimension, one that the parts do not divide, or this index already. `split model.weights by row into dp` keeps state
+in parts; so do `.grads` and `.optimizer`."""
 
     operators: Expr
     dim: Word
     cuts: tuple[Cut, ...]
+    where: Word | None = None
 
 
 @dataclass(frozen=True, slots=True)

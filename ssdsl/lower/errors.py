@@ -64,32 +64,87 @@ class CombinedInTime(Diagnostic):
 
     Batch normalisation takes its statistics over the whole batch. Split over devices (an index that is a mesh axis),
     the parts reduce their statistics. Split in time into micro-batches, each part would normalise by its own
-    statistics, which is not what the single device computes.
+    statistics, which is not what the single device computes. A model that means that says so, and then the single
+    device does it as well: `ssdsl.micro_batch_statistics(module, parts)` in the model's file.
     """
 
     code: ClassVar[str] = "E0402"
     title: ClassVar[str] = "`{kind}` in module `{path}` cannot be split in time along `{dim}`"
     label: ClassVar[str] = "index `{index}` is no axis of the mesh, so its parts run one after another"
     note: ClassVar[str] = "`{kind}` computes statistics over all of `{dim}` at once ({source})"
-    help: ClassVar[str] = "split `{dim}` over a mesh axis instead, or leave this module out of the split"
+    help: ClassVar[str] = "split `{dim}` over a mesh axis instead, or leave this module out of the split\n{request}"
     kind: str
     path: str
     dim: str
     index: str
     source: str
+    parts: int
+
+    @property
+    def request(self) -> str:
+        if self.kind != "batch_norm":
+            return ""
+        return f"or let each part have its own statistics: `ssdsl.micro_batch_statistics(module, {self.parts})`"
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An operator that needs all parts along an index in time at once.
+
+    `sums`: they are addends of a sum; `split`: the operator is itself split by the index.
+    """
+
+    kind: str
+    path: str
+    source: str
+    index: str
+    parts: int
+    sums: bool
+    split: bool
 
 
 @dataclass(frozen=True)
 class OrderCycle(Diagnostic):
-    """The plan's `order` statements contradict each other or the data flow: some tasks wait for themselves."""
+    """The plan's `order` statements contradict each other or the data flow: some tasks wait for themselves.
+
+    Often the data flow is at the root of it: an operator of the model needs all micro-batches at once. The exponential
+    of a mean loss, a product of two means, a similarity of every example with every other are no sums of terms that
+    micro-batches have for themselves. The gradient of each micro-batch then waits for the forward of all of them. An
+    order that runs a backward before the last forward, as 1F1B does, asks for what cannot be. Terms that are added to
+    such a sum (a weight penalty) are no obstacle.
+    """
 
     code: ClassVar[str] = "E0403"
-    title: ClassVar[str] = "the `order` statements form a dependency cycle"
+    title: ClassVar[str] = "{fact}"
     label: ClassVar[str] = "one of the statements on the cycle"
-    note: ClassVar[str] = "{cycle}"
-    help: ClassVar[str] = "remove or reverse one of the `order` statements on the cycle"
+    note: ClassVar[str] = "{reason}\n{cycle}"
+    help: ClassVar[str] = "{change}"
     cycle: str
     places: tuple[Span, ...] = ()
+    whole: Whole | None = None
+
+    @property
+    def fact(self) -> str:
+        if (one := self.whole) is None:
+            return "the `order` statements form a dependency cycle"
+        return f"`{one.kind}` needs all parts along `{one.index}` at once, and the `order` puts one of them behind it"
+
+    @property
+    def reason(self) -> str:
+        if (one := self.whole) is None:
+            return ""
+        where = f"`{one.kind}` in {f'module `{one.path}`' if one.path else 'the model'} ({one.source})"
+        why = "reads a sum over them, in which it is not linear" if one.sums else "mixes them"
+        return f"{where} {why}: it waits for {one.index} = {', '.join(map(str, range(one.parts)))}"
+
+    @property
+    def change(self) -> str:
+        if (one := self.whole) is None:
+            return "remove or reverse one of the `order` statements on the cycle"
+        if one.split:
+            return f"leave `{one.kind}` and what follows out of the split into `{one.index}`, or take the `order` away"
+        loss = f"train with a loss that is a sum over the parts, without this `{one.kind}`"
+        return f"run all forwards before the first backward, as `gpipe` does, or {loss}"
 
     def others(self) -> tuple[tuple[Span, str], ...]:
         return tuple((span, "and this one") for span in self.places)

@@ -8,9 +8,9 @@ from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture
 from ssdsl.model.factors import Factors
 from ssdsl.model.graph import Origin
-from ssdsl.model.ops.errors import MissingRule, RowDoesNotFit
+from ssdsl.model.ops.errors import MissingRule, RowDoesNotFit, UnsteadyOperator
 from ssdsl.model.ops.op import Op, regroup
-from ssdsl.model.ops.registry import find, is_own
+from ssdsl.model.ops.registry import find, is_own, known
 from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.ops.whole import all_whole
 from ssdsl.model.signature import Letter, Misfit, Pattern, Signature, parse_signature
@@ -47,8 +47,8 @@ class Analysis:
 def analyse(capture: Capture, constant: set[str]) -> Analysis:
     """Binds every axis of every value to factors. `constant` names the calls that need no rule.
 
-    Raises PlanError for operators without a rule, and for rows of users that do not fit a call, all of
-    them together.
+    Raises PlanError for operators without a rule, for unsteady ones, and for rows of users that do not fit a call, all
+    of them together.
     """
     found = Analysis(Factors(), {}, [])
     for name in capture.origins:
@@ -56,7 +56,11 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
     missing: dict[str, list[Call]] = {}
     wrong: dict[str, Diagnostic] = {}
     for call in capture.calls:
-        op = find(call.target.name())
+        op = known(call)
+        if call.found is not None and call.found.unsteady:
+            wrong.setdefault(
+                call.target.name(), UnsteadyOperator(None, call.kind, call.path or "the model", call.source)
+            )
         needs_no_row = op is not None or call.target.namespace in TORCH  # a constant is computed whole
         if call.name in constant and needs_no_row:
             _fresh(call, capture, found)
@@ -75,6 +79,16 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
     if missing or wrong:
         raise PlanError(*(_missing(calls, capture) for calls in missing.values()), *wrong.values())
     return found
+
+
+def signature_of(call: Call, capture: Capture) -> Signature | None:
+    """What the row of a call says of its axes; None where there is no row, the row knows no rule, or misfits.
+
+    Calls that keep their factors have no signature.
+    """
+    op = find(call.target.name())
+    found = None if op is None or op.dims is regroup else _signature(op, call, capture)
+    return found if isinstance(found, Signature) else None
 
 
 def _signature(op: Op, call: Call, capture: Capture) -> Signature | Diagnostic | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ssdsl.model.found import Found
 from ssdsl.model.graph import Ref
 
 
@@ -20,7 +21,10 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One captured operator call; tensors in `args` and `kwargs` are `Ref`s, `outputs` are the names of its results."""
+    """One captured operator call; tensors in `args` and `kwargs` are `Ref`s, `outputs` are the names of its results.
+
+    `found` is what experiments showed, if the operator has no row.
+    """
 
     name: str
     kind: str
@@ -30,6 +34,7 @@ class Call:
     path: str
     source: str
     outputs: tuple[str, ...]
+    found: Found | None = None
 
     def refs(self) -> tuple[str, ...]:
         """The names of all tensors it reads, in the order of its arguments."""

@@ -48,13 +48,17 @@ def capture_calls(model: Model) -> Capture:
 
 def _functional(model: Model) -> torch.export.ExportedProgram:
     """The exported program in operators that have rules, none of which changes a tensor in place."""
-    exported = export(model)
+    exported, decisive = export(model)
     try:
         with quiet(), draws_kept():
             program: torch.export.ExportedProgram = exported.run_decompositions(dict(_composites()))
-            return program
     except Exception as error:  # torch raises its own, of any type
         raise PlanError(failure(model, error)) from error
+    written = {name.removeprefix("module.") for name in program.graph_signature.buffers_to_mutate.values()}
+    for name in sorted(decisive & written):
+        fact = f"buffer `{name}` decides what the forward does, and the forward changes it"
+        raise PlanError(CaptureFailed(None, model.name, fact))
+    return program
 
 
 def draws_kept() -> contextlib.AbstractContextManager[None]:

@@ -183,3 +183,19 @@ class BadAxes(Diagnostic):
     fact: str
     change: str
     suggestion: str = ""
+
+
+@dataclass(frozen=True)
+class NumbersNeeded(Diagnostic):
+    """With `--meta` a constructor asks for numbers of a large tensor, which is not made in this process.
+
+    Large tensors of a model that is built without its numbers have a shape and a recipe. Small ones are made as they
+    are: a constructor may compute with them.
+    """
+
+    code: ClassVar[str] = "E0365"
+    title: ClassVar[str] = "{file} reads numbers of a large tensor while the model is built without them"
+    label: ClassVar[str] = "`{operator}` needs the numbers"
+    help: ClassVar[str] = "leave out `--meta`, or compute these numbers from small tensors or in Python"
+    file: str
+    operator: str

@@ -17,6 +17,7 @@ from ssdsl.model.dropped_errors import TensorChanged
 from ssdsl.model.fails import own_failure
 from ssdsl.model.hooks import lost_hooks
 from ssdsl.model.kept_state import attributes_kept, module_kept
+from ssdsl.model.known_truth import Constants, answering
 from ssdsl.model.place import is_own, module_name, of_function, raised
 from ssdsl.model.recurrent import split_recurrent
 from ssdsl.model.regions import regions_left_open, write_regions
@@ -29,23 +30,23 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 ATTRIBUTE = re.compile(r"Constant (?:module\.)?(\S+) is mutated in the forward")
 CONTROL_FLOW = "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
-CHANGES = {  # by a word of what torch.export says, or of the lines that ran
-    "float(self.num_batches_tracked)": "give the norm a number as its `momentum`; None reads it from a buffer",
-}
+CTC = "give the lengths as tensors: their mean as numbers is computed where no graph can see it"
 
 
 class LossOf(torch.nn.Module):
     """Calls a module with the tensors of a batch by name and returns its loss; sees what the call leaves behind."""
 
-    def __init__(self, module: torch.nn.Module, names: tuple[str, ...], witness: Witness) -> None:
+    def __init__(self, module: torch.nn.Module, names: tuple[str, ...], witness: Witness, constants: Constants) -> None:
         super().__init__()
         self.module = module
         self.names = names
         self.watch = _Watch(witness)
+        self.constants = constants
 
     def forward(self, *batch: torch.Tensor) -> Any:
         before = snapshot(self.module)
-        with watching(self.watch.witness):
+        self.constants.find(self.module)
+        with watching(self.watch.witness), answering(self.constants):
             result = self.module(**dict(zip(self.names, batch, strict=True)))
         self.watch.compare(before, self.module)
         return getattr(result, "loss", result)
@@ -64,8 +65,8 @@ class _Watch:
         self.replaced = tuple(replaced(before, module, self.witness.assigned))
 
 
-def export(model: Model) -> torch.export.ExportedProgram:
-    """The module with its loss as a graph in which regions are operators.
+def export(model: Model) -> tuple[torch.export.ExportedProgram, frozenset[str]]:
+    """The module with its loss as a graph in which regions are operators, and the buffers that its control flow read.
 
     Raises PlanError where the forward fails, cannot be captured, or does what a graph would not do.
     """
@@ -73,10 +74,11 @@ def export(model: Model) -> torch.export.ExportedProgram:
         raise PlanError(*found)
     paths = {id(module): path for path, module in reversed([*model.module.named_modules()])}
     witness = Witness(paths, _device(model))
-    wrapped = LossOf(model.module, tuple(model.batches[0]), witness)
+    constants = Constants.of(model.module)
+    wrapped = LossOf(model.module, tuple(model.batches[0]), witness, constants)
     try:
         with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines():
-            program = torch.export.export(wrapped, tuple(model.batches[0].values()), strict=False)
+            program = torch.export.export(wrapped, tuple(model.example().values()), strict=False)
     except Exception as error:  # torch.export raises its own and the module's errors of any type
         raise PlanError(*witness.found or wrapped.watch.replaced or (failure(model, error),)) from error
     found = (*witness.found, *lost_writes(program, model))
@@ -89,7 +91,7 @@ def export(model: Model) -> torch.export.ExportedProgram:
         raise PlanError(*found)
     write_regions(program.graph_module)
     split_recurrent(program.graph_module)
-    return program
+    return program, frozenset(constants.used)
 
 
 @contextlib.contextmanager
@@ -132,8 +134,8 @@ def failure(model: Model, error: Exception) -> Diagnostic:
         return own_failure(model.name, "forward", own)
     if attribute := ATTRIBUTE.match(reason):
         return _attribute_changed(model, attribute[1])
-    where = reason + "".join(traceback.format_tb(error.__traceback__))
-    change = next((change for word, change in CHANGES.items() if word in where), CONTROL_FLOW)
+    lines = "".join(traceback.format_tb(error.__traceback__))
+    change = CTC if "torch.ctc_loss(" in lines else CONTROL_FLOW
     return CaptureFailed(None, model.name, f"torch.export says: {reason}, at {place}", change)
 
 
@@ -141,7 +143,7 @@ def _eager(model: Model) -> Exception | None:
     """The exception that the module raises by itself."""
     try:
         with quiet(), module_kept(model.module):
-            model.module(**{n: t.clone() for n, t in model.batches[0].items()})
+            model.module(**model.example())
     except Exception as error:  # whatever the user's code raises
         return None if "meta tensor" in str(error) else error
     return None

@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ssdsl.model.found import Found
+
+ROOT = "."  # the path of what the model's own forward calls
+
 
 class Stage(StrEnum):
     """What an operator depends on, which decides when and where it runs."""
@@ -64,7 +68,8 @@ class Operator:
     `name` is unique in the graph; `kind` is what selections call it ("linear"), `target` torch's full name of it
     ("aten::linear", "aten::max.dim"), by which its row in the table of operators is found; `path` is the module path
     ("transformer.h.0.attn.c_attn", a later call of the same module "trunk#2.fc", empty for the root) and `source` the
-    place in the model's code ("modeling_gpt2.py:123"). `flops` counts the multiply-adds of the forward twice.
+    place in the model's code ("modeling_gpt2.py:123"). `flops` counts the multiply-adds of the forward twice. `found`
+    is what experiments showed, if the operator has no row.
     """
 
     name: str
@@ -79,6 +84,12 @@ class Operator:
     outputs: tuple[Operand, ...]
     dims: tuple[Dim, ...]
     flops: int = 0
+    found: Found | None = None
+
+    @property
+    def module(self) -> str:
+        """The path by which a plan selects it: `.` for what the model's own forward calls."""
+        return self.path or ROOT
 
     def summed(self, dim: int) -> bool:
         """Whether splitting along this dimension leaves partial sums in the outputs."""

@@ -8,38 +8,40 @@ from ssdsl.model.source import Model
 from ssdsl.model.user import load_user
 from ssdsl.model.zoo import ZOO, Family, Size
 from ssdsl.model.zoo.options import Refused, option_text, read_option
+from ssdsl.runtime.bits import Generator
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
 
-def load(spec: str, *, seed: int = 0, meta: bool | None = None) -> Model:
+def load(spec: str, *, seed: int = 0, generator: Generator = "hash", meta: bool | None = None) -> Model:
     """The model of `gpt`, `gpt:small`, `gpt:350m,layers=8,dtype=bf16` or `path/to/file.py:function`, in training mode.
 
-    `seed` draws its weights and batches. `meta` says whether it is built on the meta device; by default the sizes of
-    the papers are, and no others. Raises PlanError.
+    `seed` draws its weights and batches, `generator` is what draws its weights, and in training. `meta` says whether it
+    is built without the numbers of its weights, which recipes make then; by default the sizes of the papers are, and no
+    others. Raises PlanError.
     """
     source = Source("--model", spec)
     path, _, _ = spec.rpartition(":")
     if spec.endswith(".py") or path.endswith(".py") or "/" in spec:
-        return load_user(source, seed, bool(meta))
+        return load_user(source, seed, generator, bool(meta))
     name, _, rest = spec.partition(":")
     if name not in ZOO:
         raise PlanError(_unknown_model(source, name))
-    return _load_zoo(source, name, rest, seed, meta)
+    return _load_zoo(source, name, rest, seed, generator, meta)
 
 
 def _unknown_model(source: Source, name: str) -> UnknownModel:
     return UnknownModel(_span(source, 0, name), name, suggest(name, ZOO), ", ".join(ZOO))
 
 
-def _load_zoo(source: Source, name: str, rest: str, seed: int, meta: bool | None) -> Model:
+def _load_zoo(source: Source, name: str, rest: str, seed: int, generator: Generator, meta: bool | None) -> Model:
     family = ZOO[name]
     size, label = _size(source, name, family, rest)
     if meta is None:
         meta = label not in family.laptop
     if problem := size.problem():
         raise PlanError(BadOption(_span(source, len(name) + 1, rest), name, problem, "change one of these numbers"))
-    return size.build(source.text, seed, meta)
+    return size.build(source.text, seed, generator, meta)
 
 
 def _size(source: Source, name: str, family: Family, rest: str) -> tuple[Size, str]:

@@ -1,99 +1,251 @@
-"""Names for dimension classes: inputs name theirs, roles name others, the rest is named by what introduces it."""
+"""Names for dimension classes, in the words of the field.
 
-from collections.abc import Iterator
+The user's own names come first, then what an operator says of its letters (`vocab`, `hidden`, `heads`), then what the
+place of a dimension in the graph says of it (`seq`, `experts`, `ffn`), and at last the weight or the operator that
+introduces it: `h.0.mixer.A_log.1`. A name does not depend on what stands beside the operators that have the dimension.
+"""
+
+from collections.abc import Callable, Iterator
 
 from ssdsl.model.analyse import Analysis, Reading
 from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture
 from ssdsl.model.graph import Origin
-from ssdsl.model.ops.attention import softmax
-from ssdsl.model.ops.elementwise import elementwise
+from ssdsl.model.ops.attention import attention, softmax
 from ssdsl.model.ops.op import regroup
 from ssdsl.model.ops.registry import row
 from ssdsl.model.source import Model
 
-ROLES = ("vocab", "hidden", "head_dim", "heads")  # letters of the rule table, the strongest first
+SPACE = ("depth", "height", "width", "length")
+IMAGE = ("channels", *SPACE, *(f"kernel_{word}" for word in SPACE))
+IN_GROUPS = {"heads": "heads_per_group"}  # of a dimension in two pieces, the inner one
+BESIDE = {"heads": "qkv", "ffn": "gate_up"}  # what stands in front of it in an axis of a weight: fused projections
+
+Names = Iterator[tuple[list[int], str]]
+Operands = list[tuple[str, list[list[str]], bool]]
 
 
 def name_dims(model: Model, capture: Capture, found: Analysis) -> dict[int, str]:
     """The name of every class of dimensions, by class. Several classes may share one name (one per layer, say)."""
-    names: dict[int, str] = {}
-    for leaves, name in _candidates(model, capture, found):
-        for depth, leaf in enumerate(leaves):
-            names.setdefault(leaf, name if depth == 0 else f"{name}_inner{depth}")
-    return names
+    naming = _Naming(model, capture, found, {})
+    for rule in RULES:
+        for leaves, name in rule(naming):
+            for depth, leaf in enumerate(leaves):
+                inner = IN_GROUPS.get(name) if depth == 1 else None
+                naming.names.setdefault(leaf, inner or (f"{name}_inner{depth}" if depth else name))
+    return naming.names
 
 
-def _candidates(model: Model, capture: Capture, found: Analysis) -> Iterator[tuple[list[int], str]]:
-    """Leaves and a name for them, in falling priority."""
-    for name, axes in model.axes.items():
-        for factors, axis in zip(found.axes.get(name, ()), axes, strict=False):
-            yield found.factors.leaves(factors), axis
-    computed = {o for reading in found.readings for o in reading.call.outputs} | set(model.axes)
-    for role in ROLES:
-        for reading in found.readings:
-            if (slot := reading.slots.get(role)) and not (role == "heads" and _is_softmax(reading.call)):
-                looked_up = role == "vocab" and reading.call.target.name() == "aten::embedding"
-                table = looked_up and reading.call.refs()[1] not in computed
-                yield found.factors.leaves(slot.factors), "positions" if table else role
-    for reading in found.readings:
-        if _is_softmax(reading.call) and "heads" in reading.slots:
-            yield found.factors.leaves(reading.slots["heads"].factors), "heads"
-    for reading in found.readings:
-        if slot := reading.slots.get("value_dim"):
-            yield found.factors.leaves(slot.factors), "head_dim"
-    for leaf in _between_projections(capture, found):
-        yield [leaf], "ffn"
-    for name in (n for n, o in capture.origins.items() if o is Origin.WEIGHT):
-        for at, factors in enumerate(found.axes[name]):
-            yield found.factors.leaves(factors), f"{name}.{at}"
-    for call in capture.calls:
-        for output in (o for o in call.outputs if o in found.axes):
-            for factors in found.axes[output]:
-                yield found.factors.leaves(factors), f"{introducer(call)}.out"
+class _Naming:
+    """A model's readings, and the names given so far."""
 
-    for name in capture.origins:
-        for at, factors in enumerate(found.axes[name]):
-            yield found.factors.leaves(factors), f"{name}.{at}"
+    def __init__(self, model: Model, capture: Capture, found: Analysis, names: dict[int, str]) -> None:
+        self.model, self.capture, self.found, self.names = model, capture, found, names
+        self.computed = {o for reading in found.readings for o in reading.call.outputs} | set(model.axes)
+        self.taken = {name for axes in model.axes.values() for name in axes}
+        self.vocabularies = [r.slots["vocab"].factors for r in found.readings if self.looks_up(r)]
+
+    def looks_up(self, reading: Reading) -> bool:
+        """Whether it is an embedding of what the model is given, not of positions."""
+        is_embedding = reading.call.target.name() == "aten::embedding" and "vocab" in reading.slots
+        return is_embedding and reading.call.refs()[1] in self.computed
+
+    def leaves(self, reading: Reading, letter: str) -> list[int]:
+        """The dimensions of a letter of a call; none if it has no such letter."""
+        slot = reading.slots.get(letter)
+        return self.found.factors.leaves(slot.factors) if slot else []
+
+    def axis(self, reading: Reading, operands: Operands, number: int, axis: int) -> list[int]:
+        """The dimensions of one axis of an operand."""
+        slots = operands[number][1][axis]
+        return [leaf for slot in slots for leaf in self.found.factors.leaves(reading.slots[slot].factors)]
+
+    def size(self, leaves: list[int]) -> int:
+        size = 1
+        for leaf in leaves:
+            size *= self.found.factors.size(leaf)
+        return size
+
+    def all(self, reading: Reading, operands: Operands) -> set[int]:
+        """All dimensions of these operands of a call."""
+        slots = {slot for _, axes, _ in operands for axis in axes for slot in axis}
+        return {leaf for slot in slots for leaf in self.leaves(reading, slot)}
+
+    def is_weight(self, value: str) -> bool:
+        return self.capture.origins.get(value) is Origin.WEIGHT
+
+    def projects(self, reading: Reading) -> bool:
+        """Whether the call applies weights to one activation."""
+        refs = reading.call.refs()
+        return row(reading.call).projects and sum(not self.is_weight(r) for r in refs) == 1
 
 
-def _is_softmax(call: Call) -> bool:
-    return row(call).dims is softmax
+def _of_inputs(n: _Naming) -> Names:
+    """What the user says of the axes of the inputs."""
+    for name, axes in n.model.axes.items():
+        for factors, axis in zip(n.found.axes.get(name, ()), axes, strict=False):
+            yield n.found.factors.leaves(factors), axis
+
+
+def _of_attention(n: _Naming) -> Names:
+    """Heads, and the positions of queries and keys, unless the user calls something else a sequence."""
+    for reading in n.found.readings:
+        if row(reading.call).dims is attention:
+            yield n.leaves(reading, "heads"), "heads"
+            yield from _positions(n, (n.leaves(reading, "s"), n.leaves(reading, "t")))
+
+
+def _positions(n: _Naming, axes: tuple[list[int], ...]) -> Names:
+    """A sequence; several dimensions that attention sees as one are a window of an image."""
+    for leaves in axes:
+        name = "seq" if len(leaves) == 1 else "window"
+        if name not in n.taken:
+            yield leaves, name
+
+
+def _of_tables(n: _Naming) -> Names:
+    """What an embedding looks up, what a loss chooses among, and what a model's layers hand on."""
+    sizes = [n.size(n.found.factors.leaves(v)) for v in n.vocabularies]
+    for reading in n.found.readings:
+        if leaves := n.leaves(reading, "vocab"):
+            if reading.call.target.name() == "aten::embedding":
+                yield leaves, "vocab" if n.looks_up(reading) else "positions"
+            else:
+                yield leaves, "vocab" if n.size(leaves) in sizes else "classes"
+    for reading in n.found.readings:
+        if reading.call.target.name() != "aten::embedding" or n.looks_up(reading):
+            yield n.leaves(reading, "hidden"), "hidden"
+
+
+def _of_softmax(n: _Naming) -> Names:
+    """Attention in plain operators: of scores with four axes the second is the heads."""
+    for reading in n.found.readings:
+        if row(reading.call).dims is softmax and (heads := n.leaves(reading, "heads")):
+            yield heads, "heads"
+            yield from _positions(n, tuple(n.axis(reading, reading.inputs, 0, axis) for axis in (2, 3)))
+
+
+def _of_letters(*roles: str) -> Callable[[_Naming], Names]:
+    """Letters that a row calls by the dimension's name; a prime tells a second one apart."""
+
+    def rule(n: _Naming) -> Names:
+        for role in roles:
+            for reading in n.found.readings:
+                for letter in reading.slots:
+                    if letter.rstrip("'") == role:
+                        yield n.leaves(reading, letter), role
+
+    return rule
+
+
+def _of_values(n: _Naming) -> Names:
+    for reading in n.found.readings:
+        yield n.leaves(reading, "value_dim"), "head_dim"
+
+
+def _beside_heads(n: _Naming) -> Names:
+    """An axis of heads has their elements behind them."""
+    for axes in n.found.axes.values():
+        for leaves in map(n.found.factors.leaves, axes):
+            words = [n.names.get(leaf, "") for leaf in leaves]
+            if len(leaves) > 1 and set(words[:-1]) <= {"heads", "heads_per_group"}:
+                yield leaves[-1:], "head_dim"
+
+
+def _in_front(n: _Naming) -> Names:
+    """Projections that are computed as one: the number of them, in front of what each of them gives."""
+    for name in (name for name, origin in n.capture.origins.items() if origin is Origin.WEIGHT):
+        for leaves in map(n.found.factors.leaves, n.found.axes[name]):
+            words = [n.names.get(leaf, "") for leaf in leaves]
+            for word, fused in BESIDE.items():
+                if words[1:2] == [word]:
+                    yield leaves[:1], fused
+
+
+def _of_experts(n: _Naming) -> Names:
+    """What a product has one weight for each of: a letter of the weight, the activation and the result."""
+    for reading in n.found.readings:
+        weights = [i for i in reading.inputs if n.is_weight(i[0])]
+        if row(reading.call).contraction and len(weights) == 1 and len(reading.inputs) > 1:
+            operands = (*reading.inputs, *reading.outputs)
+            shared = set.intersection(*({slot for axis in axes for slot in axis} for _, axes, _ in operands))
+            yield from ((n.leaves(reading, letter), "experts") for letter in reading.slots if letter in shared)
+
+
+def _between_projections(n: _Naming) -> Names:
+    """Dimensions that one projection makes and another sums over, with nothing between that needs all of them.
+
+    Of two neighbours one is `ffn`, so that splitting by it cuts the first projection by its results and the second by
+    what it sums over (Megatron-LM, 2019). A dimension that few projections have goes first: what all layers hand on is
+    the stream between them.
+    """
+    users: dict[int, list[int]] = {}
+    made, summed, barred, streams = set[int](), set[int](), set[int](), set[int]()
+    for number, reading in enumerate(n.found.readings):
+        given, result = n.all(reading, reading.inputs), n.all(reading, reading.outputs)
+        if n.projects(reading):
+            made |= result & n.all(reading, reading.inputs[1:])
+            summed |= given - result
+            streams |= _twice(n, reading)
+            for leaf in sorted(given | result):
+                users.setdefault(leaf, []).append(number)
+        elif row(reading.call).dims is not regroup:
+            barred |= _not_passed(n, reading, given, result)
+    free = [leaf for leaf in users if leaf in made & summed and leaf not in barred | set(n.names)]
+    cut: set[int] = set()
+    for leaf in sorted((leaf for leaf in free if leaf not in streams), key=lambda leaf: len(users[leaf])):
+        if not cut & set(users[leaf]):
+            cut |= set(users[leaf])
+            yield [leaf], "ffn"
+    yield from (([leaf], "hidden") for leaf in free)
+
+
+def _twice(n: _Naming, reading: Reading) -> set[int]:
+    """Dimensions that a projection both sums over and makes: `x + linear(x)`."""
+    letters = [set(n.leaves(reading, letter)) for letter in reading.slots]
+    return {leaf for leaves in letters for leaf in leaves if sum(leaf in other for other in letters) > 1}
+
+
+def _not_passed(n: _Naming, reading: Reading, given: set[int], result: set[int]) -> set[int]:
+    """Dimensions that an operator does more with than to pass them on, element by element or slice by slice."""
+    if row(reading.call).contraction:
+        return given | result
+    fixed = {leaf for name, slot in reading.slots.items() if slot.letter.fixed for leaf in n.leaves(reading, name)}
+    return fixed | (given ^ result) & given
+
+
+def _of_weights(n: _Naming) -> Names:
+    for name in (name for name, origin in n.capture.origins.items() if origin is Origin.WEIGHT):
+        for at, factors in enumerate(n.found.axes[name]):
+            yield n.found.factors.leaves(factors), f"{name}.{at}"
+
+
+def _of_results(n: _Naming) -> Names:
+    for call in n.capture.calls:
+        for output in (o for o in call.outputs if o in n.found.axes):
+            for factors in n.found.axes[output]:
+                yield n.found.factors.leaves(factors), f"{introducer(call)}.out"
+    for name in n.capture.origins:
+        for at, factors in enumerate(n.found.axes[name]):
+            yield n.found.factors.leaves(factors), f"{name}.{at}"
 
 
 def introducer(call: Call) -> str:
     return call.path or call.name
 
 
-def _between_projections(capture: Capture, found: Analysis) -> Iterator[int]:
-    """Dimensions that go out of one projection, through elementwise operators, into the contraction of another."""
-    out: set[int] = set()
-    contracted: set[int] = set()
-    elsewhere: set[int] = set()
-    order: dict[int, None] = {}
-    for reading in found.readings:
-        carried = _leaves(reading, reading.outputs, found)
-        given = _leaves(reading, reading.inputs, found)
-        op = row(reading.call)
-        if op.projects and _projects(reading.call, capture):
-            contracted |= given - carried
-            out |= carried & _leaves(reading, reading.inputs[1:], found)
-            order.update(dict.fromkeys(sorted(given - carried)))
-        elif op.dims is not elementwise and op.dims is not regroup:
-            elsewhere |= given | carried
-    return (leaf for leaf in order if leaf in out and leaf in contracted and leaf not in elsewhere)
-
-
-def _projects(call: Call, capture: Capture) -> bool:
-    """Whether the call applies weights to one activation."""
-    return sum(capture.origins.get(r) is not Origin.WEIGHT for r in call.refs()) == 1
-
-
-def _leaves(reading: Reading, operands: list[tuple[str, list[list[str]], bool]], found: Analysis) -> set[int]:
-    return {
-        leaf
-        for _, axes, _ in operands
-        for axis in axes
-        for slot in axis
-        for leaf in found.factors.leaves(reading.slots[slot].factors)
-    }
+RULES = (  # the strongest first
+    _of_inputs,
+    _of_attention,
+    _of_tables,
+    _of_softmax,
+    _of_letters("heads", "hidden", "head_dim", "experts"),
+    _of_values,
+    _beside_heads,
+    _of_experts,
+    _between_projections,
+    _in_front,
+    _of_letters(*IMAGE),
+    _of_weights,
+    _of_results,
+)

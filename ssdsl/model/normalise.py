@@ -5,14 +5,17 @@ parts add up, is an operator of its own, and the count is taken over the whole b
 """
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
 
+from ssdsl.model.aligned_index import aligned_index, aligned_index_put
 from ssdsl.model.call import Call, Tensor
-from ssdsl.model.capture import Capture, kind_of
-from ssdsl.model.graph import Ref
+from ssdsl.model.capture import Capture
+from ssdsl.model.fused import take_apart
+from ssdsl.model.graph import Origin, Ref
+from ssdsl.model.new_call import new_call, temporary
 from ssdsl.model.ops.loss import LOSSES
 from ssdsl.model.ops.move import REGROUPINGS
 
@@ -27,7 +30,7 @@ def normalise(capture: Capture) -> Capture:
     renamed: dict[str, str] = {}
     learns = {name for name, tensor in capture.tensors.items() if tensor.differentiable}
     for call in capture.calls:
-        call = _on_its_device(rename(call, renamed))
+        call = _joining(_on_its_device(rename(call, renamed)), normal)
         depends = not learns.isdisjoint(call.refs())
         if (same := _identity(call, normal, depends)) is not None:
             renamed[call.outputs[0]] = renamed.get(same, same)
@@ -35,6 +38,7 @@ def normalise(capture: Capture) -> Capture:
             learns.update(call.outputs if depends else ())
             rewrite = REWRITES.get(call.kind) if call.target.namespace == "aten" else None
             normal.calls.extend(rewrite(call, normal) if rewrite else [call])
+    normal.calls[:] = take_apart(normal)
     normal.loss = renamed.get(capture.loss, capture.loss)
     normal.updates = {b: renamed.get(v, v) for b, v in normal.updates.items()}
     return normal
@@ -45,6 +49,21 @@ def _on_its_device(call: Call) -> Call:
     if call.refs() and "device" in call.kwargs:
         return replace(call, kwargs={k: v for k, v in call.kwargs.items() if k != "device"})
     return call
+
+
+def _joining(call: Call, capture: Capture) -> Call:
+    """A concatenation without the empty tensors in it, such as a cache before its first use, which would name its axis.
+
+    An empty one may still decide the dtype of the result; then it stays.
+    """
+    if call.target.name() != "aten::cat":
+        return call
+    given = [(item, capture.tensors[item.value]) for item in call.args[0]]
+    kept = tuple(item for item, tensor in given if math.prod(tensor.shape))
+    dtype = capture.tensors[call.outputs[0]].dtype
+    if not kept or any(capture.tensors[item.value].dtype != dtype for item in kept):
+        return call
+    return replace(call, args=(kept, *call.args[1:]))
 
 
 def rename(call: Call, names: dict[str, str]) -> Call:
@@ -65,6 +84,8 @@ def rename(call: Call, names: dict[str, str]) -> Call:
 
 def _identity(call: Call, capture: Capture, learns: bool) -> str | None:
     """The value that the call returns unchanged, if it is such a call; `learns` if a gradient could flow through it."""
+    if call.kind == "cat" and call.target.namespace == "aten" and len(call.args[0]) == 1:
+        return str(call.args[0][0].value)
     if not call.args or not isinstance(call.args[0], Ref) or call.target.namespace != "aten":
         return None
     given = call.args[0].value
@@ -89,6 +110,8 @@ def _identity(call: Call, capture: Capture, learns: bool) -> str | None:
         return given
     if call.kind == "pad" and not any(call.args[1]):
         return given
+    if call.kind in ("add", "sub") and call.args[1] == 0 and not isinstance(call.args[1], Ref):  # as of Python's `sum`
+        return given
     return None
 
 
@@ -101,7 +124,7 @@ def _mean(call: Call, capture: Capture) -> Iterator[Call]:
     """mean(x, dims) = sum(x, dims) / n."""
     given, out = call.args[0].value, call.outputs[0]
     count = math.prod(capture.tensors[given].shape) // max(1, math.prod(capture.tensors[out].shape))
-    total = _temporary(call, "total", capture, capture.tensors[out])
+    total = temporary(call, "total", capture, capture.tensors[out])
     rank = len(capture.tensors[given].shape)
     dims = call.argument("dim") or tuple(range(rank))
     yield replace(
@@ -134,7 +157,7 @@ def _mean_loss(call: Call, capture: Capture) -> Iterator[Call]:
         return
     shapes = [capture.tensors[r].shape for r in call.refs()[:2]]
     count = math.prod(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
-    total = _temporary(call, "total", capture, capture.tensors[call.outputs[0]])
+    total = temporary(call, "total", capture, capture.tensors[call.outputs[0]])
     yield replace(_with_argument(call, "reduction", SUM), name=total, outputs=(total,))
     yield _divide(call, total, count)
 
@@ -147,7 +170,7 @@ def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
         yield _with_argument(call, "reduction", call.argument("reduction"))
         return
     scalar = capture.tensors[call.outputs[0]]
-    total = _temporary(call, "total", capture, scalar)
+    total = temporary(call, "total", capture, scalar)
     yield replace(_with_argument(call, "reduction", SUM), name=total, outputs=(total,))
     if not classes:
         shape = capture.tensors[labels].shape
@@ -155,14 +178,18 @@ def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
         return
     shape = capture.tensors[labels].shape
     ignored = call.argument("ignore_index")
-    valid = yield from _new(call, "valid", capture, Tensor(shape, "bool"), aten.ne.Scalar, Ref(labels), ignored)
+    valid = yield from new_call(call, "valid", capture, Tensor(shape, "bool"), aten.ne.Scalar, Ref(labels), ignored)
     if (weight := call.argument("weight")) is not None:  # an ignored label is no row of it
         dtype = capture.tensors[weight.value].dtype
-        inside = yield from _new(call, "inside", capture, Tensor(shape, "int64"), aten.mul.Tensor, Ref(labels), valid)
-        picked = yield from _new(call, "picked", capture, Tensor(shape, dtype), aten.index.Tensor, weight, (inside,))
-        valid = yield from _new(call, "weight", capture, Tensor(shape, dtype), aten.mul.Tensor, picked, valid)
+        inside = yield from new_call(
+            call, "inside", capture, Tensor(shape, "int64"), aten.mul.Tensor, Ref(labels), valid
+        )
+        picked = yield from new_call(
+            call, "picked", capture, Tensor(shape, dtype), aten.index.Tensor, weight, (inside,)
+        )
+        valid = yield from new_call(call, "weight", capture, Tensor(shape, dtype), aten.mul.Tensor, picked, valid)
     dtype = "int64" if weight is None else capture.tensors[weight.value].dtype
-    count = yield from _new(call, "count", capture, Tensor((), dtype), aten.sum.default, valid)
+    count = yield from new_call(call, "count", capture, Tensor((), dtype), aten.sum.default, valid)
     yield replace(call, kind="div", target=aten.div.Tensor, args=(Ref(total), count), kwargs={})
 
 
@@ -189,12 +216,36 @@ def _embedding(call: Call, capture: Capture) -> Iterator[Call]:
     rows = capture.tensors[call.outputs[0]]
     ids = call.args[1]
     shape = capture.tensors[ids.value].shape
-    found = yield from _new(call, "rows", capture, rows, call.target, *call.args[:2])
-    still = yield from _new(call, "still", capture, rows, aten.detach.default, found)
-    word = yield from _new(call, "word", capture, Tensor(shape, "bool"), aten.ne.Scalar, ids, padding)
+    found = yield from new_call(call, "rows", capture, rows, call.target, *call.args[:2])
+    still = yield from new_call(call, "still", capture, rows, aten.detach.default, found)
+    word = yield from new_call(call, "word", capture, Tensor(shape, "bool"), aten.ne.Scalar, ids, padding)
     column = Tensor((*shape, 1), "bool")
-    mask = yield from _new(call, "mask", capture, column, aten.reshape.default, word, column.shape)
+    mask = yield from new_call(call, "mask", capture, column, aten.reshape.default, word, column.shape)
     yield replace(call, kind="where", target=aten.where.self, args=(mask, found, still), kwargs={})
+
+
+def _add_number(call: Call, capture: Capture) -> Iterator[Call]:
+    """A number added to a scalar becomes a constant: a term like any other, of which a sum of parts needs one.
+
+    Half types stay as they are: there the number is added in float32.
+    """
+    out, number = capture.tensors[call.outputs[0]], call.argument("other")
+    if out.shape or out.dtype not in ("float32", "float64") or isinstance(number, Ref):
+        yield call
+        return
+    is_reversed = call.kind == "rsub"  # number - alpha * x
+    scaled = number if is_reversed else number * call.argument("alpha")
+    dtype = {"dtype": getattr(torch, out.dtype), "device": torch.device("cpu")}
+    name = temporary(call, "number", capture, Tensor((), out.dtype))
+    full = aten.full.default
+    yield replace(call, kind="full", target=full, args=((), scaled), kwargs=dtype, name=name, outputs=(name,))
+    x = call.args[0]
+    if is_reversed:
+        kwargs = {"alpha": call.argument("alpha")}
+        yield replace(call, kind="sub", target=aten.sub.Tensor, args=(Ref(name), x), kwargs=kwargs)
+    else:
+        target = getattr(aten, call.kind).Tensor
+        yield replace(call, target=target, args=(x, Ref(name)), kwargs={})
 
 
 def _filled(call: Call, capture: Capture) -> Iterator[Call]:
@@ -210,12 +261,113 @@ def _copy(call: Call, capture: Capture) -> Iterator[Call]:
     out, source = capture.tensors[call.outputs[0]], call.args[1]
     if capture.tensors[source.value].dtype != out.dtype:
         tensor = replace(capture.tensors[source.value], dtype=out.dtype)
-        name = _temporary(call, "converted", capture, tensor)
+        name = temporary(call, "converted", capture, tensor)
         kwargs = {"dtype": getattr(torch, out.dtype)}
         target = aten._to_copy.default
         yield replace(call, kind="_to_copy", target=target, args=(source,), kwargs=kwargs, name=name, outputs=(name,))
         source = Ref(name)
     yield replace(call, kind="expand", target=aten.expand.default, args=(source, out.shape), kwargs={})
+
+
+def _split(call: Call, capture: Capture) -> Iterator[Call]:
+    """Parts that may be changed in place, which no captured call does."""
+    yield replace(call, kind="split", target=aten.split.Tensor)
+
+
+def _conjugate(call: Call, capture: Capture) -> Iterator[Call]:
+    """torch conjugates by a mark on a view; a program computes it."""
+    yield replace(call, kind="conj_physical", target=aten.conj_physical.default)
+
+
+def _negate(call: Call, capture: Capture) -> Iterator[Call]:
+    """As the imaginary part of a conjugate number is negated by a mark."""
+    yield replace(call, kind="neg", target=aten.neg.default)
+
+
+def _weight_norm(call: Call, capture: Capture) -> Iterator[Call]:
+    """A direction v and a length g: g v / |v|, the length of each row (or column) by itself."""
+    v, g, dim = (call.argument(n) for n in ("v", "g", "dim"))
+    norm = capture.tensors[g.value]
+    others = tuple(d for d in range(len(norm.shape)) if d != dim % len(norm.shape))
+    squares = yield from new_call(call, "squares", capture, capture.tensors[v.value], aten.mul.Tensor, v, v)
+    total = yield from new_call(call, "total", capture, norm, aten.sum.dim_IntList, squares, others, True)
+    length = yield from new_call(call, "length", capture, norm, aten.sqrt.default, total)
+    scale = yield from new_call(call, "scale", capture, norm, aten.div.Tensor, g, length)
+    yield replace(call, kind="mul", target=aten.mul.Tensor, args=(v, scale), kwargs={}, outputs=call.outputs[:1])
+
+
+def _ctc_loss(call: Call, capture: Capture) -> Iterator[Call]:
+    """Lengths are tensors, which split with the batch; the mean is over each sequence's length, then over all."""
+    scores, targets, *lengths = (call.argument(n) for n in ("log_probs", "targets", "input_lengths", "target_lengths"))
+    count, words = (capture.tensors[x.value].shape for x in (scores, targets))
+    if len(count) != 3 or len(words) != 2:
+        yield call
+        return
+    for at, given in enumerate(lengths):
+        if not isinstance(given, Ref):
+            name = temporary(call, f"lengths{at}", capture, Tensor((len(given),), "int64"))
+            capture.origins[name], capture.constants[name] = Origin.CONSTANT, torch.tensor(given)
+            lengths[at] = Ref(name)
+    out, reduction = capture.tensors[call.outputs[0]], call.argument("reduction")
+    args = (scores, targets, *lengths, call.argument("blank"), 0, call.argument("zero_infinity"))
+    each = Tensor((count[1],), out.dtype)
+    if reduction != MEAN:
+        args = (*args[:5], reduction, args[6])
+        yield replace(call, kind="ctc_loss", target=aten.ctc_loss.Tensor, args=args, kwargs={})
+        return
+    losses = yield from new_call(call, "losses", capture, each, aten.ctc_loss.Tensor, *args)
+    whole = Tensor(each.shape, capture.tensors[lengths[1].value].dtype)
+    length = yield from new_call(call, "length", capture, whole, aten.clamp_min.default, lengths[1], 1)
+    shares = yield from new_call(call, "shares", capture, each, aten.div.Tensor, losses, length)
+    total = yield from new_call(call, "total", capture, out, aten.sum.default, shares)
+    yield _divide(call, total.value, count[1])
+
+
+BAGS = {0: "sum", 1: "mean", 2: "max"}  # the modes of an embedding bag
+
+
+def _embedding_bag(call: Call, capture: Capture) -> Iterator[Call]:
+    """Bags of one size are an embedding and a reduction, which know of a batch of bags; others stay as they are."""
+    weight, ids, offsets = (call.argument(n) for n in ("weight", "indices", "offsets"))
+    count, words = capture.tensors[offsets.value].shape[0], capture.tensors[ids.value].shape[0]
+    bags = next((c for c in capture.calls if offsets.value in c.outputs), None)
+    is_even = bags is not None and bags.kind == "arange" and count and bags.args == (0, words, words // count)
+    others = (call.argument("scale_grad_by_freq"), call.argument("include_last_offset"))
+    if not is_even or any(others) or call.argument("padding_idx") >= 0:
+        yield call
+        return
+    size, table, out = words // count, capture.tensors[weight.value], capture.tensors[call.outputs[0]]
+    bagged = Tensor((count, size), capture.tensors[ids.value].dtype)
+    ids = yield from new_call(call, "bags", capture, bagged, aten.reshape.default, ids, bagged.shape)
+    rows = Tensor((count, size, table.shape[1]), table.dtype)
+    found = yield from new_call(call, "rows", capture, rows, aten.embedding.default, weight, ids)
+    if (scale := call.argument("per_sample_weights")) is not None:
+        column = Tensor((count, size, 1), capture.tensors[scale.value].dtype)
+        scale = yield from new_call(call, "scale", capture, column, aten.reshape.default, scale, column.shape)
+        found = yield from new_call(call, "scaled", capture, rows, aten.mul.Tensor, found, scale)
+    outputs = call.outputs[:1]
+    match BAGS[int(call.argument("mode"))]:
+        case "sum":
+            yield replace(call, kind="sum", target=aten.sum.dim_IntList, args=(found, (1,)), kwargs={}, outputs=outputs)
+        case "mean":
+            total = yield from new_call(call, "total", capture, out, aten.sum.dim_IntList, found, (1,))
+            yield replace(_divide(call, total.value, size), outputs=outputs)
+        case _:
+            yield replace(call, kind="max", target=aten.max.dim, args=(found, 1), kwargs={}, outputs=call.outputs[:2])
+            capture.tensors[call.outputs[1]] = Tensor(out.shape, "int64")
+
+
+def _put(call: Call, capture: Capture) -> Iterator[Call]:
+    """One value written where a mask says is a choice between two tensors; other indices may be aligned."""
+    given, places, value = call.args[:3]
+    mask = capture.tensors[places[0].value] if len(places) == 1 and places[0] is not None else None
+    if mask is None or mask.dtype != "bool" or capture.tensors[value.value].shape or any(call.args[3:]):
+        yield from aligned_index_put(call, capture)
+        return
+    tensor = capture.tensors[call.outputs[0]]
+    column = Tensor((*mask.shape, *[1] * (len(tensor.shape) - len(mask.shape))), "bool")
+    where = yield from new_call(call, "mask", capture, column, aten.reshape.default, places[0], column.shape)
+    yield replace(call, kind="where", target=aten.where.self, args=(where, value, given), kwargs={})
 
 
 def _repeat(call: Call, capture: Capture) -> Iterator[Call]:
@@ -230,21 +382,6 @@ def _repeat(call: Call, capture: Capture) -> Iterator[Call]:
 
 def _divide(call: Call, total: str, count: int) -> Call:
     return replace(call, kind="div", target=aten.div.Tensor, args=(Ref(total), count), kwargs={})
-
-
-def _new(
-    call: Call, word: str, capture: Capture, tensor: Tensor, target: torch._ops.OpOverload, *args: object
-) -> Generator[Call, None, Ref]:
-    """One more call in place of this one, with a result of its own."""
-    name = _temporary(call, word, capture, tensor)
-    yield replace(call, kind=kind_of(target), target=target, args=args, kwargs={}, name=name, outputs=(name,))
-    return Ref(name)
-
-
-def _temporary(call: Call, word: str, capture: Capture, tensor: Tensor) -> str:
-    name = f"{call.name}_{word}"
-    capture.tensors[name] = tensor
-    return name
 
 
 def _with_argument(call: Call, name: str, value: object) -> Call:
@@ -263,7 +400,16 @@ REWRITES: dict[str, Callable[[Call, Capture], Iterator[Call]]] = {
     **dict.fromkeys(("cross_entropy_loss", "nll_loss_nd"), _cross_entropy),
     **dict.fromkeys([f"_native_batch_norm_legit{form}" for form in ("", "_functional", "_no_training")], _batch_norm),
     "embedding": _embedding,
+    **dict.fromkeys(("add", "sub", "rsub"), _add_number),
     **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty"), _filled),
     "copy": _copy,
     "repeat": _repeat,
+    "index": aligned_index,
+    "index_put": _put,
+    "unsafe_split": _split,
+    "_conj": _conjugate,
+    "_neg_view": _negate,
+    "_weight_norm_interface": _weight_norm,
+    "_embedding_bag": _embedding_bag,
+    "ctc_loss": _ctc_loss,
 }

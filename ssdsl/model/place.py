@@ -14,7 +14,7 @@ import torch
 from ssdsl.text.source import Source, Span
 
 TORCH = str(Path(torch.__file__).parent)
-OURS = str(Path(__file__).parent)
+OURS = tuple(str(Path(__file__).parent.parent / part) for part in ("model", "runtime", "run"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def module_name(path: str) -> str:
 
 def is_own(file: str) -> bool:
     """Whether a file is the user's: neither torch's nor ours, and no generated code."""
-    return not file.startswith((TORCH, OURS, "<"))
+    return not file.startswith((TORCH, *OURS, "<"))
 
 
 def running(paths: dict[int, str], direct: bool = False) -> Place | None:

@@ -87,7 +87,7 @@ def unsteady(model: Model, assigned: Mapping[str, Place]) -> Iterator[Diagnostic
 
 def _call(model: Model) -> float:
     torch.manual_seed(0)
-    result = model.module(**{n: t.clone() for n, t in model.batches[0].items()})
+    result = model.module(**model.example())
     loss = getattr(result, "loss", result)
     return float(loss) if isinstance(loss, torch.Tensor) and loss.numel() == 1 and not loss.is_meta else math.nan
 

@@ -26,7 +26,7 @@ def storages(graph: Graph) -> dict[str, Storage]:
     """The storage of every value."""
     tensors = {v.name: empty(v) for v in graph.values.values() if v.origin is not Origin.OPERATOR}
     for operator in graph.operators:
-        results = results_of(operator, tensors)
+        results = _results(operator, tensors, graph)
         tensors.update((o.value, y) for o, y in zip(operator.outputs, results, strict=True))
     roots: dict[int, str] = {}
     return {n: Storage(roots.setdefault(memory_of(t), n), t.stride()) for n, t in tensors.items()}
@@ -45,6 +45,16 @@ def empty(value: Value, strides: tuple[int, ...] | None = None, shape: tuple[int
     if strides is None:
         return torch.empty(value.shape, dtype=dtype, device="meta")
     return torch.empty_strided(value.shape if shape is None else shape, strides, dtype=dtype, device="meta")
+
+
+def _results(operator: Operator, tensors: Mapping[str, torch.Tensor], graph: Graph) -> tuple[torch.Tensor, ...]:
+    """As `results_of`; new tensors, if an operator without a row does not run on tensors without numbers."""
+    try:
+        return results_of(operator, tensors)
+    except Exception:  # whatever an operator raises
+        if operator.found is None:
+            raise
+    return tuple(empty(graph.values[o.value]) for o in operator.outputs)
 
 
 def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:

@@ -5,12 +5,14 @@ from dataclasses import replace
 from ssdsl.model.analyse import Analysis, Reading, analyse, stages
 from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture, capture_calls
+from ssdsl.model.discover.discover import discover
 from ssdsl.model.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Stage, Value
 from ssdsl.model.name_dims import name_dims
 from ssdsl.model.normalise import normalise
 from ssdsl.model.ops.flops import flops
 from ssdsl.model.ops.registry import row
+from ssdsl.model.routing import leave_unsorted
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import NotALoss
 from ssdsl.text.diagnostic import PlanError
@@ -23,8 +25,9 @@ def capture(model: Model) -> Graph:
 
     Raises PlanError: the module cannot be captured, returns no loss, has an operator without a rule.
     """
-    calls = normalise(explicit_draws(capture_calls(model), model.generator))
+    calls = leave_unsorted(normalise(explicit_draws(capture_calls(model), model.generator)))
     constant, data = stages(calls)
+    calls = discover(calls, constant)
     found = analyse(calls, constant)
     merge_positions(calls, found)
     graph = _Builder(model, calls, found, constant, data).graph()
@@ -124,8 +127,10 @@ class _Builder:
 
     def _propagate(self, call: Call) -> None:
         flows = not row(call).stops_gradient and any(self.differentiable[r] for r in call.refs())
-        for output in (o for o in call.outputs if o in self.calls.tensors):
-            self.differentiable[output] = flows and self.calls.tensors[output].dtype.startswith(FLOATS)
+        outputs = [o for o in call.outputs if o in self.calls.tensors]
+        each = call.found.flows if call.found is not None else (True,) * len(outputs)
+        for output, through in zip(outputs, each, strict=True):
+            self.differentiable[output] = flows and through and self.calls.tensors[output].dtype.startswith(FLOATS)
 
     def _assemble(
         self, call: Call, stage: Stage, inputs: tuple[Operand, ...], outputs: tuple[Operand, ...], dims: list[Dim]
@@ -143,6 +148,7 @@ class _Builder:
             outputs,
             tuple(_distinct(dims)),
             flops(call, self.calls.tensors, dims),
+            call.found,
         )
 
 

@@ -6,18 +6,18 @@ import inspect
 import sys
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-import torch
-
 from ssdsl.lang.suggest import nearest, suggest
-from ssdsl.model.errors import BadModel, FunctionMissing, ModelFileMissing, UserCodeFailed
+from ssdsl.model.deferred import Deferred, ReadsNumbers, initial_draws
+from ssdsl.model.errors import BadModel, FunctionMissing, ModelFileMissing, NumbersNeeded, UserCodeFailed
 from ssdsl.model.ops.registry import use_rows
-from ssdsl.model.source import Model
+from ssdsl.model.source import USER_PREFIX, Model
 from ssdsl.model.user_model import check_model
+from ssdsl.runtime.bits import Generator
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
@@ -39,8 +39,11 @@ class _File:
         return Span(self.source, start + len(line) - len(line.lstrip()), start + len(line))
 
 
-def load_user(spec: Source, seed: int, meta: bool) -> Model:
-    """The model that `path/to/file.py:function` returns: the module, inputs (one batch or several) and axes."""
+def load_user(spec: Source, seed: int, generator: Generator, meta: bool) -> Model:
+    """The model that `path/to/file.py:function` returns: the module, inputs (one batch or several) and axes.
+
+    With `meta` the module's large weights are not made here, but get recipes.
+    """
     file = _open(spec)
     with _diagnosed(file, "while it was imported"):
         module = _import(file)
@@ -48,12 +51,19 @@ def load_user(spec: Source, seed: int, meta: bool) -> Model:
     function = _function(file, module)
     with (
         _diagnosed(file, f"in `{file.function}`"),
-        torch.random.fork_rng(devices=[]),
-        torch.device("meta" if meta else "cpu"),
+        (scope := Deferred(seed, generator) if meta else initial_draws(seed, generator)),
     ):
-        torch.manual_seed(seed)
         result = function()
-    return check_model(_definition(file, function), spec.text, file.function, result)
+    model = check_model(_definition(file, function), spec.text, file.function, result)
+    model = replace(model, generator=generator)
+    return _deferred(model, scope) if isinstance(scope, Deferred) else model
+
+
+def _deferred(model: Model, scope: Deferred) -> Model:
+    """The model with its weights as recipes, and the numbers of its batches."""
+    batches = tuple(scope.made(batch) for batch in model.batches)
+    module, recipes = scope.finish(model.module)
+    return replace(model, module=module, batches=batches, recipes=recipes)
 
 
 def _open(spec: Source) -> _File:
@@ -71,7 +81,7 @@ def _open(spec: Source) -> _File:
 def _import(file: _File) -> ModuleType:
     """Run the file as a module of its own; its folder comes first on the path, as when Python runs a script."""
     sys.path.insert(0, str(file.path.resolve().parent))
-    loaded = importlib.util.spec_from_file_location(f"ssdsl_user_{file.path.stem}", file.path.resolve())
+    loaded = importlib.util.spec_from_file_location(f"{USER_PREFIX}{file.path.stem}", file.path.resolve())
     assert loaded is not None and loaded.loader is not None
     module = importlib.util.module_from_spec(loaded)
     sys.modules[loaded.name] = module
@@ -87,6 +97,8 @@ def _diagnosed(file: _File, when: str) -> Iterator[None]:
             yield
     except PlanError:
         raise
+    except ReadsNumbers as error:
+        raise PlanError(NumbersNeeded(_place(file, error), file.source.name, str(error))) from error
     except (Exception, SystemExit) as error:
         raise PlanError(_failure(file, when, error)) from error
 
@@ -97,18 +109,19 @@ def _failure(file: _File, when: str, error: BaseException) -> UserCodeFailed:
     change = "correct the file; it has to run as `python` would run it"
     if isinstance(error, ModuleNotFoundError):
         change = f"install `{error.name}`, or correct the import"
-    number = _line(file, error)
-    span = file.line_span(number) if number else None
+    span = _place(file, error)
     return UserCodeFailed(span, file.source.name, when, first, rest if span else text, change)
 
 
-def _line(file: _File, error: BaseException) -> int:
-    """The last line of the user's file that was running, or zero."""
+def _place(file: _File, error: BaseException) -> Span | None:
+    """The last line of the user's file that was running."""
     path = str(file.path.resolve())
     if isinstance(error, SyntaxError) and error.filename == path:
-        return error.lineno or 0
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
-    return (lines[-1] or 0) if lines else 0
+        number = error.lineno or 0
+    else:
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+        number = (lines[-1] or 0) if lines else 0
+    return file.line_span(number) if number else None
 
 
 def _function(file: _File, module: ModuleType) -> Any:

@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ssdsl.model.dropped_errors import AutocastElsewhere, CustomGradient, HookLost, StateChanged, TensorChanged
+from ssdsl.model.grouped_norm import grouped_batch_norm
 from ssdsl.model.place import Place, running
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -55,6 +57,7 @@ def _replacements(w: Witness) -> Iterator[tuple[Any, str, Any]]:
     for name in ("register_hook", "register_post_accumulate_grad_hook"):
         yield torch.Tensor, name, _telling(getattr(torch.Tensor, name), w, _hook(name))
     yield torch.Tensor, "data", _data(w)
+    yield _BatchNorm, "forward", _norm(_BatchNorm.forward)
     yield torch.nn.Module, "__setattr__", _setattr(w, torch.nn.Module.__setattr__)
     yield torch.autograd, "backward", _telling(torch.autograd.backward, w, _backward)
     yield torch.autograd, "grad", _grad(torch.autograd.grad)
@@ -127,6 +130,18 @@ def _setattr(w: Witness, function: Callable[..., None]) -> Callable[..., None]:
         function(module, name, value)
 
     return assign
+
+
+def _norm(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A batch norm without a momentum reads a number from a buffer; in tensors it computes the same."""
+
+    def forward(norm: Any, x: torch.Tensor) -> torch.Tensor:
+        if norm.momentum is None and norm.training and norm.track_running_stats:
+            norm._check_input_dim(x)
+            return grouped_batch_norm(norm, x, 1)
+        return function(norm, x)
+
+    return forward
 
 
 def _grad(function: Callable[..., Any]) -> Callable[..., Any]:

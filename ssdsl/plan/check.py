@@ -28,14 +28,15 @@ def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
 
 
 def warnings(facts: Facts, source: Source) -> list[Diagnostic]:
-    """Orders of the plan itself that relate nothing."""
-    return [RelatesNothing(span) for span, count in facts.pairs.items() if not count and span.source is source]
+    """What was left whole, and orders of the plan itself that relate nothing."""
+    idle = (span for span, count in facts.pairs.items() if not count and span.source is source)
+    return [*facts.left_whole, *map(RelatesNothing, idle)]
 
 
 def _meets(facts: Facts, op: Operator, index: Index, mesh: Mesh, size: int) -> Diagnostic | None:
     """An index and the axis of its name: not fixed by the placement, of one size, in equal parts."""
     placement = facts.placements[op.name]
-    name = op.path or op.name
+    name = op.module
     if index.name in dict(placement.fixed) and size > 1:
         return SplitAndFixed(placement.span, name, index.name, first=index.span)
     if index.count != size:
@@ -46,8 +47,6 @@ def _meets(facts: Facts, op: Operator, index: Index, mesh: Mesh, size: int) -> D
 
 
 def _not_assigned(facts: Facts, model: ModelIndex, missing: list[Operator]) -> NotAssigned:
-    modules = tuple(dict.fromkeys(module_of(op.path, 1) or op.path or op.name for op in missing))
-    paths = [op.path for op in missing if op.path]
-    has_example = len(missing) < len(model.compute) and paths
-    example = module_of(paths[0], 1) or paths[0] if has_example else None
+    modules = tuple(dict.fromkeys(module_of(op.path, 1) or op.module for op in missing))
+    example = modules[0] if len(missing) < len(model.compute) else None
     return NotAssigned(None, len(missing), modules, example, next(iter(facts.meshes)))

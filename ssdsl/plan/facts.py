@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Clock, Index, Mesh, Order, Placement, Recompute, Shard
+from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
 
@@ -41,6 +42,8 @@ class Facts:
     pairs: dict[Span, int] = field(default_factory=dict)  # how many each `order` relates
     recomputes: list[Recompute] = field(default_factory=list)
     shards: list[Shard] = field(default_factory=list)
+    whole: dict[str, tuple[Index, ...]] = field(default_factory=dict)  # that a `split` names and operators cannot have
+    left_whole: list[Diagnostic] = field(default_factory=list)  # by `where possible`: warnings
     broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed: no second complaint
     _counts: dict[tuple[frozenset[str], str], int] = field(default_factory=dict, repr=False)
 
@@ -52,6 +55,10 @@ class Facts:
         """A further index of an operator, inside of those that it has."""
         self.indices[operator] = (*self.indices.get(operator, ()), index)
         self._counts.clear()
+
+    def leave_whole(self, operator: str, index: Index) -> None:
+        """An operator that needs all of a dimension, which other operators of a statement are split by."""
+        self.whole[operator] = (*self.whole.get(operator, ()), index)
 
     def index(self, operator: str, name: str) -> Index | None:
         """The index of this name that an operator has."""

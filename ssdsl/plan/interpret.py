@@ -10,6 +10,7 @@ from ssdsl.plan.context import Context, begin
 from ssdsl.plan.errors.names import CallsTooDeep, UnknownParam
 from ssdsl.plan.eval.builtins import builtin_scope
 from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.place_beside import place_beside
 from ssdsl.plan.plan import Plan
 from ssdsl.plan.statements.execute import execute
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -31,10 +32,11 @@ def interpret_all(
     ctx = begin(graph, overrides, folder)
     unknown = unknown_params(script, ctx.overrides)
     mistakes = [*unknown, *_execute_all(ctx, _plan_scope(ctx), script)]
+    beside = [] if mistakes else place_beside(ctx.facts, ctx.model)
     mistakes = mistakes or check(ctx.facts, ctx.model)
     if mistakes:
         raise PlanError(*mistakes[:MOST_MISTAKES])
-    return plan_of(ctx), tuple(warnings(ctx.facts, script.span.source))
+    return plan_of(ctx), (*beside, *warnings(ctx.facts, script.span.source))
 
 
 def interpret_part(
@@ -62,6 +64,7 @@ def plan_of(ctx: Context) -> Plan:
         clocks=tuple(facts.clocks),
         recomputes=tuple(facts.recomputes),
         shards=tuple(facts.shards),
+        whole={name: facts.whole[name] for name in model.operators if name in facts.whole},
     )
 
 

@@ -1,7 +1,7 @@
 """The plan: what the statements of a script said about the operators of a graph."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
@@ -128,7 +128,7 @@ class Plan:
 
     `indices[op]` are in the order in which they cut (for one dimension: outermost first). Only operators of stage
     COMPUTE have a placement; constants and data operators run wherever their consumers are. `params` are the values
-    in force.
+    in force. `whole[op]` are the indices that an operator would have if it did not need all of their dimension.
     """
 
     graph: Graph
@@ -140,6 +140,7 @@ class Plan:
     clocks: tuple[Clock, ...]
     recomputes: tuple[Recompute, ...]
     shards: tuple[Shard, ...]
+    whole: dict[str, tuple[Index, ...]] = field(default_factory=dict)
 
     def ordered(self) -> Iterator[TaskSet]:
         """All sets of tasks that the plan orders."""

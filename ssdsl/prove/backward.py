@@ -8,7 +8,7 @@ whole gradient.
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.ir.function import Backward, Function, Op, Reshard, Slice, Write
+from ssdsl.ir.function import Backward, Conversion, First, Function, Op, Reshard, Slice, Write
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Name, Time, Var
 from ssdsl.prove.facts import Facts, Typed
@@ -36,7 +36,7 @@ def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
         match instr:
             case Op():
                 walk.operator(instr)
-            case Reshard() | Slice():
+            case Reshard() | Slice() | First():
                 walk.converted(instr)
             case Write():
                 pass  # a buffer has no gradient
@@ -133,7 +133,7 @@ class _Walk:
 
     # -- instructions ------------------------------------------------------------------------------------------------
 
-    def converted(self, instr: Reshard | Slice) -> None:
+    def converted(self, instr: Conversion) -> None:
         gradient = self.finished(instr.result)
         if gradient is None:
             return
@@ -146,7 +146,7 @@ class _Walk:
                 time = Time(instr.index.name)
                 if time in gradient.partial:
                     raise Wrong(Rule.PARTIAL_GRADIENT, f"the gradient of one {time.name}", gradient)
-                gradient = gradient.freeing(time).owing(time)
+                gradient = gradient.freeing(time).owing(time)  # behind `First` the other parts give zeros
         except Wrong as wrong:
             self.facts.failures.wrong(wrong, f"{self.where}, backward of {who}", instr.source, self.submesh.mesh.span)
             return

@@ -4,7 +4,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import assert_never
 
-from ssdsl.ir.function import Function, Instr, Op, OpSplit, Parameter, Prepared, Reshard, Slice, Write
+from ssdsl.ir.function import (
+    Conversion,
+    First,
+    Function,
+    Instr,
+    Op,
+    OpSplit,
+    Parameter,
+    Prepared,
+    Reshard,
+    Slice,
+    Write,
+)
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Coordinate, Name, Time, TimeIndex, Type, Var
 from ssdsl.model.graph import Operator, Origin
@@ -150,6 +162,8 @@ class Walk:
                 self._converted(instr.source, instr.result, f"{self.where}, reshard to {instr.result.name}", instr)
             case Slice():
                 self._converted(instr.source, instr.result, f"{self.where}, slice to {instr.result.name}", instr)
+            case First():
+                self._converted(instr.source, instr.result, f"{self.where}, first to {instr.result.name}", instr)
             case Write():
                 if instr.source not in self.types:
                     self.facts.failures.add(
@@ -158,7 +172,7 @@ class Walk:
             case _:
                 assert_never(instr)
 
-    def _converted(self, source: Name, result: Var, where: str, instr: Reshard | Slice) -> None:
+    def _converted(self, source: Name, result: Var, where: str, instr: Conversion) -> None:
         local: Local | None = None
         if source not in self.types:
             self.facts.failures.add(Rule.UNREADY, where, source, "a value made before", "none", self._span(()))
@@ -169,24 +183,31 @@ class Walk:
                 shape = self.facts.shape(source.value)
                 if isinstance(instr, Reshard):
                     local = after(instr.forward, self.types[source], shape, self.axes)
-                else:
+                elif isinstance(instr, Slice):
                     local = self._sliced(instr, self.types[source])
+                else:
+                    local = self._same(instr.index, self.types[source]).owing(Time(instr.index.name))
             except Wrong as wrong:
                 self.facts.failures.wrong(wrong, where, source, self._span(()))
         self._define(result, local, where, ())
 
     def _sliced(self, instr: Slice, local: Local) -> Local:
         index = instr.index
+        local = self._same(index, local)
+        shape = self.facts.shape(instr.source.value)
+        digit = designated(shape, frozenset(local.fixed()), instr.cut, index.sizes)
+        if digit.parts != index.parts:
+            raise Wrong(Rule.CUT, f"{index.parts} parts", instr.cut)
+        return local.fixing(Time(index.name), digit)
+
+    def _same(self, index: TimeIndex, local: Local) -> Local:
+        """The tensor; raises Wrong unless it is the same for all parts along an index of the function."""
         if self.index.get(index.name) != index:
             raise Wrong(Rule.INDEX, f"an index of the function: {', '.join(self.index)}", index)
         time = Time(index.name)
         if time in local.partial or local.digit(time) is not None:
             raise Wrong(Rule.INDEX, f"a tensor that is the same for every {index.name}", local)
-        shape = self.facts.shape(instr.source.value)
-        digit = designated(shape, frozenset(local.fixed()), instr.cut, index.sizes)
-        if digit.parts != index.parts:
-            raise Wrong(Rule.CUT, f"{index.parts} parts", instr.cut)
-        return local.fixing(time, digit)
+        return local
 
     def _operator(self, op: Op) -> None:
         operator = self.facts.operators.get(op.operator)

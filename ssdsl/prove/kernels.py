@@ -39,6 +39,10 @@ def _wanted(operator: Operator, splits: list[Split]) -> tuple[str, set[str], Off
             table = operator.inputs[0]
             rows = [s for s in splits if s.dim in table.axes[0]]
             return ("embedding_part", set(), _offsets(operator, table, rows)) if rows else ("", set(), {})
+        case "routed_mm":  # rows of experts that the part has not are zeros
+            weights = operator.inputs[1]
+            experts = [s for s in splits if s.dim in weights.axes[0]]
+            return ("routed_mm", set(), _offsets(operator, weights, experts)) if experts else ("", set(), {})
         case "cross_entropy_loss" if combined:
             return COMBINING[operator.kind], axes, _offsets(operator, operator.inputs[0], combined)
         case kind if combined and operator.target.startswith("aten::"):

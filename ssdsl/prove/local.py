@@ -119,7 +119,7 @@ def free_runs(size: int, factor: int, fixed: Iterable[Digit]) -> tuple[Run, ...]
         if limit > span:
             runs.append(Run(factor, span, limit // span))
         limit = d.stride
-    if limit > 1:
+    if limit != 1:  # an empty axis has size 0
         runs.append(Run(factor, 1, limit))
     return tuple(runs)
 

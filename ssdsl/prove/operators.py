@@ -169,11 +169,14 @@ TOGETHER = {
     "reshape": "moves elements",
     "_to_copy": "rounds to another floating type",
     **dict.fromkeys(
-        "view _unsafe_view flatten unflatten squeeze unsqueeze expand".split(), "moves or repeats elements"
+        """
+        view _unsafe_view flatten unflatten squeeze unsqueeze expand transpose t permute select unbind cat stack
+        """.split(),
+        "moves or repeats elements",
     ),
 }
 OF_OURS = {"ssdsl::dropout"}  # in what it drops; its mask is the same for all addends
-ONE_BY_ONE = {"mul": (0, 1), "div": (0,)}  # a * b is linear in a and in b; a / b in a only
+ONE_BY_ONE = {"mul": (0, 1), "div": (0,), "dot": (0, 1)}  # a * b is linear in a and in b; a / b in a only
 
 
 def _combines(operator: Operator) -> bool:
@@ -194,7 +197,7 @@ def check_linear(operator: Operator, carried: Carried) -> None:
         raise wrong
     if operator.target.startswith("ssdsl::"):
         is_linear = carrying == [0] and operator.target in OF_OURS and values[0] not in values[1:]
-    elif not operator.target.startswith("aten::"):  # a user's row says it of its operator
+    elif not operator.target.startswith("aten::") or operator.found is not None:  # a row or an experiment says it
         is_linear = registry_is_linear(operator, carrying)
     elif operator.kind in TOGETHER:
         given = list(_tensors_and_numbers(operator))

@@ -28,7 +28,10 @@ MOST_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was checked; the program is proved if nothing failed."""
+    """What was checked; the program is proved if nothing failed.
+
+    `experiments`: how many operators have a rule that was found by experiment, which the proof believes.
+    """
 
     functions: int
     instructions: int
@@ -36,6 +39,7 @@ class Proof:
     gradients: int
     tasks: int
     messages: int
+    experiments: int
     seconds: float
     failures: tuple[ProofFailed, ...]
 
@@ -50,7 +54,8 @@ class Proof:
             "tasks": self.tasks,
             "messages": self.messages,
         }
-        return f"proved in {self.seconds:.2f} s: {', '.join(f'{n} {what}' for what, n in counts.items())}"
+        trusted = f"; the rules of {self.experiments} operators were found by experiment" if self.experiments else ""
+        return f"proved in {self.seconds:.2f} s: {', '.join(f'{n} {what}' for what, n in counts.items())}{trusted}"
 
 
 def prove(program: Program) -> Proof:
@@ -94,6 +99,7 @@ def prove(program: Program) -> Proof:
         sum(len(g) for g in gradients.values()),
         sum(1 for r in program.roles for a in r.actions if isinstance(a, Compute)),
         sum(1 for r in program.roles for a in r.actions if isinstance(a, Start)),
+        sum(1 for o in program.graph.operators if o.found is not None),
         time.perf_counter() - start,
         tuple(facts.failures.found),
     )

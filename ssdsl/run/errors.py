@@ -8,14 +8,16 @@ from ssdsl.text.diagnostic import Diagnostic
 
 @dataclass(frozen=True)
 class ModelWithoutNumbers(Diagnostic):
-    """The model lives on the meta device, where tensors have shapes but no numbers: it compiles but does not train.
+    """The model's weights, or its batches, live on the meta device, where tensors have shapes but no numbers.
 
-    The sizes of the papers are always built like this: a GPT of 175 billion parameters fits no laptop.
+    Such a model compiles but does not train. Swin's batches of the papers' sizes are like this, and the weights of a
+    module that was constructed on the meta device itself. With `--meta`, construct it as usual: ssdsl writes down how
+    its weights are made, and each process makes its own part.
     """
 
     code: ClassVar[str] = "E0501"
     title: ClassVar[str] = "`{model}` has shapes but no numbers, so it cannot be trained"
-    help: ClassVar[str] = "use a laptop size, or ssdsl check, show and compile, which need no numbers"
+    help: ClassVar[str] = "use a laptop size, or construct the module as usual and give `--meta`"
     model: str
 
 

@@ -186,5 +186,6 @@ def program_of(compiled: CompiledProgram, model: Model) -> Program:
 
 def _own(program: Program) -> Program:
     """The program with tensors that a rank may write to."""
-    weights = {n: t.clone() for n, t in program.weights.items()}
-    return replace(program, weights=weights, batches=[{n: t.clone() for n, t in b.items()} for b in program.batches])
+    return replace(
+        program, weights=program.weights.copy(), batches=[{n: t.clone() for n, t in b.items()} for b in program.batches]
+    )

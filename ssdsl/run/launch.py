@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from rich.console import Console
 
+from ssdsl.model.search_path import search_path
 from ssdsl.run.errors import TooFewDevices
 from ssdsl.run.failure import failed_ranks, failure, printed, stuck, unwritable
 from ssdsl.run.processes import MARK, sigterm_raises, stop
@@ -121,11 +122,14 @@ def _command(folder: Path, training: Training, processes: int, out: Path, dump: 
 
 
 def _environment(mark: str) -> dict[str, str]:
-    """One thread per process, gloo on the loopback interface (a host's name may not resolve). The user's own win."""
+    """One thread per process, gloo on the loopback interface (a host's name may not resolve). The user's own win.
+
+    Modules that define operators are found where they were found here: beside the model's file, for instance.
+    """
     defaults = {"OMP_NUM_THREADS": "1"}
     if "lo" in {name for _, name in socket.if_nameindex()}:
         defaults["GLOO_SOCKET_IFNAME"] = "lo"
-    return {**defaults, **os.environ, "SSDSL_PARENT": str(os.getpid()), MARK: mark}
+    return {**defaults, **os.environ, "PYTHONPATH": search_path(), "SSDSL_PARENT": str(os.getpid()), MARK: mark}
 
 
 def _clear(out: Path) -> None:

@@ -35,6 +35,7 @@ def verify_dumps(
     model: Model, training: Training, losses: tuple[float, ...], dumps: Mapping[int, Any]
 ) -> tuple[Comparison, ...]:
     """Compare what the ranks dumped with the single device; raises as `verify` does."""
+    model = model.with_numbers()
     plan, spreads = _trained(model, training.steps, losses, dumps)
     follow = plan.grads if training.optimizer == "adamw" else None
     single = _without_idle(reference(model, training, follow), plan, model)

@@ -28,6 +28,7 @@ from .random import (
     uniform,
 )
 from .recompute import checkpoint
+from .routed import routed_mm
 from .world import group
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "put",
     "reduce_scatter",
     "reshard",
+    "routed_mm",
     "step_keys",
     "take",
     "take_sizes",

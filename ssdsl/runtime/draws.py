@@ -78,8 +78,16 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, name: str, first: float, second: float, sizes: Sequence[int], dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
         """A tensor of a distribution."""
-        index = [torch.arange(n, device=device) for n in sizes]
+        index, sizes = self.index(sizes, device)
         return DISTRIBUTIONS[name](first, second, self.key(device), index, sizes, self.generator, dtype)
+
+    def index(self, sizes: Sequence[int], device: torch.device) -> tuple[Sequence[torch.Tensor], Sequence[int]]:
+        """The positions of a tensor's elements, and the sizes of what they are positions in."""
+        return [torch.arange(n, device=device) for n in sizes], sizes
+
+    def skip(self, function: Any) -> None:
+        """Count the draw of an operator that is not run."""
+        self.count += torch.Tag.nondeterministic_seeded in function.tags
 
 
 @cache

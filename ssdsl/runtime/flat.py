@@ -294,12 +294,15 @@ class Weights:
         found = self.live.get(x.untyped_storage().data_ptr())
         if found is None:
             return x
-        return found[0], x.size(), x.stride(), x.storage_offset()
+        return found[0], x.dtype, x.size(), x.stride(), x.storage_offset()
 
 
 def _unpack(kept: object) -> torch.Tensor:
     if isinstance(kept, torch.Tensor):
         return kept
     assert isinstance(kept, tuple)
-    flat, size, stride, offset = kept
-    return flat.gathered_again().as_strided(size, stride, offset)  # type: ignore[no-any-return]
+    flat, dtype, size, stride, offset = kept
+    whole: torch.Tensor = flat.gathered_again()
+    if whole.dtype == dtype:
+        return whole.as_strided(size, stride, offset)
+    return whole.new_empty(0, dtype=dtype).set_(whole.untyped_storage(), offset, size, stride)  # pairs as numbers

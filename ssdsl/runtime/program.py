@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .state import State
 from .table import Table
 
 
@@ -18,16 +19,15 @@ class Program:
 
     table: Table
     roles: dict[str, str]
-    weights: dict[str, torch.Tensor]
+    weights: State
     batches: list[dict[str, torch.Tensor]]
 
     @classmethod
     def read(cls, folder: Path) -> "Program":
-        """The program that `ssdsl compile` wrote; weights are mapped, not read. Raises OSError for a missing file."""
+        """The program that `ssdsl compile` wrote; weights are mapped, or made later. Raises OSError for a lack."""
         table = json.loads((folder / "program.json").read_text())
         roles = {r["name"]: (folder / f"role_{r['name']}.py").read_text() for r in table["roles"]}
-        weights = torch.load(folder / "weights.pt", mmap=True, weights_only=True)
-        return cls(table, roles, weights, torch.load(folder / "inputs.pt", weights_only=True))
+        return cls(table, roles, State.read(folder), torch.load(folder / "inputs.pt", weights_only=True))
 
     def code(self, role: str) -> Any:
         """The module of a role, made anew for each rank: the groups that it names are the loading rank's."""

@@ -1,13 +1,13 @@
 """Reads `program.json` as one rank sees it: its role, tasks, weights and its share of every transfer."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from .flat import Completion, FlatParam, Tie, Weights
 from .mesh import Mesh
-from .moves import take
+from .piece import Piece
+from .state import State
 from .transfers import Leg, Message, Signal, Transfer
 from .world import Group, World
 
@@ -83,29 +83,6 @@ def _box(box: list[list[int]]) -> tuple[tuple[int, int], ...]:
 # -- weights ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Piece:
-    """How the local part of a weight follows from the whole, of `shape`: takes of (dim, outer, count, index).
-
-    >>> Piece("w", (4, 6), ((0, 1, 2, 1), (1, 3, 2, 0))).of(torch.arange(24).view(4, 6)).tolist()
-    [[12, 14, 16], [18, 20, 22]]
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    takes: tuple[tuple[int, int, int, int], ...]
-
-    def of(self, whole: torch.Tensor) -> torch.Tensor:
-        """This rank's part, contiguous."""
-        for taken in self.takes:
-            whole = take(whole, *taken)
-        return whole.contiguous()
-
-    def saved(self, local: torch.Tensor) -> dict[str, Any]:
-        """The part with the way it was cut out, from which the whole can be put together again."""
-        return {"shape": self.shape, "takes": list(self.takes), "tensor": local.detach().cpu().clone()}
-
-
 def pieces_of(weights: list[Table], role: Table, world: World) -> list[Piece]:
     """This rank's parts of some weights of its role."""
     at = is_at(role, world)
@@ -116,21 +93,19 @@ def pieces_of(weights: list[Table], role: Table, world: World) -> list[Piece]:
     ]
 
 
-def weights_of(
-    table: Table, role: Table, world: World, state: dict[str, torch.Tensor], device: torch.device
-) -> Weights:
-    """This rank's weights, cut out of the whole ones; the groups of weights tied across submeshes are made here."""
+def weights_of(table: Table, role: Table, world: World, state: State, device: torch.device) -> Weights:
+    """This rank's weights, cut out of the whole ones, or made; the groups of tied weights are made here."""
     ties = tie_groups(table, world)
     flats = []
     for flat in role["flats"]:
         pieces = pieces_of(flat["weights"], role, world)
-        values = {p.name: p.of(state[p.name]).to(device) for p in pieces}
+        values = {p.name: state.part(p).to(device) for p in pieces}
         shard_group = world.groups[role["mesh"], tuple(flat["shard_axes"])] if flat["shard_axes"] else None
         steps = [Completion(kind, world.groups[role["mesh"], tuple(axes)]) for kind, axes in flat["completion"] if axes]
         tied = any(kind == "sum_tied" for kind, _ in flat["completion"])
         tie = ties[flat["weights"][0]["name"]] if tied else None
         flats.append(FlatParam(flat["number"], values, flat["zero"], shard_group, steps, tie, flat["elements"]))
-    others = {p.name: p.of(state[p.name]).clone().to(device) for p in pieces_of(role["others"], role, world)}
+    others = {p.name: state.part(p).clone().to(device) for p in pieces_of(role["others"], role, world)}
     return Weights(flats, others)
 
 

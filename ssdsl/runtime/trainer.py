@@ -7,9 +7,10 @@ import torch
 
 from .engine import Engine
 from .flat import FlatParam
+from .piece import Piece
 from .program import Program
 from .record import Recorder
-from .table import Piece, Table, is_at, messages_of, pieces_of, weights_of
+from .table import Table, is_at, messages_of, pieces_of, weights_of
 from .world import World
 
 

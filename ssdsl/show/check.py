@@ -1,6 +1,7 @@
 """`ssdsl check`: a plan in numbers, short of running it: devices, tasks, repeated work, memory of the state."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from ssdsl.compile import Compiled
@@ -8,8 +9,10 @@ from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.param import FlatParam, Zero
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE, Operator
+from ssdsl.plan.eval.paths import starred
 from ssdsl.plan.plan import Plan
 from ssdsl.show.communication import communication_view
+from ssdsl.show.pattern import merged
 from ssdsl.show.view import Column, Kind, View, as_json
 
 ADAMW_STATES = 2
@@ -17,7 +20,28 @@ ADAMW_STATES = 2
 
 def check_views(compiled: Compiled) -> tuple[View, ...]:
     """The tables of a plan that is right."""
-    return meshes_view(compiled.plan), roles_view(compiled.program), repeated_view(compiled.program)
+    program = compiled.program
+    return meshes_view(compiled.plan), _roles(compiled), repeated_view(program), *_if_any(whole_view(program))
+
+
+def _if_any(view: View) -> tuple[View, ...]:
+    return (view,) if view.rows else ()
+
+
+def _roles(compiled: Compiled) -> View:
+    """The roles, and what the compiler left whole although the plan splits it in time."""
+    view, late = roles_view(compiled.program), compiled.program.plan.indices
+    found: dict[str, list[Operator]] = {}
+    for operator in compiled.plan.graph.operators:
+        for index in compiled.plan.indices.get(operator.name, ()):
+            if index not in late.get(operator.name, ()):
+                found.setdefault(index.name, []).append(operator)
+    notes = (
+        f"{len(those)} operators of the loss run once, on all parts of `{name}`: they wait for "
+        f"`{those[0].kind}`, which needs them together ({those[0].source})"
+        for name, those in found.items()
+    )
+    return replace(view, notes=(*view.notes, *notes))
 
 
 def check_json(compiled: Compiled) -> dict[str, Any]:
@@ -25,8 +49,9 @@ def check_json(compiled: Compiled) -> dict[str, Any]:
     program = compiled.program
     views = {
         "meshes": meshes_view(compiled.plan),
-        "roles": roles_view(program),
-        "repeated": repeated_view(compiled.program),
+        "roles": _roles(compiled),
+        "repeated": repeated_view(program),
+        "whole": whole_view(program),
     }
     return {
         "model": compiled.plan.graph.name,
@@ -115,4 +140,39 @@ def repeated_view(program: Program) -> View:
 
 def _repeated(axis: str, count: int, alike: list[Operator], total: int) -> tuple[str | int | float, ...]:
     most = max(alike, key=lambda o: o.flops)
-    return axis, count, len(alike), sum(o.flops for o in alike) / total, f"{most.path} {most.kind}".strip()
+    return axis, count, len(alike), sum(o.flops for o in alike) / total, f"{most.module} {most.kind}"
+
+
+def whole_view(program: Program) -> View:
+    """Operators that need all of a dimension by which the plan splits others: their parts are joined in front."""
+    columns = (
+        Column("operator", Kind.PATH, "bold cyan"),
+        Column("times", Kind.COUNT),
+        Column("needs all of", Kind.PATH, key="dimension"),
+        Column("which is split into", key="index"),
+        Column("devices", Kind.COUNT),
+        Column("of all work", Kind.SHARE, key="share"),
+    )
+    operators = {o.name: o for o in program.graph.operators}
+    total = max(1, sum(o.flops for o in operators.values()))
+    found: dict[tuple[str, str, str, int], list[Operator]] = {}
+    for function in program.functions:
+        axes = dict(function.submesh.axes)
+        for op in function.operators():
+            split = {s.coordinate.name for s in op.splits}
+            operator = operators[op.operator]
+            for index in program.plan.whole.get(op.operator, ()):
+                if index.name not in split:
+                    dim = starred(operator.dims[index.dim].name)
+                    key = (f"{starred(operator.module)} {operator.kind}", dim, index.name, axes.get(index.name, 1))
+                    found.setdefault(key, []).append(operator)
+    rows = tuple(
+        (_name(alike), len(alike), dim, index, devices, sum(o.flops for o in alike) / total)
+        for (_, dim, index, devices), alike in found.items()
+    )
+    note = "every device computes all of it; on 1 device: once for all parts, when the last is there"
+    return View("computed whole", columns, rows, (note,))
+
+
+def _name(alike: list[Operator]) -> str:
+    return f"{merged(o.module for o in alike)} {alike[0].kind}"

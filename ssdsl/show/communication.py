@@ -13,8 +13,8 @@ from ssdsl.ir.param import FlatParam, SumTiedGrads
 from ssdsl.ir.parts import BACK_PHASES
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE
+from ssdsl.plan.eval.paths import starred
 from ssdsl.plan.plan import Phase
-from ssdsl.show.pattern import starred
 from ssdsl.show.view import Column, Kind, View
 from ssdsl.simulate.collectives import Collective, Facts, flat_bytes, of_completion, of_gather, of_gathers, of_instr
 
@@ -88,7 +88,7 @@ class _Fold:
     def __post_init__(self) -> None:
         self.facts = Facts(self.program)
         operators = self.program.graph.operators
-        self.producers = {o.value: f"{op.path} {op.kind}".strip() for op in operators for o in op.outputs}
+        self.producers = {o.value: f"{op.module} {op.kind}" for op in operators for o in op.outputs}
 
     def producer(self, value: str) -> str:
         """The module and kind of the operator that computes a value, or the value's own name."""

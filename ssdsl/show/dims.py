@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from ssdsl.model.graph import Graph, Operator, Stage
-from ssdsl.show.pattern import merged, starred
+from ssdsl.plan.eval.paths import starred
+from ssdsl.show.pattern import merged
 from ssdsl.show.view import Column, Kind, View
 
 COLUMNS = (
@@ -50,5 +51,5 @@ def _row(name: str, size: object, found: list[_Found]) -> tuple[str | int, ...]:
 
 def _example(first: _Found, found: list[_Found]) -> str:
     """The first operator with its path, in all the layers where it occurs."""
-    like = [f.operator.path for f in found if starred(f.operator.path) == starred(first.operator.path)]
-    return f"{merged(like)} {first.operator.kind}".strip()
+    like = [f.operator.module for f in found if starred(f.operator.module) == starred(first.operator.module)]
+    return f"{merged(like)} {first.operator.kind}"

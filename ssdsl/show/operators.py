@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+from ssdsl.model.found import Found
 from ssdsl.model.graph import Operator, Stage
 from ssdsl.model.ops.registry import row
+from ssdsl.plan.eval.paths import starred
 from ssdsl.plan.plan import Plan
-from ssdsl.show.pattern import merged, starred
+from ssdsl.show.pattern import merged
 from ssdsl.show.view import Column, Kind, View
 
 COLUMNS = (
@@ -15,6 +17,7 @@ COLUMNS = (
     Column("indices", fold=True, style="green"),
     Column("placed on"),
 )
+EXPERIMENT = Column("found by experiment", fold=True, key="experiment")
 OTHERS = ((Stage.DATA, "depend on the inputs only"), (Stage.CONSTANT, "depend on nothing"))
 
 
@@ -23,11 +26,22 @@ def operators_view(plan: Plan, every: bool = False) -> View:
     groups: dict[tuple[str, ...], list[Operator]] = {}
     computing = [o for o in plan.graph.operators if o.stage is Stage.COMPUTE]
     for operator in (o for o in computing if every or not row(o).regroups):
-        path = operator.path if every else starred(operator.path)
+        path = operator.module if every else starred(operator.module)
         key = (operator.name if every else operator.kind, path, *_columns(plan, operator))
         groups.setdefault(key, []).append(operator)
     rows = tuple(_row(key, found) for key, found in groups.items())
-    return View(f"operators of {plan.graph.name}", COLUMNS, rows, tuple(_notes(plan, every)))
+    columns: tuple[Column, ...] = COLUMNS
+    if any(o.found is not None for o in plan.graph.operators):
+        columns = (*COLUMNS, EXPERIMENT)
+        rows = tuple((*row, _shown(found[0].found)) for row, found in zip(rows, groups.values(), strict=True))
+    return View(f"operators of {plan.graph.name}", columns, rows, tuple(_notes(plan, every)))
+
+
+def _shown(found: Found | None) -> str:
+    """The signature that was found, and why it is whole, if it is."""
+    if found is None:
+        return ""
+    return f"{found.signature}{f' ({found.why_whole})' if found.why_whole else ''}"
 
 
 def _notes(plan: Plan, every: bool) -> Iterator[str]:
@@ -40,15 +54,17 @@ def _notes(plan: Plan, every: bool) -> Iterator[str]:
 
 
 def _row(key: tuple[str, ...], found: list[Operator]) -> tuple[str | int, ...]:
-    return f"{merged(o.path for o in found)} {key[0]}".strip(), len(found), *key[2:]
+    return f"{merged(o.module for o in found)} {key[0]}", len(found), *key[2:]
 
 
 def _columns(plan: Plan, operator: Operator) -> Iterator[str]:
-    """Dimensions, indices and placement; a dimension named after its own module goes without the module's path."""
-    names = [starred(d.name.removeprefix(f"{operator.path}.")) for d in operator.dims]
+    """Dimensions, indices and placement, in the names that `split` takes."""
+    names = [starred(d.name) for d in operator.dims]
     yield " ".join(f"{name}={d.size}" for name, d in zip(names, operator.dims, strict=True) if d.size > 1)
     indices = plan.indices.get(operator.name, ())
-    yield " ".join(f"{i.name}={i.count}:{names[i.dim]}" for i in indices)
+    whole = [i for i in plan.whole.get(operator.name, ()) if i.name not in {mine.name for mine in indices}]
+    cuts = (f"{i.name}={i.count}:{names[i.dim]}" for i in indices)
+    yield " ".join([*cuts, *(f"{i.name}:{names[i.dim]} whole" for i in whole)])
     placement = plan.placements.get(operator.name)
     fixed = ", ".join(f"{axis} = {at}" for axis, at in placement.fixed) if placement else ""
     yield f"{placement.mesh}{f'[{fixed}]' if fixed else ''}" if placement else "nowhere"

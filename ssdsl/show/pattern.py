@@ -3,15 +3,6 @@
 from collections.abc import Iterable
 
 
-def starred(path: str) -> str:
-    """The path with `*` for every number in it: paths of repeated layers become equal.
-
-    A number at the end stays: `seq.0` and `seq.1` are two dimensions of one operator.
-    """
-    parts = path.split(".")
-    return ".".join([*("*" if part.isdecimal() else part for part in parts[:-1]), parts[-1]])
-
-
 def merged(paths: Iterable[str]) -> str:
     """Paths that are equal when starred, as one path that shows which numbers occur."""
     split = [path.split(".") for path in dict.fromkeys(paths)]

@@ -33,7 +33,7 @@ def tasks_views(program: Program, every: bool = False) -> tuple[View, ...]:
 
 def functions_view(program: Program) -> View:
     """The maximal runs of operators that nothing in the plan separates; `recomputed` counts their sections."""
-    paths = {o.name: f"{o.path} {o.kind}".strip() for o in program.graph.operators}
+    paths = {o.name: f"{o.module} {o.kind}" for o in program.graph.operators}
     rows = []
     for f in program.functions:
         operators = [op.operator for op in f.operators()]

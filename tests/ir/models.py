@@ -29,6 +29,17 @@ class Block(nn.Module):
         return (x + self.down(F.gelu(self.up(self.norm(x))))).square().mean()
 
 
+class Whole(nn.Module):
+    """An operator that needs the whole batch, between two that do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.up(x).cumsum(0)).square().mean()
+
+
 class Deep(nn.Module):
     """Layers in a row."""
 
@@ -105,6 +116,19 @@ class Contrast(nn.Module):
 
     def forward(self, x: torch.Tensor, z: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(self.a(x) @ self.b(z).t(), labels)
+
+
+class Penalty(nn.Module):
+    """A mean, a number, and two terms that no example has part in: a penalty, and a weight itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.log_variance = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        error = (-self.log_variance).exp() * self.fc(x).square().mean() + self.log_variance
+        return 1 + error + self.fc.weight.square().sum()
 
 
 class OverBatch(nn.Module):
@@ -200,6 +224,10 @@ def two_terms() -> Given:
     return _of_rows(TwoTerms())
 
 
+def penalty() -> Given:
+    return _of_rows(Penalty())
+
+
 def contrast() -> Given:
     inputs = {"x": torch.zeros(8, 8), "z": torch.zeros(8, 8), "labels": torch.arange(8)}
     return Contrast(), inputs, {"x": ("batch", "feature"), "z": ("batch", "feature"), "labels": ("batch",)}
@@ -232,3 +260,7 @@ class Skip(nn.Module):
 
 def skip() -> Given:
     return _of_rows(Skip(), 12)
+
+
+def computed_whole() -> Given:
+    return _of_rows(Whole())

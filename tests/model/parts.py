@@ -19,11 +19,12 @@ from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, oper
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
 from ssdsl.model.ops.random import FUNCTIONS
 from ssdsl.runtime import kernels
+from ssdsl.runtime.routed import routed_mm
 from ssdsl.runtime.world import Group, World
 
 KERNELS = {
     n: getattr(kernels, n) for n in "embedding_part cross_entropy_parts batch_norm_parts first first_time".split()
-}
+} | {"routed_mm": routed_mm}
 DRAWS = {n: getattr(runtime, n) for n in FUNCTIONS}
 CODE = {"torch": torch, "F": F, "aten": torch.ops.aten, "device": torch.device("cpu"), **KERNELS, **DRAWS}
 Values = dict[str, torch.Tensor]

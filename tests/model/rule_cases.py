@@ -175,6 +175,9 @@ def contractions(p: Probe) -> Results:
         torch.matmul(w(4, 6), w(2, 2, 6, 8)),
         torch.tensordot(w(2, 4, 6), w(4, 6, 8), 2),
         torch.kron(w(2, 4), w(2, 2)),
+        torch.vdot(w(4), w(4)),
+        *(torch.cdist(w(2, 1, 4, 6), w(2, 8, 6)), torch.cdist(w(4, 6), w(8, 6), p=1.0)),
+        *(torch._weight_norm(w(6, 4), w(6, 1), 0), torch._weight_norm(w(2, 6, 4), w(1, 1, 4), 2)),
     ]
 
 
@@ -191,6 +194,16 @@ def einsums(p: Probe) -> Results:
         torch.einsum("bii->bi", w(2, 4, 4)),
         torch.einsum("bi,bj,bk->bijk", w(2, 4), w(2, 4), w(2, 6)),
     ]
+
+
+def sequences(p: Probe) -> Results:
+    """Targets of different lengths; one does not fit its input."""
+    scores, words = p.weight(6, 4, 5).log_softmax(-1), p.ids(4, 3, below=4) + 1
+    short = p.buffer(lambda: torch.tensor([3, 1, 2, 3]))
+    long = p.buffer(lambda: torch.tensor([6, 6, 5, 2]))
+    lost = [F.ctc_loss(scores, words, long, short, reduction=r, zero_infinity=True) for r in ("mean", "sum", "none")]
+    numbers = [F.ctc_loss(scores, words, (6, 6, 6, 6), (3, 0, 2, 3), reduction=r) for r in ("sum", "none")]
+    return [*lost, *numbers]
 
 
 def attention(p: Probe) -> Results:
@@ -239,6 +252,58 @@ def tables(p: Probe) -> Results:
         x(4, 6).index_copy(0, p.buffer(lambda: torch.tensor([2, 0])), x(2, 6)),
         x(4, 6).slice_scatter(x(4, 2), 1, 1, 3),
         x(4, 6).select_scatter(x(4), 1, 2),
+        x(4, 6).index_put((p.ids(3, below=4),), x(3, 6)),
+        x(4, 6, 8).index_put((p.ids(4, below=4), p.ids(4, below=6)), x(8), accumulate=True),
+        x(4, 6, 2).index_put((p.ids(3, 1, below=4), p.ids(2, below=6)), x(3, 2, 1), accumulate=True),
+        x(4, 6).masked_scatter(p.data(4, 6) > 0.5, x(4, 6)),
+        F.embedding_bag(p.ids(8, below=10), x(10, 6), p.buffer(lambda: torch.tensor([0, 3, 5])), mode="max"),
+        *(F.embedding_bag(p.ids(4, 3, below=10), x(10, 6), mode=mode) for mode in ("sum", "mean", "max")),
+        F.embedding_bag(p.ids(4, 3, below=10), x(10, 6), per_sample_weights=x(4, 3), mode="sum"),
+        masked(x(4, 6, 2), p.data(4, 6) > 0.5),
+    ]
+
+
+def masked(x: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y[where] = 0.5
+    return y
+
+
+def experts(p: Probe) -> Results:
+    """Rows of experts; `_grouped_mm` needs multiples of 16 bytes and, where it is captured, bfloat16."""
+    w, ends = p.weight, p.buffer(lambda: torch.tensor([2, 2, 6], dtype=torch.int32))
+    import transformers.integrations.moe  # noqa: F401
+
+    rows, weights = w(6, 16).bfloat16(), w(3, 16, 8).bfloat16()
+    return [
+        torch.ops.ssdsl.routed_mm(w(6, 4), w(3, 4, 2), p.ids(6, below=3)),
+        torch.ops.transformers.grouped_mm_fallback(w(6, 4), w(3, 4, 2), ends),
+        torch._grouped_mm(rows, weights, offs=ends) * p.data(6, 8),
+    ]
+
+
+def complex_numbers(p: Probe) -> Results:
+    w, real = p.weight, torch.view_as_real
+    rotated = torch.view_as_complex(w(4, 6, 2)) * torch.polar(p.data(6), p.data(6))
+    return [
+        real(rotated),
+        *(torch.complex(w(4), w(4)).real, torch.complex(w(4), w(1)).conj().imag),
+        *(real(torch.fft.fft(w(4, 6))), real(torch.fft.rfft(w(4, 6), dim=0)), real(torch.fft.fft2(w(2, 4, 6)))),
+        torch.fft.irfft(torch.fft.rfft(w(4, 6))),
+        torch.fft.fft(w(4, 6)).abs(),
+    ]
+
+
+def matrices(p: Probe) -> Results:
+    x = p.buffer(lambda: torch.eye(3) * 6) + p.weight(4, 2, 3, 3)
+    symmetric = x + x.mT
+    return [
+        torch.linalg.inv_ex(x)[0],
+        torch.linalg.cholesky_ex(symmetric)[0],
+        *(torch.linalg.eigh(symmetric)[0], *torch.linalg.qr(x)),
+        torch.linalg.matrix_exp(x / 4),
+        torch.linalg.solve_triangular(x, p.weight(4, 2, 3, 2), upper=True),
+        torch.linalg.solve_triangular(x, p.weight(2, 3, 2), upper=True),
     ]
 
 
@@ -298,6 +363,10 @@ def images(p: Probe) -> Results:
         *(F.interpolate(x, scale_factor=2, mode=mode) for mode in ("nearest", "linear")),
         *(F.interpolate(y, size=(4, 16), mode=mode) for mode in ("nearest", "bilinear", "bicubic")),
         *(F.interpolate(z, scale_factor=2, mode=mode) for mode in ("nearest", "trilinear")),
+        F.grid_sample(y, p.weight(2, 3, 4, 2), align_corners=False),
+        F.grid_sample(z, p.weight(2, 3, 4, 2, 3), mode="nearest", align_corners=True),
+        *(F.unfold(y, 3), F.unfold(p.weight(4, 8, 8), 3), F.fold(p.weight(2, 36, 16), (6, 6), 3)),
+        F.channel_shuffle(p.weight(2, 12, 4), 3),
         F.pixel_shuffle(p.weight(2, 8, 2, 4), 2),
         F.pixel_unshuffle(p.weight(2, 2, 4, 8), 2),
     ]
@@ -332,6 +401,8 @@ def along(p: Probe) -> Results:
         x(4, 6).roll(1),
         x(2, 4, 6).roll((1, 2), (1, 2)),
         *(x(2, 4, 6).tril(), x(2, 4, 6).triu(1)),
+        torch.histc(x(4, 6).detach(), 6, 0, 1),
+        torch.histc(x(4, 6).detach(), 6),
         x(4, 6)[:, 1:],
         x(4, 6)[::2, -1],
         x(4, 6).narrow(1, 2, 2),
@@ -401,5 +472,6 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     },
     **{f.__name__: lambda f=f: Probe(f) for f in (tables, normalisation, batch_norm, convolutions, images, reductions)},
     **{f.__name__: lambda f=f: Probe(f) for f in (along, moves, noise)},
+    **{f.__name__: lambda f=f: Probe(f) for f in (experts, complex_numbers, matrices, sequences)},
     "batch_norm in eval mode": lambda: Probe(batch_norm, training=False),
 }

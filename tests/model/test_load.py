@@ -43,7 +43,7 @@ def test_zoo_has_the_parameters_that_its_table_claims(spec: str) -> None:
     assert len(model.batches) == 4
     for batch in model.batches:
         assert {n: t.dim() for n, t in batch.items()} == {n: len(axes) for n, axes in model.axes.items()}
-        assert all(t.is_meta == model.is_meta for t in batch.values())
+    assert model.can_run == (name == "gpt" or not model.is_meta)  # images of the papers' sizes are too large
 
 
 @pytest.mark.parametrize("name", ZOO)

@@ -21,6 +21,7 @@ from tests.model.rule_cases import FAMILIES
 INPUT = {"x": torch.zeros(())}
 SAMPLES = 2  # splits by several dimensions at once, per operator
 UNDEFINED = {"empty_like"}  # whose results are whatever was in memory
+SCRATCH = {"_embedding_bag": 1}  # as many results are defined; others are notes for its own backward
 
 
 @functools.cache
@@ -78,14 +79,16 @@ def check(graph: Graph, operator: Operator, values: Values, draw: random.Random)
     whole = evaluate(operator, given, upstream)
     flows = [differentiable(graph, o.value, y) for o, y in zip(operator.outputs, whole.outputs, strict=True)]
     assert flows == whole.flows, f"{operator.args[0]}: which outputs have gradients"
+    defined = SCRATCH.get(operator.kind)
     for cuts in splits(operator, draw):
         parts = evaluate_parts(operator, given, upstream, cuts)
+        parts.outputs[:], whole.outputs[:] = parts.outputs[:defined], whole.outputs[:defined]
         where = f"{operator.args[0]} of {[list(x.shape) for x in given]}, {operator.args[1:]}, split by {cuts}"
         compare(whole, parts, where)
 
 
 def differentiable(graph: Graph, value: str, tensor: torch.Tensor) -> bool:
-    return graph.values[value].differentiable and tensor.is_floating_point()
+    return graph.values[value].differentiable and (tensor.is_floating_point() or tensor.is_complex())
 
 
 def splits(operator: Operator, draw: random.Random) -> Iterator[tuple[Split, ...]]:
@@ -118,7 +121,7 @@ def compare(whole: Result, parts: Result, where: str) -> None:
         for number, (a, b) in enumerate(zip(getattr(whole, word), getattr(parts, word), strict=True)):
             assert (a is None) == (b is None), f"{word} {number} of {where}"
             if a is not None:
-                within = 2e-3 if a.dtype is torch.float16 else 2e-5
+                within = {torch.float16: 2e-3, torch.bfloat16: 5e-2}.get(a.dtype, 2e-5)
                 close = functools.partial(torch.testing.assert_close, rtol=within, atol=within, equal_nan=True)
                 close(b, a, msg=functools.partial("{} {} of {}: {}".format, word, number, where))
 

@@ -54,8 +54,8 @@ def test_gpt() -> None:
 @needs_transformers
 def test_swin() -> None:
     graph = capture(load("swin:tiny"))
-    assert {"batch", "heads", "head_dim", "hidden", "ffn", "vocab"} <= set(graph.dim_names.values())
-    for name in ("heads", "ffn", "vocab", "batch"):
+    assert {"batch", "heads", "head_dim", "hidden", "ffn", "classes"} <= set(graph.dim_names.values())
+    for name in ("heads", "ffn", "classes", "batch"):
         assert not any(d.name == name and d.fixed for o in graph.operators for d in o.dims if o.stage is Stage.COMPUTE)
 
 

@@ -63,7 +63,7 @@ def test_a_cut_of_unequal_parts_divides_each(plan) -> None:
         ("split model by head into tp", "E0204"),
         ("split model by heads into tp = 5", "E0203"),
         ("split model by batch into dp, m = 8", "E0203"),
-        ("split model by hidden into tp", "E0206"),
+        ("split model.layer_norm by hidden into tp", "E0206"),
         ("split model by batch into x", "E0207"),
         ("split model by batch into dp = 4", "E0208"),
         ("split model by batch into m = [1, 2]", "E0209"),
@@ -122,3 +122,13 @@ def test_use_never_leaves_the_folder(plan, tmp_path: Path) -> None:
         assert plan.mistakes(f'use "{name}": x\n', tmp_path / "plans")[0] == "E0235"
     for name in ("", "nothing.ssp", ".", "\x00", "a" * 10_000):
         assert plan.mistakes(f'use "{name}": x\n', tmp_path / "plans")[0] == "E0234"
+
+
+def test_split_where_possible(plan) -> None:
+    text = "mesh gpus(tp = 8)\nsplit model by heads into tp where possible\nsplit model by ffn into tp where possible\n"
+    text += "split model by channels into tp where possible\n" + ASSIGN
+    made = plan(text)
+    assert {op.kind for op in made.graph.operators if op.name in made.indices} == {"linear", "gelu"}
+    assert [d.code for d in plan.warnings(text)] == ["E0381"]
+    both = MESH + "split model by ffn into tp\nsplit model by hidden into tp where possible\n" + ASSIGN
+    assert all(len(indices) == 1 for indices in plan(both).indices.values())

@@ -15,6 +15,8 @@ from ssdsl.ir.function import (
     Backward,
     Carried,
     Concat,
+    Conversion,
+    First,
     Function,
     Instr,
     Kernel,
@@ -260,7 +262,7 @@ def reshard_dropped(program: Program) -> Found:
     """Its readers read the value as it was before."""
     for function in program.functions:
         for instr in function.body():
-            if isinstance(instr, Reshard | Slice):
+            if isinstance(instr, Conversion):
                 old, new = instr.result.name, instr.source
                 sections = tuple(
                     replace(s, body=tuple(_renamed(i, old, new) for i in s.body if i is not instr))
@@ -309,6 +311,15 @@ def slice_of_another_digit(program: Program) -> Found:
                 yield f"{where} {cut}", become(replace(instr, cut=cut))
             yield f"{where} index", become(replace(instr, index=replace(instr.index, name="other")))
             yield f"{where} parts", become(replace(instr, index=replace(instr.index, parts=instr.index.parts * 2)))
+
+
+@mutation
+def first_of_another_index(program: Program) -> Found:
+    """Every part has the whole value, or the first part of something else."""
+    for where, instr, become in instructions(program):
+        if isinstance(instr, First):
+            yield f"{where} index", become(replace(instr, index=replace(instr.index, name="other")))
+            yield f"{where} every part", become(Reshard(instr.source, instr.result, (), ()))
 
 
 # -- operators ---------------------------------------------------------------------------------------------------------

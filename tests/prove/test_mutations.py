@@ -62,9 +62,21 @@ def test_wrong_programs_are_refuted(compiled: Callable[..., Program], plan: str,
     assert [str(m) for m in accepted if not is_harmless(m)] == []
 
 
+@pytest.mark.parametrize(
+    "kind", ["first_of_another_index", "reshard_dropped", "carried_operands", "split_dropped", "step_dropped"]
+)
+def test_wrong_terms_of_a_loss_are_refuted(kind: str) -> None:
+    program = small_program("penalty")
+    assert prove(program).failures == ()
+    found = list(mutants(program, (kind,)))
+    assert found
+    assert [str(m) for m in found if not prove(m.program).failures] == []
+
+
 def test_every_kind_has_mutants(compiled: Callable[..., Program]) -> None:
     """No generator is idle on all programs."""
     idle = set(MUTATIONS)
-    for program in (*(compiled(plan, MODEL, **params) for plan, params in PROGRAMS), small_program("statistics")):
+    small = (small_program("statistics"), small_program("penalty"))
+    for program in (*(compiled(plan, MODEL, **params) for plan, params in PROGRAMS), *small):
         idle -= {kind for kind in idle if next(iter(MUTATIONS[kind](program)), None) is not None}
     assert idle == set()

@@ -27,6 +27,7 @@ Entering = Any
         ("split model.weights by ", ["row"]),
         ("split model by heads into ", ["pp", "tp", "m"]),
         ("split model by heads into tp, ", ["pp", "m"]),
+        ("split model by heads into tp where ", ["possible"]),
         ("assign model to ", ["gpus"]),
         ("assign model to gpus[", ["pp = ", "tp = "]),
         ("assign model to gpus[pp = 0, ", ["tp = "]),

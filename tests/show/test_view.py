@@ -5,8 +5,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from ssdsl.plan.eval.paths import starred
 from ssdsl.run.result import RankResult, RunResult, Traffic
-from ssdsl.show.pattern import merged, starred
+from ssdsl.show.pattern import merged
 from ssdsl.show.run_report import communication_view, run_views, steps_view
 from ssdsl.show.view import Column, Kind, View, as_json, broken, seconds, size, table
 

@@ -6,6 +6,7 @@ from typing import assert_never
 from ssdsl.ir.function import (
     Carried,
     Concat,
+    First,
     Function,
     Input,
     Instr,
@@ -80,6 +81,9 @@ def body_lines(body: Iterable[Instr], graph: Graph, axes: Axes, layer: str = "")
             case Slice():
                 part = f"part<{instr.index.name}>({cut_text(instr.cut)})"
                 yield f"%{instr.result.name} = {part} %{instr.source} : {var_text(instr.result, graph, axes)}"
+            case First():
+                left, types = f"%{instr.result.name}", var_text(instr.result, graph, axes)
+                yield f"{left} = first<{instr.index.name}> %{instr.source} : {types}"
             case Write():
                 parts = "".join(f" at part<{index.name}>({cut_text(cut)})" for index, cut in instr.slices)
                 yield f"write {instr.buffer}{parts} = %{instr.source}"

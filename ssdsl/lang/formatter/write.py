@@ -10,7 +10,7 @@ from ssdsl.lang.formatter.spell import spell
 from ssdsl.lang.parser.layout import KEYWORDS
 from ssdsl.text.source import Span
 
-PLAIN = re.compile(r"[A-Za-z_]\w*(\.([A-Za-z_]\w*|[0-9]+))*", re.ASCII)
+PLAIN = re.compile(r"[A-Za-z_]\w*(\.([A-Za-z_]\w*|[0-9]+|\*))*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,9 @@ def _simple(s: nodes.Statement) -> str:
             return f"use {of}: {_words(names)}"
         case nodes.Require(test, why):
             return f"require {spell(test)}" + ("" if why is None else f', "{why}"')
-        case nodes.Split(operators, dim, cuts):
-            return f"split {spell(operators)} by {_dim_name(dim.text)} into {', '.join(map(_cut, cuts))}"
+        case nodes.Split(operators, dim, cuts, where):
+            suffix = f" where {where.text}" if where else ""
+            return f"split {spell(operators)} by {_dim_name(dim.text)} into {', '.join(map(_cut, cuts))}{suffix}"
         case nodes.Order(steps):
             return "order " + " -> ".join(map(spell, steps))
         case nodes.For(bindings, body, True):

@@ -111,6 +111,11 @@ def _clock(b: _Builder, tree: Any, by: Token, where: Any, *rows: Any) -> nodes.C
     return nodes.Clock(b(by), b(where) or (), tuple(b(r) for r in rows if isinstance(r, Tree)), span=b.span(tree))
 
 
+def _split(b: _Builder, tree: Any, operators: Any, dim: Any, *rest: Any) -> nodes.Split:
+    *cuts, where = rest
+    return nodes.Split(b(operators), b(dim), tuple(map(b, cuts)), b(where), span=b.span(tree))
+
+
 def _dim_name(b: _Builder, tree: Any, *parts: Token) -> nodes.Word:
     is_text = parts[0].type == "STRING"
     return nodes.Word(parts[0][1:-1] if is_text else ".".join(parts), span=b.span(tree))
@@ -131,7 +136,7 @@ def _tuple(b: _Builder, tree: Any, *children: Any) -> tuple[Any, ...]:
 RULES: dict[str, Callable[..., Any]] = {
     **{cls.__name__.lower(): _same(cls) for cls in NODES},
     "mesh": _gathered(nodes.Mesh),
-    "split": _gathered(nodes.Split),
+    "split": _split,
     "call": _gathered(nodes.Call),
     "pick": _gathered(nodes.Pick),
     "param": _param,

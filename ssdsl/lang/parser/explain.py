@@ -36,7 +36,7 @@ WORDS = {
     "_INDENT": "an indented block",
 }
 EXPRESSION = {"NAME", "NUMBER", "STRING", "LPAR", "LSQB", "MINUS", "NOT"}
-GOES_ON = {"PLUS", "MINUS", "TIMES", "RANGE", "COMPARE", "AND", "OR", "IF", "DOT", "LPAR", "LSQB"}
+GOES_ON = {"PLUS", "MINUS", "TIMES", "STAR", "RANGE", "COMPARE", "AND", "OR", "IF", "DOT", "LPAR", "LSQB"}
 
 
 def explain_character(source: Source, at: int) -> Diagnostic:

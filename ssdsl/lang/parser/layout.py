@@ -25,7 +25,7 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
 CLOSING = {"(": ")", "[": "]"}
-OPERATORS = {"OR", "AND", "NOT", "COMPARE", "RANGE", "PLUS", "MINUS", "TIMES", "DOT", "IF"}
+OPERATORS = {"OR", "AND", "NOT", "COMPARE", "RANGE", "PLUS", "MINUS", "TIMES", "STAR", "DOT", "IF"}
 KEYWORDS = frozenset(re.findall(r'"([a-z]+)"', grammar_text()))  # the words that the grammar quotes
 NEVER_IN_BRACKETS = {s.upper() for s in STATEMENTS} - {"FOR", "IF"}
 DEEPEST = 100

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from ssdsl.ir.function import (
     Backward,
+    First,
     Function,
     Input,
     Instr,
@@ -101,7 +102,7 @@ def _live(body: list[Instr], learning: frozenset[str]) -> set[Name]:
             case Op():
                 if any(v.name.value in learning for v in instr.results):
                     live.update(instr.reads)
-            case Reshard() | Slice():
+            case Reshard() | Slice() | First():
                 if instr.result.name in live:
                     live.add(instr.source)
             case Write():

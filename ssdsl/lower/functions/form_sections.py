@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from ssdsl.ir.comm import AllReduce
 from ssdsl.ir.function import (
     Backward,
+    Conversion,
+    First,
     Function,
     Instr,
     Op,
@@ -87,7 +89,7 @@ def _finished(instr: Instr, sides: dict[str, tuple[Side, ...]], overwrites: dict
             return replace(instr, sides=sides.get(instr.operator))
         case Reshard():
             return replace(instr, in_place=overwrites[instr.result.name])
-        case Slice() | Write():
+        case Slice() | First() | Write():
             return instr
 
 
@@ -109,7 +111,7 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
         return layer_of(facts.operators[op.operator].path, facts.layers), unit
 
     front = _shared(function, place)
-    conversions = [i for i in function.body() if isinstance(i, Reshard | Slice)]
+    conversions = [i for i in function.body() if isinstance(i, Conversion)]
     drafts = [_Draft("", None, [i for i in conversions if i.result.name in front])]
     waiting = {i.result.name: i for i in conversions if i.result.name not in front}
     for op in (i for i in function.body() if isinstance(i, Op | Write)):
@@ -131,7 +133,7 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
     return tuple(Section(d.layer, d.unit is not None and recomputes, tuple(d.body)) for d in drafts if d.body)
 
 
-def _pulled(name: Name, waiting: dict[Name, Reshard | Slice]) -> list[Instr]:
+def _pulled(name: Name, waiting: dict[Name, Conversion]) -> list[Instr]:
     """The conversions that lead to a value and were not made yet, in order."""
     chain: list[Instr] = []
     while (instr := waiting.pop(name, None)) is not None:
@@ -143,7 +145,7 @@ def _pulled(name: Name, waiting: dict[Name, Reshard | Slice]) -> list[Instr]:
 def _shared(function: Function, place: Callable[[Op], tuple[str, int | None]]) -> frozenset[Name]:
     """Conversions of values from outside the function that several sections read: they come first, once."""
     made = {v.name for op in function.operators() for v in op.results}
-    conversions = {i.result.name: i for i in function.body() if isinstance(i, Reshard | Slice)}
+    conversions = {i.result.name: i for i in function.body() if isinstance(i, Conversion)}
     readers: dict[Name, set[tuple[str, int | None]]] = {}  # of a conversion and of those that lead to it
     outside: set[Name] = set()
     for op in function.operators():

@@ -14,6 +14,7 @@ from ssdsl.ir.comm import Message, Step, Transfer
 from ssdsl.ir.function import (
     Carried,
     Concat,
+    First,
     Input,
     Merge,
     Op,
@@ -114,9 +115,7 @@ class _Builder:
     def _write(self, draft: Draft, buffer: str, var: Var, shape: Shape, operator: Operator) -> None:
         """A buffer takes the value that an operator has left."""
         if var.type.owed:
-            raise PlanError(
-                UpdateInParts(None, buffer, var.type.owed[0], operator.path or "the model", operator.source)
-            )
+            raise PlanError(UpdateInParts(None, buffer, var.type.owed[0], operator.module, operator.source))
         param = self.params[draft.segment.submesh].get(buffer)
         layout = param.layout if param is not None else Layout((REPLICATE,) * len(draft.segment.submesh.axes))
         type_ = replace(var.type, layout=layout)
@@ -294,7 +293,8 @@ class _Builder:
                 gradient = None
                 if var.gradient is not None and need.gradient is not None:
                     left = tuple(i for i, _ in need.type.time if i not in dict(type_.time))  # still to be sliced
-                    gradient = replace(need.gradient, time=type_.time, owed=(*need.gradient.owed, *left))
+                    owed = (*need.gradient.owed, *left, *_addends(var, need))
+                    gradient = replace(need.gradient, time=type_.time, owed=owed)
                 result = self._var(draft, draft.fresh(var.name.value), need.shape, type_, gradient)
                 index = next(t for t in draft.segment.time if t.name == name)
                 check_even(
@@ -304,7 +304,24 @@ class _Builder:
                 draft.converted[key] = result
             fixed.append(here)
             var = draft.converted[key]
+        for name in _addends(var, need):
+            var = self._addend(draft, var, name, need)
         return var.name
+
+    def _addend(self, draft: Draft, var: Var, name: str, need: Need) -> Var:
+        """A value that is the same for all parts along an index as one addend of a sum over them."""
+        key = ("first", var.name, name, need.gradient is None)
+        if key not in draft.converted:
+            type_ = replace(var.type, owed=(*var.type.owed, name))
+            gradient = None
+            if var.gradient is not None and need.gradient is not None:
+                left = tuple(i for i in need.type.owed if i not in type_.owed)
+                gradient = replace(need.gradient, owed=(*need.gradient.owed, *left))
+            result = self._var(draft, draft.fresh(var.name.value), need.shape, type_, gradient)
+            index = next(t for t in draft.segment.time if t.name == name)
+            draft.body.append(First(var.name, result, index))
+            draft.converted[key] = result
+        return draft.converted[key]
 
     def _resharded(self, draft: Draft, var: Var, need: Need) -> Var:
         common = tuple(s for _, s in var.type.time)
@@ -334,3 +351,8 @@ class _Builder:
     def _steps(self, before: Layout, after: Layout, shape: Shape, value: str, submesh: Submesh) -> tuple[Step, ...]:
         itemsize = self.graph.values[value].itemsize
         return reshard(before, after, shape, submesh.axes, itemsize, self.lowering.link)
+
+
+def _addends(var: Var, need: Need) -> tuple[str, ...]:
+    """The indices in time along which a value is needed as an addend, and is whole."""
+    return tuple(i for i in need.type.owed if i not in var.type.owed)

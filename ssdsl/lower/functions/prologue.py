@@ -9,8 +9,8 @@ from ssdsl.ir.value import Axis, Name, Type, Var
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.functions.reshard import reshard
 from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.operators.coordinates import operator_splits
 from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, operand_types
-from ssdsl.lower.operators.shard_operators import operator_splits
 from ssdsl.model.call import refs_in
 from ssdsl.model.graph import Operator, Origin, Stage
 

@@ -1,76 +1,192 @@
-"""Lets scalar linear operators work on partial sums: the tail of a loss takes over the indices of the sum before it.
+"""Lets linear operators work on partial sums: the tail of a loss takes over the indices of the sum before it.
 
 `loss = sum / count` has no batch dimension, so a split by batch does not reach the division. Division by a constant
-is linear: each part divides its own partial sum, and only the reported loss is added up. Where an operator is not
-linear (a penalty that no index splits is added to the loss), it runs once, on the completed sum.
+is linear: each part divides its own partial sum, and only the reported loss is added up. A term that no index splits
+(a weight penalty) joins such a sum as the addend of its first part. Where an operator is not linear, it runs once, on
+the completed sum, and so does what mixes parts with a value that waits for all of them.
 
 A sum over devices is carried on the same devices only: a value that goes to others is completed first.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from ssdsl.ir.function import Carried
+from ssdsl.ir.function import Carried, Split
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Coordinate, Time
 from ssdsl.lower.lowering import Lowering
-from ssdsl.model.graph import Graph, Operator, Stage
-from ssdsl.model.ops.registry import is_linear, row
-from ssdsl.plan.plan import Index
+from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
+from ssdsl.lower.operators.operand_types import shard_in
+from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
+from ssdsl.model.ops.registry import linear_with, row
+from ssdsl.plan.plan import Index, Plan
 
 Partial = dict[Coordinate, Index]  # of one value: the coordinates along which it is a sum, and the index that cut it
 
 
 def propagate_partial(lowering: Lowering) -> Lowering:
-    """Adds to `splits` what scalar linear operators carry of the sums that they read."""
-    partial: dict[str, tuple[Submesh, Partial]] = {}
-    splits: dict[str, tuple[Carried, ...]] = {}
+    """Adds to `splits` what linear operators carry of the sums that they read.
+
+    In the plan, takes an index in time from what lies behind the model's last weights and waits for all its parts.
+    """
+    walk = _Walk(lowering, _linear_tail(lowering.graph), _loss_tail(lowering.graph), _ordered_indices(lowering.plan))
     for operator in lowering.graph.operators:
-        if operator.stage is not Stage.COMPUTE:
-            continue
-        submesh = lowering.submeshes[operator.name]
-        own = lowering.plan.indices.get(operator.name, ())
-        sums = [_arriving(partial, o.value, submesh) for o in operator.inputs]
-        taken = dict(_taken(operator, own, sums, lowering.graph))
-        splits[operator.name] = tuple(
-            Carried(
-                coordinate,
-                index.count,
-                frozenset(o.value for o, s in zip(operator.inputs, sums, strict=True) if coordinate in s),
-                index.sizes,
-                index.span,
-            )
-            for coordinate, index in taken.items()
-        )
-        left = {coordinate_of(i, submesh): i for i in own if operator.summed(i.dim)} | taken
+        if operator.stage is Stage.COMPUTE:
+            walk.operator(operator)
+    plan = replace(lowering.plan, indices=lowering.plan.indices | walk.late) if walk.late else lowering.plan
+    return replace(lowering, plan=plan, splits={name: found for name, found in walk.splits.items() if found})
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """How a value was made: its operator's splits and operand, the sums that it lacks, and the indices in time of
+    which it needed all parts."""
+
+    submesh: Submesh
+    splits: tuple[Split, ...]
+    operand: Operand
+    partial: Partial
+    waits: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Operators in order. `late` collects the indices that are left to operators that wait for all parts of one."""
+
+    lowering: Lowering
+    linear: frozenset[str]
+    tail: frozenset[str]
+    ordered: dict[str, frozenset[str]]
+    made: dict[str, _Made] = field(default_factory=dict)
+    splits: dict[str, tuple[Carried, ...]] = field(default_factory=dict)
+    late: dict[str, tuple[Index, ...]] = field(default_factory=dict)
+
+    def operator(self, operator: Operator) -> None:
+        submesh = self.lowering.submeshes[operator.name]
+        own = self.lowering.plan.indices.get(operator.name, ())
+        sums = [self._arriving(o.value, submesh) for o in operator.inputs]
+        kept = self._kept(operator, own, sums, submesh)
+        if kept != own:
+            self.late[operator.name] = own = kept
+        taken = self._taken(operator, own, sums, submesh)
+        self.splits[operator.name] = tuple(carried for carried, _ in taken.values())
+        left = {coordinate_of(i, submesh): i for i in own if operator.summed(i.dim)}
+        left |= {coordinate: index for coordinate, (_, index) in taken.items()}
+        waits = self._waits(operator, own, sums, submesh, set(taken))
+        splits = operator_splits(operator, own, submesh)
         for output in operator.outputs:
-            partial[output.value] = submesh, left
-    return replace(lowering, splits={name: found for name, found in splits.items() if found})
+            self.made[output.value] = _Made(submesh, splits, output, left, waits)
+
+    def _arriving(self, value: str, submesh: Submesh) -> Partial:
+        """The sums that a value still lacks where it is read."""
+        if value not in self.made:
+            return {}
+        made, axes = self.made[value], dict(submesh.axes)
+        return {
+            c: i
+            for c, i in made.partial.items()
+            if (made.submesh == submesh if isinstance(c, Axis) else c.name not in axes)
+        }
+
+    def _taken(
+        self, operator: Operator, own: tuple[Index, ...], sums: list[Partial], submesh: Submesh
+    ) -> dict[Coordinate, tuple[Carried, Index]]:
+        """The sums that an operator carries: its operands are addends, those that are whole as the first part's."""
+        values = self.lowering.graph.values
+        is_scalar = not any(values[o.value].shape for o in operator.outputs)
+        if not row(operator).linear_in or not (is_scalar or operator.name in self.linear):
+            return {}
+        names = {i.name for i in own}
+        taken: dict[Coordinate, tuple[Carried, Index]] = {}
+        for coordinate in dict.fromkeys(c for s in sums for c in s):
+            found = [s[coordinate] for s in sums if coordinate in s]
+            together = linear_with(operator, [at for at, s in enumerate(sums) if coordinate in s])
+            alike = len({(i.count, i.sizes) for i in found}) == 1
+            if coordinate.name not in names and alike and together and not self._delays(operator, sums, coordinate):
+                addends = frozenset(operator.inputs[at].value for at in together)
+                index = found[0]
+                taken[coordinate] = Carried(coordinate, index.count, addends, index.sizes, index.span), index
+        return taken
+
+    def _delays(self, operator: Operator, sums: list[Partial], coordinate: Coordinate) -> bool:
+        """Whether other operands wait for all parts along a coordinate, of which the addends need only their own."""
+        addends, others = set[str](), set[str]()
+        for operand, arriving in zip(operator.inputs, sums, strict=True):
+            if operand.value in self.made:
+                (addends if coordinate in arriving else others).update(self.made[operand.value].waits)
+        return isinstance(coordinate, Time) and coordinate.name in others - addends
+
+    def _waits(
+        self,
+        operator: Operator,
+        own: tuple[Index, ...],
+        sums: list[Partial],
+        submesh: Submesh,
+        carried: set[Coordinate],
+    ) -> frozenset[str]:
+        """The indices in time of which an operator needs all parts at once, or reads a value that does."""
+        splits = {s.coordinate: s for s in operator_splits(operator, own, submesh)}
+        found: set[str] = set()
+        for operand, arriving in zip(operator.inputs, sums, strict=True):
+            if (made := self.made.get(operand.value)) is None:
+                continue
+            found |= made.waits
+            found |= {c.name for c in arriving if isinstance(c, Time) and c not in carried}
+            for split in (s for s in made.splits if isinstance(s.coordinate, Time)):
+                part, here = shard_in(split, made.operand), splits.get(split.coordinate)
+                if part is not None and (here is None or shard_in(here, operand) != part):
+                    found.add(split.coordinate.name)
+        return frozenset(found)
+
+    def _kept(
+        self, operator: Operator, own: tuple[Index, ...], sums: list[Partial], submesh: Submesh
+    ) -> tuple[Index, ...]:
+        """An operator's indices without those in time that are ordered, where it belongs to the loss and waits for all
+        their parts: one task for each part would have to run behind all parts of the model."""
+        ordered = self.ordered.get(operator.name, frozenset())
+        if operator.name not in self.tail or not any(i.name in ordered for i in own):
+            return own
+        waits = self._waits(operator, own, sums, submesh, {c for s in sums for c in s})
+        in_time = {i.name for i in own if isinstance(coordinate_of(i, submesh), Time)}
+        return tuple(i for i in own if i.name not in waits & ordered & in_time)
 
 
-def coordinate_of(index: Index, submesh: Submesh) -> Coordinate:
-    """Names join: an index that is an axis of the mesh cuts in space, any other in time."""
-    return Axis(index.name) if index.name in dict(submesh.axes) else Time(index.name)
+def _linear_tail(graph: Graph) -> frozenset[str]:
+    """The operators from which only linear ones lead to the loss: no sum has to be completed on the way."""
+    consumers = _consumers(graph)
+    found: set[str] = set()
+    for operator in reversed(graph.operators):
+        users = [c for o in operator.outputs for c in consumers.get(o.value, ())]
+        is_loss = any(o.value == graph.loss for o in operator.outputs)
+        if row(operator).linear_in and (users or is_loss) and all(u.name in found for u in users):
+            found.add(operator.name)
+    return frozenset(found)
 
 
-def _arriving(partial: dict[str, tuple[Submesh, Partial]], value: str, submesh: Submesh) -> Partial:
-    """The sums that a value still lacks where it is read."""
-    if value not in partial:
-        return {}
-    source, found = partial[value]
-    axes = dict(submesh.axes)
-    return {c: i for c, i in found.items() if (source == submesh if isinstance(c, Axis) else c.name not in axes)}
+def _loss_tail(graph: Graph) -> frozenset[str]:
+    """The operators behind the last products with weights: the loss."""
+    consumers = _consumers(graph)
+    found: set[str] = set()
+    for operator in reversed(graph.operators):
+        weights = any(graph.values[o.value].origin is Origin.WEIGHT for o in operator.inputs)
+        users = (c for o in operator.outputs for c in consumers.get(o.value, ()))
+        if not (weights and row(operator).contraction) and all(u.name in found for u in users):
+            found.add(operator.name)
+    return frozenset(found)
 
 
-def _taken(
-    operator: Operator, own: tuple[Index, ...], sums: list[Partial], graph: Graph
-) -> Iterator[tuple[Coordinate, Index]]:
-    if not row(operator).linear_in or any(graph.values[o.value].shape for o in operator.outputs):
-        return
-    names = {i.name for i in own}
-    for coordinate in dict.fromkeys(c for s in sums for c in s):
-        found = {s[coordinate] for s in sums if coordinate in s}
-        carrying = [at for at, s in enumerate(sums) if coordinate in s]
-        alike = len({(i.count, i.sizes) for i in found}) == 1
-        if coordinate.name not in names and alike and is_linear(operator, carrying):
-            yield coordinate, next(s[coordinate] for s in sums if coordinate in s)
+def _consumers(graph: Graph) -> dict[str, list[Operator]]:
+    found: dict[str, list[Operator]] = {}
+    for operator in graph.operators:
+        for operand in operator.inputs:
+            found.setdefault(operand.value, []).append(operator)
+    return found
+
+
+def _ordered_indices(plan: Plan) -> dict[str, frozenset[str]]:
+    """For each operator the indices by which an `order` of the plan names its tasks."""
+    found: dict[str, frozenset[str]] = {}
+    sets = {(tasks.operators, tuple(n for n, _ in tasks.fixed)) for tasks in plan.ordered()}
+    for operators, names in sets:
+        for name in operators:
+            found[name] = found.get(name, frozenset()) | set(names)
+    return found

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ssdsl.ir.function import OpSplit, Split
+from ssdsl.ir.function import OpSplit
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis
 from ssdsl.lower.errors import CombinedInTime, UnevenWithOthers
 from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.operators.propagate_partial import coordinate_of
+from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
 from ssdsl.model.graph import Operator, Stage
 from ssdsl.plan.plan import Index
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -35,25 +35,17 @@ def shard_operators(lowering: Lowering) -> Lowering:
     return replace(lowering, splits=splits)
 
 
-def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Split, ...]:
-    """The splits of an operator; indices on one dimension cut it again, the first outermost."""
-    left = {d: dim.size for d, dim in enumerate(operator.dims)}
-    splits = []
-    for index in indices:
-        left[index.dim] //= index.count
-        coordinate = coordinate_of(index, submesh)
-        splits.append(Split(coordinate, index.dim, left[index.dim], index.count, index.sizes, index.span))
-    return tuple(splits)
-
-
 def _problems(
     operator: Operator, indices: tuple[Index, ...], submesh: Submesh
 ) -> Iterator[tuple[UnevenWithOthers | CombinedInTime, str]]:
-    path = operator.path or "the model"
+    path = operator.module
     for index in indices:
         dim = operator.dims[index.dim]
         others = [i.name for i in indices if i.dim == index.dim and i.name != index.name]
         if index.sizes is not None and others:
             yield UnevenWithOthers(index.span, dim.name, index.name, others[0], path), index.name
         elif dim.combined and not isinstance(coordinate_of(index, submesh), Axis):
-            yield CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source), index.name
+            yield (
+                CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, index.count),
+                index.name,
+            )

@@ -29,7 +29,7 @@ def place_params(lowering: Lowering) -> Lowering:
                 need, gradient = operand_types(operator, splits, operand, axes, is_output=False)
                 gradient = with_sunk(gradient, axes, lowering.sunk.get(operator.name, frozenset()))
                 here = uses.setdefault(operand.value, {}).setdefault(segment.submesh, [])
-                here.append((need.layout, gradient.layout))
+                here.append((need.layout.summed(), gradient.layout))
                 shapes[operand.value] = operand_shape(operator, operand)
     params = tuple(p for w, found in uses.items() for p in _placed(lowering, w, shapes[w], found))
     return replace(lowering, params=params)

@@ -13,6 +13,7 @@ from ssdsl.ir.parts import BACK_PHASES, coordinates, parts_read
 from ssdsl.ir.program import Role
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.task import Carry, Task
+from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Phase, Plan
 from ssdsl.text.source import Span
 
@@ -43,7 +44,7 @@ class TaskGraph:
         self.stated: dict[Compute, dict[Span, None]] = {}
         submeshes = {f.submesh for f in self.functions}
         self.roles_of = {s: tuple(k for k, r in enumerate(roles) if r.is_in(s)) for s in submeshes}
-        self._paths = {o.name: o.path for o in lowering.graph.operators}
+        self._operators = {o.name: o for o in lowering.graph.operators}
         costs = _costs(lowering)
         for function in self.functions:
             for phase in (FORWARD, *BACK_PHASES[function.backward]):
@@ -97,9 +98,13 @@ class TaskGraph:
             phase = BACKWARD if task.gradient else FORWARD
         inside = ", ".join(f"{t.name} = {c}" for t, c in zip(function.time, task.at, strict=False))
         operators = [op.operator for op in function.operators()]
-        paths = [p for name in (operators[0], operators[-1]) if (p := self._paths[name])]
-        where = " ... ".join(dict.fromkeys(paths)) or "the loss"
+        paths = [p for name in (operators[0], operators[-1]) if (p := self._operators[name].path)]
+        where = " ... ".join(dict.fromkeys(paths)) or 'model["."]'
         return f"{'send ' if message is not None else ''}{where}.{phase}{f'[{inside}]' if inside else ''}"
+
+    def operator_of(self, name: str) -> Operator:
+        """An operator of the model by its name."""
+        return self._operators[name]
 
     def _carries(self, transfer: Transfer) -> None:
         both = tuple(sorted({*self.roles_of[transfer.source], *self.roles_of[transfer.target]}))

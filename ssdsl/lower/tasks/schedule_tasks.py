@@ -11,12 +11,14 @@ from dataclasses import replace
 import networkx
 
 from ssdsl.ir.action import Compute
-from ssdsl.lower.errors import OrderCycle
+from ssdsl.ir.function import Function, Op, Sum, reads_of, results_of
+from ssdsl.ir.value import Name
+from ssdsl.lower.errors import OrderCycle, Whole
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.apply_orders import apply_orders
 from ssdsl.lower.tasks.graph import FORWARD, WGRAD, Node, TaskGraph, roles_of
 from ssdsl.lower.tasks.task import Carry, Task
-from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.diagnostic import InternalError, PlanError
 
 
 def schedule_tasks(lowering: Lowering) -> Lowering:
@@ -92,4 +94,33 @@ def _cycle(graph: TaskGraph, stuck: set[int]) -> OrderCycle:
     spans = list(dict.fromkeys(graph.spans[e] for e in edges if e in graph.spans))
     names = [graph.describe(t) for k in cycle if (t := graph.nodes[k].task) is not None]
     shown = names if len(names) <= 8 else [*names[:7], f"... {len(names) - 7} more"]
-    return OrderCycle(spans[0] if spans else None, " -> ".join([*shown, names[0]]), tuple(spans[1:4]))
+    text = " -> ".join([*shown, names[0]])
+    return OrderCycle(spans[0] if spans else None, text, tuple(spans[1:4]), _whole(graph, cycle))
+
+
+def _whole(graph: TaskGraph, cycle: list[int]) -> Whole | None:
+    """The operator on a cycle that waits for all parts along an index: it reads a value whose parts become one."""
+    tasks = [t for k in cycle if isinstance(t := graph.nodes[k].task, Compute)]
+    for before, task in zip([*tasks[-1:], *tasks], tasks, strict=False):
+        function = graph.functions[task.function]
+        if before.phase is not FORWARD or task.phase is not FORWARD:
+            continue
+        for given in function.inputs:
+            if given.producer == before.function and given.merges:
+                merge = given.merges[0]
+                operator = graph.operator_of(_reader(function, given.var.name))
+                where = operator.kind, operator.path, operator.source
+                index, is_split = merge.index, merge.index in function.time
+                return Whole(*where, index.name, index.parts, isinstance(merge, Sum), is_split)
+    return None
+
+
+def _reader(function: Function, value: Name) -> str:
+    """The first operator of a function that reads a value, in whatever layout."""
+    known = {value}
+    for instr in function.body():
+        if not known.isdisjoint(reads_of(instr)):
+            if isinstance(instr, Op):
+                return instr.operator
+            known.update(v.name for v in results_of(instr))
+    raise InternalError(f"function {function.name} does not read its input {value}")

@@ -35,6 +35,14 @@ def matmul(call: TypedCall) -> Signature:
     return signature([[*heads[0], *left], [*heads[1], *right]], [[*axes(len(batch)), *rows]])
 
 
+def cdist(call: TypedCall) -> Signature:
+    """Distances of all rows of one batch of matrices to all of another's."""
+    batch = call.result[:-2]
+    left, right = (broadcast(s[:-2], batch) for s in call.shapes)
+    rows = [[*left, free("n"), whole("inside")], [*right, free("m"), whole("inside")]]
+    return signature(rows, [[*axes(len(batch)), free("n"), free("m")]])
+
+
 def einsum(call: TypedCall) -> Signature:
     """The equation is the signature; a letter that an operand has twice is a diagonal, and whole."""
     left, right = _equation(call.args[0].replace(" ", ""))
@@ -82,9 +90,11 @@ OPS = (
     _op("baddbmm", _added("b n out", "b n k", "b k out")),
     _op("mm", "n k, k out -> n out", projects=True),
     _op("bmm", "b n k, b k out -> b n out", text="torch.bmm"),
-    _op("dot", "k, k -> _"),
+    _op("dot", "k, k -> _", linear_in=("self", "tensor")),
     _op("mv", "n k, k -> n"),
     _op("outer", "n, k -> n k", fresh=False),
+    _op("vdot", "k, k -> _"),
+    _op("_cdist_forward", cdist, fresh=False),
     _op("matmul", matmul, text="torch.matmul", projects=True),
     _op("einsum", einsum, text="torch.einsum", fresh=False, projects=True),  # may return a view of an input
     _op("bilinear", "... in0, ... in1, out in0 in1, out+? -> ... out"),

@@ -8,19 +8,22 @@ from ssdsl.text.diagnostic import Diagnostic
 
 @dataclass(frozen=True)
 class MissingRule(Diagnostic):
-    """The model calls an operator that ssdsl has no row for.
+    """The model calls an operator that ssdsl has no row for, and no Python module is known that defines it.
 
     A row says which axes of an operator's inputs and outputs are the same dimension, as an einsum over named letters.
-    Without it ssdsl cannot know how the operator may be split, and does not guess: a wrong guess would train on wrong
-    numbers. The help shows a row to paste into the model's file. There all dimensions are whole, which is always right;
-    remove the `!` behind a letter where parts of the results need only the same parts of the inputs. A letter that the
-    results lack is summed. An operator whose parts have to tell each other something also needs a `kernel`. What
-    autograd keeps is measured, and FLOPs are counted from the sizes, unless the row says something else.
-    docs/operators.md describes every field; packages give their rows by the entry point `ssdsl.ops`.
+    Where there is none, experiments show how the operator may be split; but a program has to import what it calls. The
+    module is known if it registers the operator with `torch.library.custom_op` or `register_fake` and can be imported
+    by its name: define operators in a module of their own, in a folder on the path. Or give a row that names it.
+
+    The help shows a row to paste into the model's file. There all dimensions are whole, which is always right; remove
+    the `!` behind a letter where parts of the results need only the same parts of the inputs. A letter that the results
+    lack is summed. An operator whose parts have to tell each other something also needs a `kernel`. What autograd keeps
+    is measured, and FLOPs are counted from the sizes, unless the row says something else. docs/operators.md describes
+    every field; packages give their rows by the entry point `ssdsl.ops`.
     """
 
     code: ClassVar[str] = "E0331"
-    title: ClassVar[str] = "no rule for operator `{kind}`"
+    title: ClassVar[str] = "no rule for operator `{kind}`, and no module is known that defines it"
     note: ClassVar[str] = "called {times} in module `{path}` at {source}"
     help: ClassVar[str] = "add a row to the file of the model (`!`: whole; see docs/operators.md)\nimport ssdsl\n{row}"
     kind: str
@@ -28,6 +31,24 @@ class MissingRule(Diagnostic):
     source: str
     times: str
     row: str
+
+
+@dataclass(frozen=True)
+class UnsteadyOperator(Diagnostic):
+    """An operator without a row gave other results when it ran again on the same inputs.
+
+    It draws random numbers of its own, or counts its calls. Devices that compute it, and backwards that compute it
+    again, would each have other results, and no plan would equal a single device. PyTorch's own random operators are
+    known. What an operator of yours draws belongs into its inputs: draw it by `torch.rand` in the forward.
+    """
+
+    code: ClassVar[str] = "E0370"
+    title: ClassVar[str] = "operator `{kind}` gives other results when it runs again on the same inputs"
+    note: ClassVar[str] = "called in module `{path}` at {source}"
+    help: ClassVar[str] = "give it what it draws or counts as an input, drawn by torch.rand in the forward"
+    kind: str
+    path: str
+    source: str
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ from ssdsl.model.ops.op import Op, Rule
 from ssdsl.model.ops.typed_call import Shape, TypedCall
 from ssdsl.model.signature import Axis, Signature, axes, free, kept_whole, signature, whole, whole_axes
 
+SPACE = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}  # by the number of axes
+IN, OUT = free("channels"), free("channels'")  # two dimensions of one role, of which a prime tells one apart
+
 
 def convolution(call: TypedCall) -> Signature:
     """A patch embedding (stride = kernel) may be split in space; other kernels overlap, so space stays whole."""
@@ -16,22 +19,32 @@ def convolution(call: TypedCall) -> Signature:
     stride, padding, dilation = (_tuple(call.argument(n), rank) for n in ("stride", "padding", "dilation"))
     patches = stride == w[2:] and set(padding) <= {0, "valid"} and set(dilation) == {1}
     patches = patches and all(n % k == 0 for n, k in zip(x[-rank:], w[2:], strict=True))
+    words = SPACE[rank]
     if patches:
-        space = [(*free(f"p{i}"), *whole(f"k{i}", w[2 + i])) for i in range(rank)]
-        return _convolved(call, x, "c o c o", space, whole_axes(rank, "k"), axes(rank, "p"))
-    return _convolved(call, x, "c o c o", *(whole_axes(rank, word) for word in "xky"))
+        kernel = [whole(f"kernel_{word}", n) for word, n in zip(words, w[2:], strict=True)]
+        space = [(*free(word), *inside) for word, inside in zip(words, kernel, strict=True)]
+        return _convolved(call, x, OUT, IN, space, kernel, [free(word) for word in words])
+    return _convolved(call, x, OUT, IN, *_windows(x[-rank:], call.result[-rank:]))
 
 
 def transposed_convolution(call: TypedCall) -> Signature:
     x, w = call.shapes[:2]
-    return _convolved(call, x, "c c o o", *(whole_axes(len(w) - 2, word) for word in "xky"))
+    rank = len(w) - 2
+    return _convolved(call, x, IN, OUT, *_windows(x[-rank:], call.result[-rank:]))
+
+
+def _windows(before: Shape, after: Shape) -> tuple[list[Axis], list[Axis], list[Axis]]:
+    """The axes of space: of what is given, of the kernel and of the result, all whole; one of another size is new."""
+    words = SPACE[len(before)]
+    given, kernel, new = ([whole(form.format(word)) for word in words] for form in ("{}", "kernel_{}", "{}'"))
+    return given, kernel, [a if n == m else b for a, b, n, m in zip(given, new, before, after, strict=True)]
 
 
 def _convolved(
-    call: TypedCall, x: Shape, channels: str, space: list[Axis], kernel: list[Axis], out: list[Axis]
+    call: TypedCall, x: Shape, first: Axis, second: Axis, space: list[Axis], kernel: list[Axis], out: list[Axis]
 ) -> Signature:
-    """`channels` are those of the input, of the weight's first two axes and of the output, which a bias has."""
-    given, first, second, made = (free(c) for c in channels.split())
+    """`first` and `second` are the channels of the weight's axes; a bias has those of the output."""
+    given, made = IN, OUT
     if call.argument("groups") != 1:  # the weight has the channels of one group
         given, first, second, made = kept_whole(given), kept_whole(first), whole("g"), kept_whole(made)
     batch = [free("b")] if len(x) == len(space) + 2 else []
@@ -51,7 +64,8 @@ def _spatial(count: int) -> Rule:
 
     def rule(call: TypedCall) -> Signature:
         kept = axes(call.rank - count)
-        return signature([[*kept, *whole_axes(count, "x")]], [[*kept, *whole_axes(count, "y")]] * len(call.outputs))
+        given, _, made = _windows(call.shape[-count:], call.result[-count:])
+        return signature([[*kept, *given]], [[*kept, *made]] * len(call.outputs))
 
     return rule
 
@@ -87,6 +101,33 @@ POOLS = "max_pool{0}d avg_pool{0}d adaptive_avg_pool{0}d adaptive_max_pool{0}d u
 OTHERS = {"max_pool2d_with_indices": 2, "upsample_linear1d": 1, "upsample_bilinear2d": 2, "upsample_bicubic2d": 2}
 SPATIAL = {name: n for n in (1, 2, 3) for name in POOLS.format(n).split()} | OTHERS | {"upsample_trilinear3d": 3}
 
+
+def channel_shuffle(call: TypedCall) -> Signature:
+    """Channels in groups, and the same with the groups innermost."""
+    groups, space = whole("groups", int(call.args[1])), axes(call.rank - 2, "x")
+    return signature(
+        [[free("b"), (*groups, *free("c")), *space]],
+        [[free("b"), (*free("c"), *groups), *space]],
+    )
+
+
+def im2col(call: TypedCall) -> Signature:
+    """Windows of an image as columns: a channel's are next to each other."""
+    batch, columns = _columns(call, call.shape, call.result)
+    return signature([[*batch, free("c"), *whole_axes(2, "x")]], [columns])
+
+
+def col2im(call: TypedCall) -> Signature:
+    """Windows added to an image."""
+    batch, columns = _columns(call, call.result, call.shape)
+    return signature([columns], [[*batch, free("c"), *whole_axes(2, "x")]])
+
+
+def _columns(call: TypedCall, image: Shape, columns: Shape) -> tuple[list[Axis], list[Axis]]:
+    batch = [free("b")] if len(image) == 4 else []
+    return batch, [*batch, (*free("c"), *whole("kernel", columns[-2] // image[-3])), whole("windows")]
+
+
 OPS = (
     *(
         Op(f"aten::conv{n}d", convolution, contraction=True, fresh=True, flops=_flops, text=f"F.conv{n}d")
@@ -97,6 +138,11 @@ OPS = (
         for n in (1, 2, 3)
     ),
     *(Op(f"aten::{name}", _spatial(count)) for name, count in SPATIAL.items()),
+    Op("aten::grid_sampler_2d", "b c h! w!, b y x pair! -> b c y x"),
+    Op("aten::grid_sampler_3d", "b c d! h! w!, b z y x pair! -> b c z y x"),
+    Op("aten::im2col", im2col, linear_in=("self",)),
+    Op("aten::col2im", col2im, linear_in=("self",)),
+    Op("aten::channel_shuffle", channel_shuffle),
     Op("aten::pixel_shuffle", pixel_shuffle),
     Op("aten::pixel_unshuffle", pixel_unshuffle),
 )

@@ -67,6 +67,15 @@ def measured(reader: Reader) -> Saved:
     )
 
 
+def measured_or_all(reader: Reader) -> Saved:
+    """As `measured`; of an operator that does not run on tensors without numbers, all that it reads and makes."""
+    try:
+        return measured(reader)
+    except Exception:  # whatever an operator raises
+        operator = reader.operator
+        return Saved(tuple(dict.fromkeys(o.value for o in operator.inputs)), tuple(o.value for o in operator.outputs))
+
+
 def _what(size_bytes: int, specs: tuple[Spec, ...]) -> str:
     """A name for reports: what is as large as an operand is taken for a copy of it."""
     return "copy" if size_bytes in {s.size_bytes for s in specs} else "intermediate"

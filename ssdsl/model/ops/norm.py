@@ -21,8 +21,8 @@ def layer_norm(call: TypedCall) -> Signature:
 
 
 def group_norm(call: TypedCall) -> Signature:
-    names = [free("b"), whole("c"), *whole_axes(call.rank - 2, "d")]
-    return signature([names, *[[whole("c")]] * (len(call.inputs) - 1)], [names])
+    names = [free("b"), whole("channels"), *whole_axes(call.rank - 2, "d")]
+    return signature([names, *[[whole("channels")]] * (len(call.inputs) - 1)], [names])
 
 
 def batch_norm(call: TypedCall) -> Signature:
@@ -30,8 +30,8 @@ def batch_norm(call: TypedCall) -> Signature:
     batch, space = free("b"), axes(call.rank - 2)
     if call.argument("training"):
         batch, space = (Letter("b", combined=True),), [kept_whole(a) for a in space]
-    names = [batch, free("c"), *space]
-    return signature([names, *[[free("c")]] * (len(call.inputs) - 1)], [names])
+    names = [batch, free("channels"), *space]
+    return signature([names, *[[free("channels")]] * (len(call.inputs) - 1)], [names])
 
 
 BATCH_NORM_PARTS = PartKernel(

@@ -10,6 +10,7 @@ import torch
 
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.attention import attention, flops_of_attention
+from ssdsl.model.ops.library import LIBRARY
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.saved_by_kernels import dropout_saves
 from ssdsl.model.ops.typed_call import TypedCall
@@ -25,9 +26,8 @@ ATTENTION = (
 )
 
 
-def _define() -> torch.library.Library:
+def _define() -> None:
     """Registers the operators, each by the function that programs call."""
-    library = torch.library.Library("ssdsl", "DEF")  # type: ignore[no-untyped-call]
     forms: dict[str, Callable[..., Tensor]] = {
         "step_keys(Tensor seed_and_step, int count)": step_keys,
         "key(Tensor keys, int number)": lambda keys, number: keys[number],
@@ -37,16 +37,15 @@ def _define() -> torch.library.Library:
     for name in runtime.DISTRIBUTIONS:
         forms[f"{name}(Tensor? like, float first, float second, {NOISE}, ScalarType dtype)"] = _of_distribution(name)
     for form, function in forms.items():
-        library.define(f"{form} -> Tensor")  # type: ignore[no-untyped-call]
-        library.impl(form.partition("(")[0], function, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
-    return library
+        LIBRARY.define(f"{form} -> Tensor")
+        LIBRARY.impl(form.partition("(")[0], function, "CompositeImplicitAutograd")
 
 
 def _of_distribution(name: str) -> Callable[..., Tensor]:
     return lambda like, *rest: runtime.DISTRIBUTIONS[name](*rest)
 
 
-LIBRARY = _define()  # the operators live as long as this does
+_define()
 
 
 def noise(call: TypedCall) -> Signature:

@@ -6,7 +6,7 @@ from ssdsl.model.ops.op import Op, PartKernel, Rule
 from ssdsl.model.ops.saved_by_kernels import embedding_part_saves
 from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.ops.whole import all_whole
-from ssdsl.model.signature import ONE, Signature, axes, free, kept_whole, parse_signature, signature, whole
+from ssdsl.model.signature import ONE, Signature, axes, free, kept_whole, parse_signature, signature, whole, whole_axes
 
 
 def embedding(call: TypedCall) -> Signature:
@@ -45,6 +45,31 @@ def gather(call: TypedCall) -> Signature:
     source = [free(f"d{k}") if f else whole(f"a{k}") for k, f in enumerate(alike)]
     taken = [free(f"d{k}") if f else free("i") if k == at else whole(f"b{k}") for k, f in enumerate(alike)]
     return signature([source, taken], [taken])
+
+
+def embedding_bag(call: TypedCall) -> Signature:
+    """Bags of words laid end to end: the elements of the rows are free. What else it gives is about the words."""
+    given = [[whole("vocab"), free("hidden")], *([whole(f"i{n}")] for n in range(len(call.inputs) - 1))]
+    bags = [whole("bags"), free("hidden")]
+    others = [bags if len(t.shape) == 2 else [whole(f"o{n}")] for n, t in enumerate(call.outputs[1:])]
+    return signature(given, [bags, *others])
+
+
+def index_put(call: TypedCall) -> Signature:
+    """Writes to places of the first axes, which are whole; the other axes are free."""
+    places = call.args[1]
+    if any(p is None for p in places) or any(t.dtype == "bool" for t in call.inputs[1:-1]):
+        return all_whole(call)
+    count, shape, values = len(places), call.shape, call.shapes[-1]
+    kept = axes(call.rank - count)
+    given = [[whole(f"i{n}{k}") for k in range(len(s))] for n, s in enumerate(call.shapes[1:-1])]
+    picked = len(values) - len(kept)
+    last = kept[max(0, -picked) :]
+    written = [
+        ONE if n == 1 != m else a for n, m, a in zip(values[max(0, picked) :], shape[-len(last) :], last, strict=True)
+    ]
+    rows = [[*whole_axes(count, "a"), *kept], *given, [*whole_axes(max(0, picked), "v"), *written]]
+    return signature(rows, [[*whole_axes(count, "a"), *kept]])
 
 
 def _scatter(*, selects: bool = False) -> Rule:
@@ -91,6 +116,9 @@ OPS = (
     Op("aten::index", index),
     Op("aten::index_select", index_select),
     Op("aten::gather", gather),
+    Op("aten::_embedding_bag", embedding_bag),
+    Op("aten::index_put", index_put),
+    Op("aten::masked_scatter", all_whole),
     Op("aten::one_hot", "... -> ... classes!"),
     *(
         Op(f"aten::{kind}", _scatter())

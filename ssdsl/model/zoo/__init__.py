@@ -11,6 +11,7 @@ from ssdsl.model.zoo import gpt, swin
 
 if TYPE_CHECKING:
     from ssdsl.model.source import Model
+    from ssdsl.runtime.bits import Generator
 
 
 class Size(Protocol):
@@ -33,8 +34,8 @@ class Size(Protocol):
         """The numbers that matter, for a table."""
         ...
 
-    def build(self, name: str, seed: int, meta: bool) -> "Model":
-        """The model, on the meta device if asked; needs transformers."""
+    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
+        """The model, on the meta device with recipes if asked; needs transformers."""
         ...
 
 

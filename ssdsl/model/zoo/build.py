@@ -10,27 +10,33 @@ from ssdsl.text.diagnostic import PlanError
 if TYPE_CHECKING:
     import torch
 
+    from ssdsl.runtime.bits import Generator
+    from ssdsl.runtime.recipe import Recipes
+
 BATCHES = 4
 
 
-def construct(model: str, make: Callable[[Any], Any], dtype: str, seed: int, meta: bool) -> "torch.nn.Module":
-    """A module in training mode, its weights drawn by the seed, or on the meta device.
+def construct(
+    model: str, make: Callable[[Any], Any], dtype: str, seed: int, generator: "Generator", meta: bool
+) -> "tuple[torch.nn.Module, Recipes | None]":
+    """A module in training mode, its weights drawn by the seed; or on the meta device, with the recipes of its weights.
 
     `make` gets the transformers library. The caller's random state is left as it was. transformers reports at level
     WARNING what its configs lack for generation, which nothing here does; its errors still come through.
     """
     import torch
 
+    from ssdsl.model.deferred import Deferred, initial_draws
+
     library = _transformers(model)
     verbosity = library.logging.get_verbosity()
     library.logging.set_verbosity_error()
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta" if meta else "cpu"):
-            torch.manual_seed(seed)
-            module: torch.nn.Module = make(library)
+        with (scope := Deferred(seed, generator) if meta else initial_draws(seed, generator)):
+            module = make(library).to(getattr(torch, DTYPES[dtype])).train()
     finally:
         library.logging.set_verbosity(verbosity)
-    return module.to(getattr(torch, DTYPES[dtype])).train()
+    return scope.finish(module) if isinstance(scope, Deferred) else (module, None)
 
 
 def _transformers(model: str) -> Any:

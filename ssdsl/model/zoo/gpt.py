@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from ssdsl.model.source import Model
+    from ssdsl.runtime.bits import Generator
 
 ABOUT = "GPT-2's architecture, next-token loss"
 
@@ -48,12 +49,12 @@ class Gpt:
     def describe(self) -> str:
         return f"{self.layers} layers, hidden {self.hidden}, {self.heads} heads, seq {self.seq}, vocab {self.vocab}"
 
-    def build(self, name: str, seed: int, meta: bool) -> "Model":
+    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
         from ssdsl.model.source import Model
 
-        module = construct(name, self._module, self.dtype, seed, meta)
+        module, recipes = construct(name, self._module, self.dtype, seed, generator, meta)
         axes: dict[str, tuple[str, ...]] = {"input_ids": ("batch", "seq"), "labels": ("batch", "seq")}
-        return Model(name, module, tuple(self._batch(seed + i, meta) for i in range(BATCHES)), axes)
+        return Model(name, module, tuple(self._batch(seed + i) for i in range(BATCHES)), axes, generator, recipes)
 
     def _module(self, library: Any) -> Any:
         module = library.GPT2LMHeadModel(self._config(library))
@@ -76,15 +77,12 @@ class Gpt:
             eos_token_id=0,
         )
 
-    def _batch(self, seed: int, meta: bool) -> "dict[str, torch.Tensor]":
+    def _batch(self, seed: int) -> "dict[str, torch.Tensor]":
         """Random tokens; the labels are the same, the model shifts them by one."""
         import torch
 
-        if meta:
-            tokens = torch.empty(self.batch, self.seq, dtype=torch.int64, device="meta")
-        else:
-            generator = torch.Generator().manual_seed(seed)
-            tokens = torch.randint(self.vocab, (self.batch, self.seq), generator=generator)
+        generator = torch.Generator().manual_seed(seed)
+        tokens = torch.randint(self.vocab, (self.batch, self.seq), generator=generator)
         return {"input_ids": tokens, "labels": tokens.clone()}
 
 

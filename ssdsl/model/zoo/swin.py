@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from ssdsl.model.source import Model
+    from ssdsl.runtime.bits import Generator
 
 ABOUT = "Swin Transformer, image classification"
 PATCH = 4
@@ -62,12 +63,12 @@ class Swin:
         depths, heads = "-".join(map(str, self.depths)), "-".join(map(str, self.heads))
         return f"{depths} layers, hidden {self.hidden}, {heads} heads, {self.image} px, window {self.window}"
 
-    def build(self, name: str, seed: int, meta: bool) -> "Model":
+    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
         from ssdsl.model.source import Model
 
-        module = construct(name, self._module, self.dtype, seed, meta)
+        module, recipes = construct(name, self._module, self.dtype, seed, generator, meta)
         axes = {"pixel_values": ("batch", "channel", "height", "width"), "labels": ("batch",)}
-        return Model(name, module, tuple(self._batch(seed + i, meta) for i in range(BATCHES)), axes)
+        return Model(name, module, tuple(self._batch(seed + i, meta) for i in range(BATCHES)), axes, generator, recipes)
 
     def _module(self, library: Any) -> Any:
         return library.SwinForImageClassification(self._config(library))

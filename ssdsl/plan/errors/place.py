@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
-from ssdsl.lang.suggest import listed, suggest
+from ssdsl.lang.suggest import joined, listed, suggest
+from ssdsl.model.graph import ROOT
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.text.diagnostic import Diagnostic
+
+MOST = 6  # modules that a note names
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,38 @@ class NotAssigned(Traced, Diagnostic):
     @property
     def example(self) -> str:
         return "model" if self.missing is None else f'model["{self.missing}"]'
+
+
+@dataclass(frozen=True)
+class PlacedBeside(Traced, Diagnostic):
+    """Operators that no statement assigns were put beside those that make their operands, or that use their results.
+
+    They are what a module that has modules in it calls itself: a residual, an activation, the division of a loss. Of
+    the model its path is `.`, of a module the module's with a dot at the end: `model["."]`, `model["h.0."]`.
+    """
+
+    code = "E0380"
+    severity = "warning"
+    title = "{what} neighbours, as no statement assigns them"
+    note = "{kinds} in the forward of {modules}"
+    help = 'to place them yourself: `assign model["{first}"] to {devices}`'
+    count: int
+    paths: tuple[str, ...]
+    names: tuple[str, ...]
+    first: str  # the path of some of them
+    devices: str
+
+    @property
+    def what(self) -> str:
+        return f"{self.count} operators are put beside their" if self.count > 1 else "1 operator is put beside its"
+
+    @property
+    def kinds(self) -> str:
+        return listed(self.names)
+
+    @property
+    def modules(self) -> str:
+        return joined(["the model itself" if path == ROOT else f"`{path}`" for path in self.paths[:MOST]], "and")
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,24 @@
 from dataclasses import dataclass
 from math import prod
 
-from ssdsl.lang.suggest import joined, listed, suggest
+from ssdsl.lang.suggest import either, joined, listed, suggest
+from ssdsl.model.graph import ROOT
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.facts import Origin
 from ssdsl.text.diagnostic import Diagnostic
 
 MOST_CHOICES = 6
+ALIKE = (  # other words for one dimension
+    ("vocab", "classes", "labels", "num_labels", "num_classes"),
+    ("ffn", "mlp", "intermediate", "intermediate_size", "d_ff", "hidden", "features"),
+    ("hidden", "embed", "embedding", "d_model", "n_embd", "model_dim", "dim", "channels"),
+    ("seq", "sequence", "tokens", "time", "length", "window", "height"),
+)
 
 
 def places(paths: tuple[str, ...], has: str) -> str:
-    """`h.0.attn` and 11 more have `has`."""
+    """`h.0.attn` and 11 more have `has`; what is in a module goes before what is in the root."""
+    paths = tuple(sorted(paths, key=lambda path: path == ROOT))
     more = f" and {len(paths) - 1} more have" if len(paths) > 1 else " has"
     return f"`{paths[0]}`{more} {has}"
 
@@ -94,6 +102,51 @@ class DoesNotDivide(Traced, Diagnostic):
 
 
 @dataclass(frozen=True)
+class LeftWhole(Traced, Diagnostic):
+    """`where possible` left operators whole, as their dimension does not go into so many equal parts.
+
+    `split model by heads into tp where possible` with 12 heads and `tp = 8` computes all heads on each of the 8
+    devices. `ssdsl check` tells how much work that repeats.
+    """
+
+    code = "E0381"
+    severity = "warning"
+    title = "`{dim}` = {size} is left whole: {cut.count} parts do not divide it"
+    note = "{where}"
+    help = "{change}"
+    dim: str
+    size: int
+    cut: Division
+    paths: tuple[str, ...]
+
+    @property
+    def where(self) -> str:
+        return f"{places(self.paths, f'{self.dim} = {self.size}')}; {self.cut}"
+
+    @property
+    def change(self) -> str:
+        choices = [str(n) for n in range(min(self.size, 4096), 1, -1) if self.size % n == 0][:MOST_CHOICES]
+        if not choices:
+            return "nothing has to be changed: each device computes it whole"
+        name = f"{self.cut.origin.param if self.cut.origin else self.cut.index} = "
+        return f"to cut it, choose a divisor of {self.size}: {name}{joined(choices, 'or')}"
+
+
+@dataclass(frozen=True)
+class NoSuchCondition(Traced, Diagnostic):
+    """`where possible` is the one condition of a `split`: it leaves operators as they are that cannot be cut so.
+
+    Those have no such dimension, one that the number of parts does not divide or that cannot be split, or they have
+    this index already, along another dimension.
+    """
+
+    code = "E0382"
+    title = "`split` has no condition `{word}`"
+    help = 'write `where possible`, or choose operators: `split model["h.*"] by ...`'
+    word: str
+
+
+@dataclass(frozen=True)
 class NoSuchDimension(Traced, Diagnostic):
     """No selected operator has a dimension of this name: `split model by head into tp`.
 
@@ -114,7 +167,8 @@ class NoSuchDimension(Traced, Diagnostic):
 
     @property
     def change(self) -> str:
-        found = suggest(self.dim, (*self.known, *self.aliases))
+        alike = tuple(n for words in ALIKE if self.dim in words for n in words if n in self.known)
+        found = f"here it is {either(alike)}" if alike else suggest(self.dim, (*self.known, *self.aliases))
         return found or "`ssdsl show PLAN --model MODEL dims` lists the dimensions of every operator"
 
 
@@ -128,13 +182,18 @@ class Contradiction(Conflict, Diagnostic):
     code = "E0205"
     title = "`{operator}` already has an index `{name}`"
     label = "cuts `{dim}` into {count}"
-    help = "choose another index, or leave these operators out: `model[{name} = none]`"
+    help = "choose another index{change}"
     operator: str
     name: str
     dim: str
     count: int
     first_dim: str
     first_count: int
+    without: str  # the selection without the operators that have it; empty if they are all
+
+    @property
+    def change(self) -> str:
+        return f", or leave out the operators that have it: `{self.without}`" if self.without else ""
 
     def earlier(self) -> str:
         return f"cuts `{self.first_dim}` into {self.first_count}"
@@ -142,12 +201,16 @@ class Contradiction(Conflict, Diagnostic):
 
 @dataclass(frozen=True)
 class CannotSplit(Traced, Diagnostic):
-    """An operator cannot be cut along this dimension: a softmax needs all of what it normalises over."""
+    """None of these operators can be cut along this dimension: a softmax needs all of what it normalises over.
+
+    Where a statement names others as well, these are cut, and such operators are computed whole by each device, with
+    the communication that this takes: `ssdsl check` says which they are, and how much work that repeats.
+    """
 
     code = "E0206"
     title = "cannot split a {kind} by `{dim}`: {reason}"
     note = "{where}"
-    help = "leave these operators out: `split OPERATORS - model.{kind} by {dim} ...`"
+    help = "{change}"
     kind: str
     dim: str
     reason: str
@@ -155,6 +218,13 @@ class CannotSplit(Traced, Diagnostic):
     path: str
     source: str  # the line of the model
     count: int  # of operators like this
+    rest: str  # the selection without them; empty if they are all
+
+    @property
+    def change(self) -> str:
+        if not self.rest:
+            return f"leave this `split` out, or select operators that can be cut by `{self.dim}`"
+        return f"leave these operators out: `split {self.rest} by {self.dim} ...`"
 
     @property
     def where(self) -> str:

@@ -39,7 +39,7 @@ def balance(ctx: Context, e: nodes.Call, given: tuple[Value, ...]) -> tuple[Sele
         if is_good:
             break
     if best is None:
-        names = tuple(path or ctx.model.operators[run[0]].path or run[0] for path, run in units)
+        names = tuple(path or ctx.model.operators[run[0]].module for path, run in units)
         raise PlanError(TooFewUnits(e.span, names, stages))
     return tuple(Selection(frozenset(names)) for names in best)
 

@@ -4,15 +4,23 @@ import re
 from collections.abc import Iterable
 
 from ssdsl.lang.suggest import listed, nearest, suggest
+from ssdsl.model.graph import ROOT
 
 CALL = re.compile(r"#\d+$")
+RANGES = re.compile(r"\{(\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*)\}", re.ASCII)
+MOST = 4096  # numbers in a range
 
 
 def match_paths(paths: dict[str, frozenset[str]], pattern: str) -> tuple[frozenset[str], ...]:
     """The operators beneath each module that a pattern names, in the order of the graph.
 
-    At the root, or if nothing matches there, beginning at any segment: "h.*" finds "transformer.h.0".
+    At the root, or if nothing matches there, beginning at any segment: "h.*" finds "transformer.h.0". With a dot at the
+    end, only what the module itself calls, without the modules in it: "h.*.", and "." for the root.
     """
+    if pattern == ROOT:
+        return (paths[""],) if "" in paths else ()
+    if pattern.endswith("."):
+        return _match_own(paths, pattern[:-1])
     segments = _segments(pattern)
     if not segments:
         return (frozenset().union(*paths.values()),)
@@ -27,6 +35,27 @@ def match_paths(paths: dict[str, frozenset[str]], pattern: str) -> tuple[frozens
         if units:
             return tuple(frozenset().union(*(paths[p] for p in unit)) for unit in units.values())
     return ()
+
+
+def _match_own(paths: dict[str, frozenset[str]], pattern: str) -> tuple[frozenset[str], ...]:
+    """The operators that the modules of a pattern call themselves."""
+    found = match_names(paths, pattern)
+    return tuple(paths[path] for path in paths if path in found)
+
+
+def match_names(names: Iterable[str], pattern: str) -> frozenset[str]:
+    """The names that a pattern spells whole: one as it is, or with `*` for segments; a path may begin anywhere."""
+    known = dict.fromkeys(names)
+    if pattern in known:
+        return frozenset((pattern,))
+    segments = _segments(pattern)
+    if "" in segments or len(segments) < 2:
+        return frozenset()
+    for start in ([], ["**"]):
+        compiled = re.compile(_expression([*start, *segments]))
+        if found := frozenset(name for name in known if compiled.fullmatch(name)):
+            return found
+    return frozenset()
 
 
 def _segments(pattern: str) -> list[str]:
@@ -54,6 +83,8 @@ def _expression(segments: list[str]) -> str:
 def _segment(segment: str) -> str:
     """A name stands for all calls of the module, `name#2` for one; the first is `name#0`."""
     name, _, number = segment.partition("#")
+    if ranges := RANGES.fullmatch(name):
+        return _numbers(ranges[1])
     first, *rest = [re.escape(piece) for piece in re.split(r"\*+", name)]
     glob = first + "".join(f"(?>[^.#]*?{piece})" for piece in rest[:-1]) + "".join(f"[^.#]*{p}" for p in rest[-1:])
     if not number:
@@ -61,9 +92,17 @@ def _segment(segment: str) -> str:
     return glob + ("" if number == "0" else "#" + re.escape(number))
 
 
+def _numbers(ranges: str) -> str:
+    """One of the numbers that views write together: `{0-2,5}`."""
+    bounds = [piece.partition("-") for piece in ranges.split(",")]
+    numbers = [n for low, _, high in bounds for n in range(int(low), min(int(high or low), int(low) + MOST) + 1)]
+    return f"(?:{'|'.join(map(str, numbers))})" + r"(?:#\d+)?"
+
+
 def near_paths(pattern: str, paths: Iterable[str]) -> str:
     """ "did you mean `h.*.mlp`?" for a pattern that names nothing, or nothing: whole patterns first, then words."""
     known = dict.fromkeys(paths)
+    pattern = pattern.rstrip(".")
     prefixes: dict[str, None] = {}
     for path in known:
         parts = ["*" if p.isdigit() else p for p in CALL.sub("", path).split(".")]
@@ -75,6 +114,15 @@ def near_paths(pattern: str, paths: Iterable[str]) -> str:
         return close
     words = [w for s in pattern.split(".") if s not in ("*", "**") and not s.isdigit() for w in _near_word(s, prefixes)]
     return f"did you mean {listed(words)}?" if words else ""
+
+
+def starred(path: str) -> str:
+    """The path with `*` for every number in it: paths of repeated layers become equal.
+
+    A number at the end stays: `seq.0` and `seq.1` are two dimensions of one operator.
+    """
+    parts = path.split(".")
+    return ".".join([*("*" if part.isdecimal() else part for part in parts[:-1]), parts[-1]])
 
 
 def top_modules(paths: Iterable[str]) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def place(ctx: Context, operators: list[Operator], placement: Placement) -> None
             twice.append((op, known))
     if twice:
         op, known = twice[0]
-        raise PlanError(AssignedTwice(placement.span, op.path or op.name, known, len(twice), first=known.span))
+        raise PlanError(AssignedTwice(placement.span, op.module, known, len(twice), first=known.span))
 
 
 def describe(placement: Placement) -> str:

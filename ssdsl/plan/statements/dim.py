@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 
 from ssdsl.lang import nodes
+from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.names import NameTaken
-from ssdsl.plan.errors.split import NoSuchDimension
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted
 from ssdsl.plan.eval.expressions import expect
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Selection
+from ssdsl.plan.statements.split import find_dims, no_such_dimension
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
@@ -19,7 +20,7 @@ def dim(ctx: Context, scope: Scope, s: nodes.Dim) -> None:
     if s.name.text in ctx.facts.aliases or s.name.text in ctx.model.graph.dim_names.values():
         raise PlanError(NameTaken(s.name.span, s.name.text, "the name of a dimension"))
     targets = _targets(s)
-    known: dict[str, None] = {}
+    selected: list[Operator] = []
     for at, (target, role) in enumerate(targets):
         try:
             value = expect(ctx, scope, target, Selection, Wanted.OPERATORS)
@@ -28,12 +29,11 @@ def dim(ctx: Context, scope: Scope, s: nodes.Dim) -> None:
                 raise
             continue
         operators = ctx.model.ordered(value.operators)
-        classes = frozenset(d.cls for op in operators for d in op.dims if d.name in (role, f"{role}.0"))
-        if classes:
+        if classes := frozenset(op.dims[at].cls for op, at in find_dims(ctx, operators, role)):
             ctx.facts.aliases[s.name.text] = classes
             return
-        known = dict.fromkeys(d.name for op in operators for d in op.dims)
-    raise PlanError(NoSuchDimension(s.value.span, targets[-1][1], tuple(known), ()))
+        selected = operators
+    raise PlanError(no_such_dimension(ctx, nodes.Word(targets[-1][1], span=s.value.span), selected))
 
 
 def _targets(s: nodes.Dim) -> list[tuple[nodes.Expr, str]]:

@@ -61,7 +61,7 @@ def _is_known(ctx: Context, s: nodes.Recompute, unit: Unit, known: dict[str, tup
     for op in ctx.model.ordered(unit):
         other, span = known.get(op.name, (unit, None))
         if other != unit:
-            raise PlanError(RecomputedTwice(s.span, op.path or op.name, first=span))
+            raise PlanError(RecomputedTwice(s.span, op.module, first=span))
         if span is not None:
             return True
     return False

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from ssdsl.lang import nodes
-from ssdsl.model.graph import Dim, Operator, Stage
+from ssdsl.lang.formatter.spell import BINDING, POST, spell
+from ssdsl.model.graph import Dim, Operator, Origin, Stage
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.split import (
     BadCount,
@@ -12,20 +13,25 @@ from ssdsl.plan.errors.split import (
     Contradiction,
     Division,
     DoesNotDivide,
+    LeftWhole,
+    NoSuchCondition,
     NoSuchDimension,
     UnknownCount,
 )
 from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.expressions import evaluate
+from ssdsl.plan.eval.paths import match_names, starred
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.values import StateOf, is_list, is_whole
-from ssdsl.plan.facts import Origin
+from ssdsl.plan.facts import Origin as ParamOrigin
 from ssdsl.plan.plan import Index
 from ssdsl.plan.statements.param import origin_of
 from ssdsl.plan.statements.shard import shard
 from ssdsl.text.diagnostic import PlanError
 
+SUM = BINDING["-"]
+LONGEST = 60  # of an expression that a help repeats
 Places = list[tuple[Operator, int]]  # operators, each with the number of the dimension that is cut
 
 
@@ -37,12 +43,14 @@ class Parts:
     count: int
     sizes: tuple[int, ...] | None = None
     total: int | None = None
-    origin: Origin | None = None
+    origin: ParamOrigin | None = None
 
 
 def split(ctx: Context, scope: Scope, s: nodes.Split) -> None:
     """Add the indices of one statement, the first the outermost; raises PlanError."""
     try:
+        if s.where is not None and s.where.text != "possible":
+            raise PlanError(NoSuchCondition(s.where.span, s.where.text))
         value = evaluate(ctx, scope, s.operators)
         if isinstance(value, StateOf):
             shard(ctx, s, value)
@@ -87,52 +95,135 @@ def _parts_of_axis(ctx: Context, cut: nodes.Cut) -> Parts:
 
 
 def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: Parts) -> None:
-    """Add one index to all operators that have the dimension."""
-    found = [(op, at) for op in operators if (at := find_dim(ctx, op, s.dim.text)) is not None]
-    found = [(op, at) for op, at in found if op.stage is not Stage.CONSTANT]
-    if not found:
-        known = dict.fromkeys(dim.name for op in operators if op.stage is not Stage.CONSTANT for dim in op.dims)
-        raise PlanError(NoSuchDimension(s.dim.span, s.dim.text, tuple(known), tuple(ctx.facts.aliases)))
-    fixed = [(op, op.dims[at]) for op, at in found if op.dims[at].fixed and op.stage is Stage.COMPUTE]
-    if fixed and parts.count > 1:
-        raise PlanError(_cannot_split(s, fixed))
-    new = [(op, at) for op, at in found if not op.dims[at].fixed and not _is_known(ctx, op, at, parts)]
+    """Add one index to all operators that have the dimension. Those that need all of it stay whole along it, as long as
+    the statement names others."""
+    given = [op for op in operators if op.stage is not Stage.CONSTANT]
+    found = find_dims(ctx, given, s.dim.text)
+    if not found and s.where is None:
+        raise PlanError(no_such_dimension(ctx, s.dim, given))
+    placed = [(op, op.dims[at]) for op, at in found if op.stage is Stage.COMPUTE]
+    if placed and all(dim.fixed for _, dim in placed) and parts.count > 1 and s.where is None:
+        raise PlanError(_cannot_split(ctx, s, operators, placed))
+    if s.where:
+        found = [(op, at) for op, at in found if _is_free(ctx, op, at, parts)]
+    new = [(op, at) for op, at in found if not op.dims[at].fixed and not _is_known(ctx, s, operators, (op, at), parts)]
     if parts.count > 1:
+        new = _dividing(ctx, s, new, parts) if s.where else new
         _check_sizes(ctx, s, new, parts)
     if parts.origin is not None:
         ctx.facts.cut_origins[parts.cut.span] = parts.origin
     for op, at in new:
-        ctx.facts.add_index(op.name, Index(parts.cut.name.text, parts.count, at, parts.cut.span, parts.sizes))
+        ctx.facts.add_index(op.name, _index(parts, at))
+    for op, at in found:
+        if op.dims[at].fixed and op.stage is Stage.COMPUTE and parts.count > 1:
+            ctx.facts.leave_whole(op.name, _index(parts, at))
 
 
-def find_dim(ctx: Context, op: Operator, name: str) -> int | None:
-    """The number of the operator's dimension of this name; of `seq.0` and `seq.1`, `seq` is the first."""
-    for wanted in (name, f"{name}.0"):
-        for at, dim in enumerate(op.dims):
-            if dim.name == wanted:
-                return at
-    classes = ctx.facts.aliases.get(name, frozenset())
-    return next((at for at, dim in enumerate(op.dims) if dim.cls in classes), None)
+def _index(parts: Parts, dim: int) -> Index:
+    return Index(parts.cut.name.text, parts.count, dim, parts.cut.span, parts.sizes)
 
 
-def _is_known(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
+def find_dims(ctx: Context, operators: list[Operator], name: str) -> Places:
+    """The operators that have a dimension of this name, and its number; of `seq.0` and `seq.1`, `seq` is the first.
+
+    A name may have stars, as `show dims` writes it, and begin at any segment: `h.*.mixer.A_log.1`. An axis of a weight
+    names its dimension, the outermost of several, also where that has a better name.
+    """
+    own = match_names((dim.name for op in operators for dim in op.dims), name)
+    plain = match_names((base_name(ctx, dim) for op in operators for dim in op.dims), name)
+    classes = ctx.facts.aliases.get(name) or (frozenset() if own or plain else _of_weights(ctx, name))
+    found: Places = []
+    for op in operators:
+        ways = (
+            [dim.name in own for dim in op.dims],
+            [base_name(ctx, dim) in plain for dim in op.dims],
+            [dim.cls in classes for dim in op.dims],
+        )
+        if (at := next((way.index(True) for way in ways if any(way)), None)) is not None:
+            found.append((op, at))
+    return found
+
+
+def base_name(ctx: Context, dim: Dim) -> str:
+    """The name without the number that tells `seq.0` and `seq.1` of one operator apart."""
+    return ctx.model.graph.dim_names.get(dim.cls, dim.name)
+
+
+def no_such_dimension(ctx: Context, name: nodes.Word, operators: list[Operator]) -> NoSuchDimension:
+    """What the operators have instead."""
+    known = dict.fromkeys(starred(base_name(ctx, dim)) for op in operators for dim in op.dims if dim.size > 1)
+    return NoSuchDimension(name.span, name.text, tuple(known), tuple(ctx.facts.aliases))
+
+
+def _of_weights(ctx: Context, name: str) -> frozenset[int]:
+    """The dimensions that axes of weights have: `h.*.mlp.c_fc.weight.1`."""
+    weights = ctx.model.graph.of(Origin.WEIGHT) if "." in name else ()
+    axes = {f"{w.name}.{at}": axis for w in weights for at, axis in enumerate(w.factors) if axis}
+    return frozenset(axes[axis][0] for axis in match_names(axes, name))
+
+
+def _is_free(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
+    """Whether an operator has no other index of this name, along another dimension or in other parts."""
+    known = ctx.facts.index(op.name, parts.cut.name.text)
+    return known is None or (known.dim, known.count, known.sizes) == (at, parts.count, parts.sizes)
+
+
+def _dividing(ctx: Context, s: nodes.Split, places: Places, parts: Parts) -> Places:
+    """Those whose dimension goes into these parts; of the others a warning is noted, one for each size."""
+    whole: dict[int, list[str]] = {}
+    kept: Places = []
+    for op, at in places:
+        bad = [size for size in _sizes_left(ctx, op, at) if not _goes_into(size, parts)]
+        if bad and op.stage is Stage.COMPUTE:
+            whole.setdefault(bad[0], []).append(op.module)
+        elif not bad:
+            kept.append((op, at))
+    for size, paths in whole.items():
+        division = Division(parts.cut.name.text, parts.count, parts.origin)
+        place = ctx.stack.site or s.dim.span
+        ctx.facts.left_whole.append(LeftWhole(place, s.dim.text, size, division, tuple(dict.fromkeys(paths))))
+    return kept
+
+
+def _goes_into(size: int, parts: Parts) -> bool:
+    return size % parts.count == 0 if parts.total is None else size == parts.total
+
+
+def _is_known(
+    ctx: Context, s: nodes.Split, operators: list[Operator], place: tuple[Operator, int], parts: Parts
+) -> bool:
     """Whether the operator has this very index already; raises PlanError if it has another of that name."""
-    name = parts.cut.name.text
+    (op, at), name = place, parts.cut.name.text
     known = ctx.facts.index(op.name, name)
     if known is None:
         return False
-    if (known.dim, known.count, known.sizes) == (at, parts.count, parts.sizes):
+    if _is_free(ctx, op, at, parts):
         return True
     now, before = op.dims[at].name, op.dims[known.dim].name
-    operator = op.path or op.name
+    others = find_dims(ctx, [o for o in operators if ctx.facts.index(o.name, name) is None], s.dim.text)
+    without = f"{written(s.operators, POST, 'model')}[{name} = none]" if others else ""
+    span = parts.cut.span
     raise PlanError(
-        Contradiction(parts.cut.span, operator, name, now, parts.count, before, known.count, first=known.span)
+        Contradiction(span, op.module, name, now, parts.count, before, known.count, without, first=known.span)
     )
 
 
-def _cannot_split(s: nodes.Split, fixed: list[tuple[Operator, Dim]]) -> CannotSplit:
+def _cannot_split(
+    ctx: Context, s: nodes.Split, operators: list[Operator], fixed: list[tuple[Operator, Dim]]
+) -> CannotSplit:
     op, dim = fixed[0]
-    return CannotSplit(s.dim.span, op.kind, dim.name, dim.fixed, op.name, op.path, op.source, len(fixed))
+    kinds = dict.fromkeys(other.kind for other, _ in fixed)
+    has_more = find_dims(ctx, [other for other in operators if other.kind not in kinds], s.dim.text)
+    change = (
+        " - ".join((written(s.operators, SUM, "OPERATORS"), *(f"model.{kind}" for kind in kinds))) if has_more else ""
+    )
+    return CannotSplit(s.dim.span, op.kind, s.dim.text, dim.fixed, op.name, op.module, op.source, len(fixed), change)
+
+
+def written(e: nodes.Expr, least: int, otherwise: str) -> str:
+    """An expression as the plan wrote it, if that is short enough to be repeated; `least` is as of `spell`."""
+    text = spell(e, least)
+    return text if len(text) <= LONGEST else otherwise
 
 
 def _check_sizes(ctx: Context, s: nodes.Split, found: Places, parts: Parts) -> None:
@@ -140,14 +231,14 @@ def _check_sizes(ctx: Context, s: nodes.Split, found: Places, parts: Parts) -> N
     bad: dict[int, Places] = {}
     for op, at in found:
         for size in _sizes_left(ctx, op, at):
-            if size % parts.count if parts.total is None else size != parts.total:
+            if not _goes_into(size, parts):
                 bad.setdefault(size, []).append((op, at))
     if not bad:
         return
     left, where = next(iter(bad.items()))
     op, at = where[0]
-    paths = tuple(dict.fromkeys(op.path or op.name for op, _ in where))
-    name, index = op.dims[at].name, parts.cut.name.text
+    paths = tuple(dict.fromkeys(op.module for op, _ in where))
+    name, index = s.dim.text, parts.cut.name.text
     if parts.total is not None:
         raise PlanError(BadSizes(parts.cut.span, index, parts.total, name, left, paths))
     cuts = [i for i in ctx.facts.indices.get(op.name, ()) if i.dim == at and i.count > 1]

@@ -106,6 +106,8 @@ def _names(session: Session, here: Position) -> Iterator[Offer]:
         yield from indices(session)
     elif last == "TO":
         yield from devices(session)
+    elif last == "WHERE":
+        yield Offer("possible", "leave operators as they are that cannot be cut so")
     else:
         inner = value_of(session, before_end(here)) if last in ("LSQB", "COMMA") else None
         if isinstance(inner, Selection | Devices):

@@ -9,9 +9,12 @@ from ssdsl.lang.assets import library_files
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.model.graph import Operator
+from ssdsl.plan.context import Context
+from ssdsl.plan.eval.paths import starred
 from ssdsl.plan.eval.values import Devices, Selection, StateOf
 from ssdsl.plan.facts import index_names
 from ssdsl.plan.plan import Phase, State
+from ssdsl.plan.statements.split import base_name
 from ssdsl.repl.complete.position import Position
 from ssdsl.repl.complete.target import before_end, value_of
 from ssdsl.repl.describe import counted, describe
@@ -73,12 +76,13 @@ def dimensions(session: Session, here: Position) -> Iterator[Offer]:
         yield Offer("row", "the first axis of each weight")
         return
     operators = ctx.model.ordered(value.operators) if isinstance(value, Selection) else ctx.model.operators.values()
-    yield from _free_dims(operators)
+    yield from _free_dims(ctx, operators)
     yield from (Offer(name, "named by `dim`") for name in ctx.facts.aliases)
 
 
-def _free_dims(operators: Iterable[Operator]) -> Iterator[Offer]:
-    dims = [(d.name.removesuffix(".0"), d.size) for op in operators for d in op.dims if d.size > 1 and not d.fixed]
+def _free_dims(ctx: Context, operators: Iterable[Operator]) -> Iterator[Offer]:
+    free = [d for op in operators for d in op.dims if d.size > 1 and not d.fixed]
+    dims = [(starred(base_name(ctx, d)), d.size) for d in free]
     counts = _counts(name for name, _ in dims)
     sizes: dict[str, list[int]] = {}
     for name, size in dict.fromkeys(dims):

@@ -108,13 +108,14 @@ def test_a_program_trains_on_what_one_device_trains_on(package: Path, tmp_path: 
         "--model",
         f"{package}/model.py:net",
     ]
-    path = os.pathsep.join([str(package), str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])  # not the package
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path})
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)
 
 
-def test_a_missing_row_is_shown_to_be_pasted(package: Path) -> None:
+def test_a_missing_row_is_shown_to_be_pasted(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssdsl.model.discover.discover.module_of", lambda target: None)
     with pytest.raises(PlanError) as caught:
         capture(load(f"{package}/model.py:unknown"))
     (problem,) = caught.value.diagnostics

@@ -1,0 +1,23 @@
+"""Where the parts of an operator run: the coordinate of an index, and the digits that the indices of a plan cut."""
+
+from ssdsl.ir.function import Split
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.value import Axis, Coordinate, Time
+from ssdsl.model.graph import Operator
+from ssdsl.plan.plan import Index
+
+
+def coordinate_of(index: Index, submesh: Submesh) -> Coordinate:
+    """Names join: an index that is an axis of the mesh cuts in space, any other in time."""
+    return Axis(index.name) if index.name in dict(submesh.axes) else Time(index.name)
+
+
+def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Split, ...]:
+    """The splits of an operator; indices on one dimension cut it again, the first outermost."""
+    left = {d: dim.size for d, dim in enumerate(operator.dims)}
+    splits = []
+    for index in indices:
+        left[index.dim] //= index.count
+        coordinate = coordinate_of(index, submesh)
+        splits.append(Split(coordinate, index.dim, left[index.dim], index.count, index.sizes, index.span))
+    return tuple(splits)

@@ -1,0 +1,224 @@
+"""Indices that count along an axis: `x[arange(batch), last]` takes of each row its own element.
+
+As an index of two tensors it needs the whole batch. It is a gather along the other axis, which splits by rows: of
+x [batch, seq, class] and last [batch], gather(x, 1, last as [batch, 1, class]) is [batch, 1, class].
+"""
+
+import math
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ssdsl.model.call import Call, Tensor, refs_in
+from ssdsl.model.capture import Capture
+from ssdsl.model.graph import Ref
+from ssdsl.model.new_call import new_call
+
+aten = torch.ops.aten
+LARGEST = 1 << 20  # elements of a constant that is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class _Aligned:
+    """An indexed tensor of `shape`: `axes[dim]` is the axis of the index that counts along `dim`, `along` the one other
+    indexed dimension, `index` its index, and `full` the shape of all indices together."""
+
+    shape: tuple[int, ...]
+    axes: dict[int, int]
+    along: int
+    index: str
+    full: tuple[int, ...]
+    first: int
+
+    @property
+    def free(self) -> list[int]:
+        """The axes of the index that count along no dimension."""
+        return [a for a in range(len(self.full)) if a not in self.axes.values()]
+
+    @property
+    def order(self) -> list[int]:
+        """The axes of the index in the order of the dimensions."""
+        return [a for d in range(len(self.shape)) for a in self.of(d)]
+
+    def of(self, dim: int) -> list[int]:
+        """The axes of the index that stand for a dimension; none for one that is not indexed."""
+        return [self.axes[dim]] if dim in self.axes else self.free if dim == self.along else []
+
+    @property
+    def kept(self) -> list[int]:
+        """The dimensions that are not indexed."""
+        return [d for d in range(len(self.shape)) if d not in self.axes and d != self.along]
+
+    def taken(self, *, kept: bool) -> tuple[int, ...]:
+        """The shape of the index of the gather: with the kept dimensions, or of size one."""
+        sizes = (math.prod(self.full[a] for a in self.of(d)) for d in range(len(self.shape)))
+        return tuple(n if kept or d not in self.kept else 1 for d, n in enumerate(self._kept_sizes(sizes)))
+
+    def _kept_sizes(self, sizes: Iterator[int]) -> list[int]:
+        return [self.shape[d] if d in self.kept else n for d, n in enumerate(sizes)]
+
+
+def aligned_index(call: Call, capture: Capture) -> Iterator[Call]:
+    """x[i, j] as a gather, where all but one index count along an axis of the indices; x[arange(n)] as x."""
+    if _is_all(call, capture):
+        yield _last(call, aten.reshape.default, call.args[0], capture.tensors[call.outputs[0]].shape)
+        return
+    if (found := _aligned(call, capture)) is None:
+        yield call
+        return
+    x, out = capture.tensors[call.args[0].value], capture.tensors[call.outputs[0]]
+    index = yield from _index(call, capture, found)
+    taken = Tensor(found.taken(kept=True), x.dtype)
+    rows = yield from new_call(call, "rows", capture, taken, aten.gather.default, call.args[0], found.along, index)
+    apart = [n for d in range(len(found.shape)) for n in _sizes(found, d)]
+    where = {a: k for k, a in enumerate(_positions(found))}
+    order = tuple(where[a] for a in _result(found))
+    last = order == tuple(range(len(order)))
+    shape = out.shape if last else tuple(apart)
+    if last:
+        yield _last(call, aten.reshape.default, rows, shape)
+        return
+    parts = yield from new_call(call, "apart", capture, Tensor(shape, x.dtype), aten.reshape.default, rows, shape)
+    yield _last(call, aten.permute.default, parts, order)
+
+
+def aligned_index_put(call: Call, capture: Capture) -> Iterator[Call]:
+    """Writing to x[i, j] as a scatter, where all but one index count along an axis of the indices."""
+    found = _aligned(call, capture)
+    if found is None:
+        yield call
+        return
+    x, values = capture.tensors[call.args[0].value], call.args[2]
+    index = yield from _index(call, capture, found)
+    by_result = [n for a in _result(found) for n in ([found.full[a[1]]] if a[0] == "index" else [found.shape[a[1]]])]
+    full = Tensor(tuple(by_result), x.dtype)
+    wide = yield from new_call(call, "wide", capture, full, aten.expand.default, values, full.shape)
+    where = {a: k for k, a in enumerate(_result(found))}
+    order = tuple(where[a] for a in _positions(found))
+    turned = Tensor(tuple(full.shape[k] for k in order), x.dtype)
+    wide = yield from new_call(call, "turned", capture, turned, aten.permute.default, wide, order)
+    shape = found.taken(kept=True)
+    source = yield from new_call(call, "source", capture, Tensor(shape, x.dtype), aten.reshape.default, wide, shape)
+    target = aten.scatter_add.default if call.argument("accumulate") else aten.scatter.src
+    yield _last(call, target, call.args[0], found.along, index, source)
+
+
+def _index(call: Call, capture: Capture, found: _Aligned) -> Generator[Call, None, Ref]:
+    """The index of the gather, in the shape of its result; indices from the end as those from the start."""
+
+    def tensor(shape: Sequence[int]) -> Tensor:
+        return Tensor(tuple(shape), "int64")
+
+    size = found.shape[found.along]
+    given = tensor(capture.tensors[found.index].shape)
+    index = yield from new_call(call, "index", capture, given, aten.remainder.Scalar, Ref(found.index), size)
+    index = yield from new_call(call, "full", capture, tensor(found.full), aten.expand.default, index, found.full)
+    if found.order != list(range(len(found.full))):
+        order = tuple(found.order)
+        turned = tensor([found.full[a] for a in order])
+        index = yield from new_call(call, "ordered", capture, turned, aten.permute.default, index, order)
+    thin, wide = found.taken(kept=False), found.taken(kept=True)
+    index = yield from new_call(call, "thin", capture, tensor(thin), aten.reshape.default, index, thin)
+    if thin != wide:
+        index = yield from new_call(call, "index_rows", capture, tensor(wide), aten.expand.default, index, wide)
+    return index
+
+
+Position = tuple[str, int]  # an axis of the index, or a dimension that is kept
+
+
+def _positions(found: _Aligned) -> list[Position]:
+    """What the axes of the gather's result stand for, that of `along` in all of its axes."""
+    places: list[Position] = []
+    for d in range(len(found.shape)):
+        places += [("dim", d)] if d in found.kept else [("index", a) for a in found.of(d)]
+    return places
+
+
+def _sizes(found: _Aligned, dim: int) -> list[int]:
+    return [found.shape[dim]] if dim in found.kept else [found.full[a] for a in found.of(dim)]
+
+
+def _result(found: _Aligned) -> list[Position]:
+    """What the axes of the indexed tensor stand for: those of the index stand together."""
+    index: list[Position] = [("index", a) for a in range(len(found.full))]
+    kept: list[Position] = [("dim", d) for d in found.kept]
+    return [*kept[: found.first], *index, *kept[found.first :]]
+
+
+def _last(call: Call, target: Any, *args: object) -> Call:
+    return replace(call, kind=str(target).split(".")[1], target=target, args=args, kwargs={})
+
+
+# -- which indices count -----------------------------------------------------------------------------------------------
+
+
+def _aligned(call: Call, capture: Capture) -> _Aligned | None:
+    """How a call indexes, if all but one of its indices count along an axis."""
+    indices = {d: i.value for d, i in enumerate(call.args[1]) if i is not None}
+    tensors = [capture.tensors[v] for v in indices.values()]
+    shape = capture.tensors[call.args[0].value].shape
+    if any(t.dtype not in ("int64", "int32") for t in tensors):
+        return None
+    full = tuple(torch.broadcast_shapes(*(t.shape for t in tensors)))  # type: ignore[no-untyped-call]
+    calls = {o: c for c in capture.calls for o in c.outputs}
+    axes: dict[int, int] = {}
+    others: list[int] = []
+    for dim, value in indices.items():
+        axis = _counted(_constant(value, calls, capture), full, shape[dim])
+        if axis is None or axis in axes.values():
+            others.append(dim)
+        else:
+            axes[dim] = axis
+    if not axes or len(others) != 1:
+        return None
+    places = list(indices)
+    first = places[0] if places[-1] - places[0] == len(places) - 1 else 0
+    return _Aligned(shape, axes, others[0], indices[others[0]], full, first)
+
+
+def _is_all(call: Call, capture: Capture) -> bool:
+    """Whether one index alone counts along its dimension."""
+    indices = [(d, i.value) for d, i in enumerate(call.args[1]) if i is not None]
+    calls = {o: c for c in capture.calls for o in c.outputs}
+    size = capture.tensors[call.args[0].value].shape
+    return len(indices) == 1 and all(
+        capture.tensors[v].shape == (size[d],) and _counted(_constant(v, calls, capture), (size[d],), size[d]) == 0
+        for d, v in indices
+    )
+
+
+def _counted(index: torch.Tensor | None, full: tuple[int, ...], size: int) -> int | None:
+    """The axis along which an index is 0, 1, ... size - 1, the same along all others."""
+    if index is None:
+        return None
+    for axis in (a for a, n in enumerate(full) if n == size):
+        steps = torch.arange(size).view(-1, *[1] * (len(full) - 1 - axis))
+        if torch.equal(index.expand(full), steps.expand(full)):
+            return axis
+    return None
+
+
+def _constant(value: str, calls: dict[str, Call], capture: Capture) -> torch.Tensor | None:
+    """The numbers of a small tensor that depends on no input and no weight."""
+    if value in capture.constants:
+        return capture.constants[value] if not capture.constants[value].is_meta else None
+    call = calls.get(value)
+    if call is None or math.prod(capture.tensors[value].shape) > LARGEST or len(call.outputs) > 1:
+        return None
+    if torch.Tag.nondeterministic_seeded in call.target.tags:
+        return None
+    known = {r: _constant(r, calls, capture) for r in refs_in((call.args, tuple(call.kwargs.values())))}
+    if any(t is None for t in known.values()):
+        return None
+
+    def numbers(item: Any) -> Any:
+        if isinstance(item, tuple):
+            return tuple(map(numbers, item))
+        return known[item.value] if isinstance(item, Ref) else item
+
+    kwargs = {k: numbers(v) for k, v in call.kwargs.items() if k != "device"}
+    found = call.target(*map(numbers, call.args), **kwargs)
+    return found if isinstance(found, torch.Tensor) else None

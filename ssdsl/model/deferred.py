@@ -1,0 +1,246 @@
+"""A module made without its numbers: what its constructor does to large tensors is written down, not done.
+
+So a model that is too large for one process is constructed in seconds, and each of its weights comes with a recipe: the
+operators that make it, which a rank follows for the weights, and the parts of weights, that it holds. A large tensor is
+*hollow* meanwhile, an ordinary one on the CPU whose memory nobody touches. Small ones are real, so that a constructor
+can compute with their numbers, as `torch.linspace(0, 0.1, layers).tolist()` does.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from ssdsl.model.storage import memory_of
+from ssdsl.runtime.bits import Generator
+from ssdsl.runtime.draws import Draws
+from ssdsl.runtime.recipe import INITIAL, Recipes, Step, View
+
+LARGE = 1 << 14  # elements; smaller tensors are made as they are
+DROPPED = ("device", "pin_memory", "layout", "memory_format")  # arguments that make no number
+
+
+class ReadsNumbers(Exception):
+    """A constructor asked for a number of a tensor that has none; the text names the operator."""
+
+
+class Deferred:
+    """What constructors make within it has no numbers, if it is large.
+
+    >>> with Deferred(seed=0) as deferred:
+    ...     layer = torch.nn.Linear(1000, 1000)
+    >>> module, recipes = deferred.finish(layer)
+    >>> module.weight.is_meta, recipes.whole("weight").shape
+    (True, torch.Size([1000, 1000]))
+    """
+
+    def __init__(self, seed: int, generator: Generator = "hash") -> None:
+        self._scope = ExitStack()
+        self._seed, self._generator = seed, generator
+
+    def __enter__(self) -> "Deferred":
+        draws = self._scope.enter_context(initial_draws(self._seed, self._generator))
+        self._recorder = self._scope.enter_context(_Recorder(draws))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._scope.__exit__(*error)
+
+    def finish(self, module: torch.nn.Module) -> tuple[torch.nn.Module, Recipes]:
+        """The module on the meta device, and the recipes of its weights and buffers."""
+        recipes = self._recipes(_tensors(module))
+        return with_tensors(module, lambda _, tensor: torch.empty_like(tensor, device="meta")), recipes
+
+    def made(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Tensors made within it, with their numbers."""
+        recipes = self._recipes(tensors)
+        return {name: recipes.whole(name) for name in tensors}
+
+    def _recipes(self, tensors: Mapping[str, torch.Tensor]) -> Recipes:
+        recorder = self._recorder
+        views = {name: recorder.view(tensor.detach()) for name, tensor in tensors.items()}
+        return Recipes(recorder.steps, views, recorder.given, self._seed, self._generator).without_waste()
+
+
+def _tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Weights and buffers by all of their names."""
+    weights, buffers = module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False)
+    return {**dict(weights), **dict(buffers)}
+
+
+@contextmanager
+def initial_draws(seed: int, generator: Generator = "hash") -> Iterator[Draws]:
+    """Within it, constructors draw the numbers that the recipes give.
+
+    PyTorch draws a truncated normal distribution again and again until all numbers are inside; here each number is
+    drawn once, by the inverse of the distribution function.
+    """
+    name = "_no_grad_trunc_normal_"
+    drawn_again = getattr(torch.nn.init, name)
+    setattr(torch.nn.init, name, _truncated_normal)
+    try:
+        with torch.random.fork_rng(devices=[]), Draws(seed, INITIAL, generator) as draws:
+            torch.manual_seed(seed)  # of what is drawn past torch's operators
+            yield draws
+    finally:
+        setattr(torch.nn.init, name, drawn_again)
+
+
+def _truncated_normal(
+    tensor: torch.Tensor, mean: float, std: float, a: float, b: float, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """`torch.nn.init.trunc_normal_`, whose arguments these are."""
+    low, high = (math.erf((bound - mean) / (std * math.sqrt(2))) for bound in (a, b))
+    with torch.no_grad():
+        tensor.uniform_(low, high, generator=generator).erfinv_().mul_(std * math.sqrt(2)).add_(mean)
+        return tensor.clamp_(a, b)
+
+
+def with_numbers(module: torch.nn.Module, recipes: Recipes) -> torch.nn.Module:
+    """A copy of a module on the meta device, its weights and buffers made as the recipes say."""
+    return with_tensors(copy.deepcopy(module), lambda name, _: recipes.whole(name))
+
+
+def with_tensors(module: torch.nn.Module, make: Callable[[str, torch.Tensor], torch.Tensor]) -> torch.nn.Module:
+    """Puts another tensor in the place of each weight and buffer; what several names share, they share still."""
+    found: dict[int, torch.Tensor] = {}
+    kept = []  # an identity is one as long as its tensor lives
+    for path, owner in module.named_modules():
+        for tensors in (owner._parameters, owner._buffers):
+            for name, tensor in tensors.items():
+                if tensor is None:
+                    continue
+                if id(tensor) not in found:
+                    kept.append(tensor)
+                    found[id(tensor)] = _like(tensor, make(f"{path}.{name}".lstrip("."), tensor))
+                tensors[name] = found[id(tensor)]
+    return module
+
+
+def _like(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    """A parameter where there was one, with what Python has attached to it."""
+    if isinstance(old, torch.nn.Parameter):
+        new = torch.nn.Parameter(new, old.requires_grad)
+    vars(new).update(vars(old))
+    return new
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes down every operator that makes or changes a tensor, and runs those whose tensors are all small."""
+
+    def __init__(self, draws: Draws) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.draws = draws
+        self.steps: list[Step] = []
+        self.given: dict[int, torch.Tensor] = {}
+        self._memories: dict[int, int] = {}  # the number of a memory by its identity
+        self._kept: list[torch.Tensor] = []  # so that no memory is given to another tensor
+        self._hollow: set[int] = set()
+
+    def __torch_dispatch__(self, target: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if _is_view(target):
+            return target(*args, **kwargs)
+        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        written = (self._recorded(args), {k: self._recorded(v) for k, v in kwargs.items() if k not in DROPPED})
+        draw = self.draws.count
+        if kwargs.get("generator") is not None:  # the user's own state: what it draws is given
+            self._need_numbers(target, tensors)
+            return target(*args, **kwargs)
+        if self._is_hollow(target, tensors, args, kwargs):
+            result = self._pretended(target, args, kwargs)
+            self.draws.skip(target)
+        else:
+            result = target(*args, **kwargs)
+        made = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+        known = {memory_of(t) for t in tensors}
+        makes = tuple(self._number(t) for t in made if memory_of(t) not in known)
+        writes = tuple(self._number(t) for t in _changed(target, args, kwargs))
+        self.steps.append(Step(target.name(), *written, makes, writes, draw if self.draws.count > draw else -1))
+        return result
+
+    def _need_numbers(self, target: Any, tensors: Sequence[torch.Tensor]) -> None:
+        if any(memory_of(t) in self._hollow for t in tensors):
+            raise ReadsNumbers(str(target))
+
+    def view(self, tensor: torch.Tensor) -> View:
+        """Where a tensor lies; a memory that no step made is given."""
+        if memory_of(tensor) not in self._memories:
+            flat = tensor.new_empty(0).set_(tensor.untyped_storage()).clone()
+            self.given[self._number(tensor)] = flat
+        number = self._memories[memory_of(tensor)]
+        return View(number, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()))
+
+    def _number(self, tensor: torch.Tensor) -> int:
+        if memory_of(tensor) not in self._memories:
+            self._kept.append(tensor)
+        return self._memories.setdefault(memory_of(tensor), len(self._memories))
+
+    def _recorded(self, item: Any) -> Any:
+        match item:
+            case torch.Tensor():
+                return self.view(item)
+            case tuple() | list():
+                return tuple(self._recorded(i) for i in item)
+            case torch.dtype():
+                return str(item)
+            case torch.device() | torch.layout() | torch.memory_format():
+                return None
+        return item
+
+    def _is_hollow(self, target: Any, tensors: Sequence[torch.Tensor], args: Any, kwargs: Any) -> bool:
+        """Whether the results have no numbers: they follow from a tensor that has none, or are large themselves."""
+        if any(memory_of(t) in self._hollow for t in tensors):
+            return True
+        return not tensors and any(t.numel() >= LARGE for t in _on_meta(target, args, kwargs))
+
+    def _pretended(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """The results, hollow."""
+        if torch.Tag.data_dependent_output in target.tags or torch.Tag.dynamic_output_shape in target.tags:
+            self._need_numbers(target, [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)])
+        changed = _changed(target, args, kwargs)
+        self._hollow |= {memory_of(t) for t in changed}
+        if changed:
+            return changed[0] if len(target._schema.returns) == 1 else tuple(changed)
+        made = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in _on_meta(target, args, kwargs)]
+        self._hollow |= {memory_of(t) for t in made}
+        self._kept += made
+        return made[0] if len(target._schema.returns) == 1 and not _returns_list(target) else made
+
+
+def _on_meta(target: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """Tensors shaped like the results."""
+
+    def meta(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+    args, kwargs = tree_map_only(torch.Tensor, meta, (args, kwargs))
+    if any(p.name == "device" for p in target._schema.arguments):
+        kwargs = {**kwargs, "device": torch.device("meta")}
+    with _disable_current_modes():  # nothing is drawn
+        return [t for t in tree_leaves(target(*args, **kwargs)) if isinstance(t, torch.Tensor)]
+
+
+def _is_view(target: Any) -> bool:
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in target._schema.returns)
+
+
+def _returns_list(target: Any) -> bool:
+    return "List" in str(target._schema.returns[0].type)
+
+
+def _changed(target: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """The arguments that an operator changes in place."""
+    named = {**kwargs, **dict(zip((p.name for p in target._schema.arguments), args, strict=False))}
+    return [
+        t
+        for p in target._schema.arguments
+        if p.alias_info is not None and p.alias_info.is_write
+        for t in tree_leaves(named.get(p.name))
+        if isinstance(t, torch.Tensor)
+    ]

@@ -1,0 +1,86 @@
+"""Where an operator is defined: the module that a program has to import before it can call it."""
+
+import hashlib
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch._library.custom_ops import OPDEFS
+from torch._library.simple_registry import singleton
+
+from ssdsl.model.source import USER_PREFIX
+
+TORCH = ("aten", "prims", "prim")  # the namespaces of torch's own operators
+MOST_FILES = 300
+
+
+def module_of(target: Any) -> str | None:
+    """The module's name, empty for an operator of torch's own; None where it cannot be known or not be imported."""
+    if target.namespace in TORCH:
+        return ""
+    for module in _modules(target):
+        name = _importable(module)
+        if name is not None:
+            return name
+    return None
+
+
+def implementation(target: Any) -> str | None:
+    """A fingerprint of what computes the operator: of torch's version, or of its module's files. None if unknown."""
+    if target.namespace in TORCH:
+        return str(torch.__version__)
+    files = sorted({f for module in _modules(target) for f in _files(module)})
+    if not files or len(files) > MOST_FILES:
+        return None
+    found = hashlib.sha256(str(torch.__version__).encode())
+    for file in files:
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def _modules(target: Any) -> list[ModuleType]:
+    """The modules that define it, as far as Python knows: of its function, of its form without numbers, of its name."""
+    qualified = target.name().partition(".")[0]
+    names = []
+    if (definition := OPDEFS.get(qualified)) is not None:
+        names.append(definition._init_fn.__module__)
+    fake = singleton.find(qualified).fake_impl.kernel
+    if fake is not None and (module := inspect.getmodule(fake.func)) is not None:
+        names.append(module.__name__)
+    if fake is not None:
+        names.append(_of_file(fake.source.rpartition(":")[0]))
+    names.append(target.namespace)  # a package of compiled operators is called as they are
+    return [sys.modules[n] for n in dict.fromkeys(names) if n in sys.modules and not n.startswith("torch.")]
+
+
+def _of_file(path: str) -> str:
+    return next((n for n, m in list(sys.modules.items()) if getattr(m, "__file__", None) == path), "")
+
+
+def _importable(module: ModuleType) -> str | None:
+    """The name under which another process finds the module's file."""
+    name = module.__name__.removeprefix(USER_PREFIX)
+    file = getattr(module, "__file__", None)
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    if spec is None or file is None or spec.origin is None or Path(spec.origin).resolve() != Path(file).resolve():
+        return None
+    return name
+
+
+def _files(module: ModuleType) -> list[Path]:
+    """The module's file, and those beside it where it is in a package."""
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return []
+    if not module.__package__:
+        return [Path(file)]
+    top = sys.modules.get(module.__package__.partition(".")[0])
+    root = Path(getattr(top, "__file__", None) or file).parent
+    return [p for p in root.rglob("*") if p.suffix in (".py", ".so", ".pyd", ".dylib")]

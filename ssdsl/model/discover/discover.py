@@ -1,0 +1,115 @@
+"""Gives calls of operators without a row the rule that experiments show, in a process of their own."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ssdsl.model.call import Call
+from ssdsl.model.capture import Capture
+from ssdsl.model.discover.defined import module_of
+from ssdsl.model.discover.experiment import whole
+from ssdsl.model.discover.kept import keep, key_of, known, read_found
+from ssdsl.model.discover.trial import LIMIT_S
+from ssdsl.model.discover.worker import Job
+from ssdsl.model.found import Found
+from ssdsl.model.ops.registry import find, is_random
+from ssdsl.model.search_path import search_path
+
+START_S = 300.0  # for a process to start and to import torch, on a machine that has much to do
+BUSY = 10  # how much longer than its processor time a call may take
+
+
+def discover(capture: Capture, constant: set[str]) -> Capture:
+    """The same calls; those without a row have what experiments `found`.
+
+    `constant` names the calls that need no rule if the operator is torch's. A call whose operator's module cannot be
+    known stays without.
+    """
+    jobs = {c.name: job for c in capture.calls if (job := _job(c, capture, c.name in constant)) is not None}
+    if not jobs:
+        return capture
+    calls = {c.name: c for c in capture.calls}
+    keys = {name: key_of(calls[name], job.given) or name for name, job in jobs.items()}
+    found = {key: before for key in dict.fromkeys(keys.values()) if (before := known(key)) is not None}
+    new = {key: jobs[name] for name, key in keys.items() if key not in found}
+    for key, (result, is_final) in zip(new, _results(list(new.values())), strict=True):
+        found[key] = result
+        if is_final and key not in jobs:
+            keep(key, result)
+    ruled = {name: replace(found[key], module=jobs[name].module) for name, key in keys.items()}
+    return replace(capture, calls=[replace(c, found=ruled.get(c.name)) for c in capture.calls])
+
+
+def _job(call: Call, capture: Capture, is_constant: bool) -> Job | None:
+    """The experiment that a call needs, if any."""
+    if find(call.target.name()) is not None or is_random(call):
+        return None
+    module = module_of(call.target)
+    if module is None or (is_constant and not module):
+        return None
+    given = tuple(capture.tensors[r] for r in call.refs())
+    made = tuple(capture.tensors[o] for o in call.outputs if o in capture.tensors)
+    return Job(module, call.target.name(), call.args, call.kwargs, given, made)
+
+
+def _results(jobs: list[Job]) -> list[tuple[Found, bool]]:
+    """The rule of each job, and whether another time would give the same.
+
+    A job that ends the process is tried once more, carefully; if it does so again, it is whole.
+    """
+    found: list[tuple[Found, bool]] = []
+    while len(found) < len(jobs):
+        left = jobs[len(found) :]
+        done, ended = _run(left)
+        found += done
+        if len(done) < len(left):
+            found.append(_again(left[len(done)], ended or "the experiment ended early"))
+    return found
+
+
+def _again(job: Job, ended: str) -> tuple[Found, bool]:
+    done, _ = _run([replace(job, careful=True)])
+    shapes, made = ([t.shape for t in tensors] for tensors in (job.given, job.made))
+    return done[0] if done else (whole(shapes, made, ended), False)
+
+
+def _run(jobs: Sequence[Job]) -> tuple[list[tuple[Found, bool]], str]:
+    """The results of the first jobs, and how the process ended, if not well."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "results"
+        path.touch()
+        env = os.environ | {"PYTHONPATH": search_path(), "OMP_NUM_THREADS": "1"}
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-m", "ssdsl.model.discover.worker", str(path)],
+                input=pickle.dumps(list(jobs)),
+                env=env,
+                capture_output=True,
+                timeout=START_S + BUSY * LIMIT_S * len(jobs),
+                check=False,
+            )
+            said = ended.stderr.decode(errors="replace").strip().splitlines()
+            reason = f"the experiment ended with {said[-1] if said else ended.returncode}" if ended.returncode else ""
+        except subprocess.TimeoutExpired:
+            reason = "the experiment did not end"
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            reason = f"its arguments cannot be handed to a process: {error}"
+        except OSError as error:
+            reason = f"no process could be started: {error}"
+        lines = path.read_text(encoding="utf-8").splitlines()
+    return list(_read(lines)), reason
+
+
+def _read(lines: Sequence[str]) -> Iterator[tuple[Found, bool]]:
+    for line in lines:
+        try:
+            found, is_final = json.loads(line)
+        except ValueError:  # the process ended while it wrote
+            return
+        yield read_found(found), bool(is_final)

@@ -1,0 +1,134 @@
+"""The experiments with one call: draws, letters, what it is linear in, and the signature that follows."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+
+from ssdsl.model.call import Call, Tensor
+from ssdsl.model.discover.draws import WIDER, Draw, Shape, draws, flows
+from ssdsl.model.discover.letters import Candidate, letters
+from ssdsl.model.discover.linear import linear_in
+from ssdsl.model.discover.scale import Setting, settings
+from ssdsl.model.discover.trial import Fails, TooLong, Trial, Unsteady, apart
+from ssdsl.model.found import Found
+
+ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+
+
+def experiment(
+    call: Call, given: Sequence[Tensor], made: Sequence[Tensor], careful: bool, limit_s: float
+) -> tuple[Found, bool]:
+    """The rule of a call, and whether another time would give the same: not where time ran out.
+
+    `given` and `made` are the tensors that it reads and makes; `careful`: integers stay as small as they can be.
+    """
+    own = Setting(tuple(t.shape for t in given), tuple(t.shape for t in made))
+    if not given:
+        return whole(own.shapes, own.made, "it has no inputs"), True
+    if call.target._schema.is_mutable:
+        return whole(own.shapes, own.made, "it changes its inputs"), True
+    dtypes = [getattr(torch, t.dtype) for t in given]
+    wide = [getattr(torch, WIDER.get(t.dtype, t.dtype)) for t in given]
+    reason = ""
+    trial = Trial(call, careful, limit_s)
+    with apart():
+        for types in (wide, dtypes):
+            try:
+                return _found(trial, own, types), True
+            except Unsteady as error:
+                return replace(whole(own.shapes, own.made, str(error)), unsteady=True), True
+            except Fails as error:
+                reason = str(error)
+            except TooLong:
+                return whole(own.shapes, own.made, "the experiments took too long"), False
+    return whole(own.shapes, own.made, reason), True
+
+
+def _found(trial: Trial, own: Setting, dtypes: Sequence[torch.dtype]) -> Found:
+    drawn = [_first_drawn(trial, tried, dtypes) for tried in settings(trial, own, dtypes)]
+    chosen = letters(trial, own.shapes, own.made, drawn)
+    sets = [linear_in(trial, d) for d in drawn]
+    product = any(c.is_summed and sum(a is not None for a in c.inputs) > 1 for c in chosen)
+    return Found(
+        signature_text(own, chosen),
+        tuple(s for s in sets[0] if all(s in more for more in sets)),
+        flows(trial, drawn[0][0]),
+        product,
+        why_whole="" if chosen else "no axis of it can be cut",
+    )
+
+
+def _first_drawn(trial: Trial, tried: Sequence[Setting], dtypes: Sequence[torch.dtype]) -> list[Draw]:
+    """Draws in the first of these settings in which the call runs. Raises Fails where it does in none."""
+    reason = "it is too large to try"
+    for setting in tried:
+        try:
+            found = draws(trial, setting.shapes, dtypes, setting.made)
+        except Unsteady:
+            raise
+        except Fails as error:
+            reason = str(error)
+            continue
+        if tuple(tuple(y.shape) for y in found[0].whole.outputs) == setting.made:
+            return found
+        reason = "its results have other shapes on small inputs"
+    raise Fails(reason)
+
+
+def whole(shapes: Sequence[Shape], made: Sequence[Shape], reason: str) -> Found:
+    """Nothing of the call can be split."""
+    text = signature_text(Setting(tuple(shapes), tuple(made)), ())
+    return Found(text, flows=(True,) * len(made), why_whole=reason)
+
+
+def signature_text(own: Setting, chosen: Sequence[Candidate]) -> str:
+    """The signature as in a row: the letters that were found, and whole ones for all other axes.
+
+    A whole axis of a result has the letter of the input's whole axis in its place, if both are of one size: it is named
+    so, and what follows may be split along it.
+    """
+    names, known = _names(), dict[Candidate, str]()
+    given = [_marked(s, [(c.inputs[i], c) for c in chosen]) for i, s in enumerate(own.shapes)]
+    made = [_marked(s, [(c.outputs[i], c) for c in chosen]) for i, s in enumerate(own.made)]
+
+    def axis(size: int, letter: Candidate | None, kept: str = "") -> str:
+        if size == 1:
+            return "1"
+        if letter is None:
+            return kept or f"{next(names)}!"
+        if letter not in known:
+            known[letter] = next(names)
+        return known[letter]
+
+    left = [[axis(n, c) for n, c in zip(s, row, strict=True)] for s, row in zip(own.shapes, given, strict=True)]
+    right = []
+    for shape, row in zip(own.made, made, strict=True):
+        kept = [""] * len(shape)
+        if (like := _like(shape, own.shapes)) is not None:
+            pairs = zip(left[like], own.shapes[like], shape, given[like], strict=True)
+            kept = [word if n == m and c is None else "" for word, n, m, c in pairs]
+        right.append([axis(n, c, word) for n, c, word in zip(shape, row, kept, strict=True)])
+    return f"{_operands(left)} -> {_operands(right)}"
+
+
+def _marked(shape: Shape, placed: Sequence[tuple[int | None, Candidate]]) -> list[Candidate | None]:
+    """For each axis its letter."""
+    return [next((c for a, c in placed if a == at), None) for at in range(len(shape))]
+
+
+def _like(shape: Shape, shapes: Sequence[Shape]) -> int | None:
+    """The input that has most axes in common with a result."""
+    alike = {i: sum(map(int.__eq__, s, shape)) for i, s in enumerate(shapes) if len(s) == len(shape)}
+    best = max(alike, key=lambda i: alike[i], default=None)
+    return best if best is not None and alike[best] else None
+
+
+def _operands(rows: Sequence[Sequence[str]]) -> str:
+    return ", ".join(" ".join(axes) or "_" for axes in rows)
+
+
+def _names() -> Iterator[str]:
+    for number in itertools.count():
+        yield from (f"{letter}{number or ''}" for letter in ALPHABET)

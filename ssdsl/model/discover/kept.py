@@ -1,0 +1,71 @@
+"""What was found, kept for the next time: in memory, and for the next process in the user's cache folder."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ssdsl.model.call import Call, Tensor
+from ssdsl.model.discover.defined import implementation
+from ssdsl.model.found import Found
+
+VERSION = 1  # of the experiments: another one does not believe what this one found
+_in_memory: dict[str, Found] = {}
+
+
+def folder() -> Path:
+    """Where results are kept: `$XDG_CACHE_HOME/ssdsl/operators`, by default in `~/.cache`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ssdsl" / "operators"
+
+
+def key_of(call: Call, given: Sequence[Tensor]) -> str | None:
+    """What a result depends on: the operator and its implementation, arguments, shapes and dtypes. None if unknown."""
+    code = implementation(call.target)
+    if code is None:
+        return None
+    arguments = re.sub(r"Ref\([^)]*\)", "Ref", repr((call.args, sorted(call.kwargs.items()))))
+    tensors = [(t.shape, t.dtype) for t in given]
+    return repr((VERSION, call.target.name(), code, arguments, tensors))
+
+
+def known(key: str) -> Found | None:
+    """What was found before."""
+    if key in _in_memory:
+        return _in_memory[key]
+    try:
+        read = json.loads(_path(key).read_text(encoding="utf-8"))
+        if read.pop("key") != key:
+            return None
+        found = read_found(read)
+    except (OSError, ValueError, KeyError, TypeError):  # it is not there, or somebody changed it
+        return None
+    _in_memory[key] = found
+    return found
+
+
+def read_found(read: dict[str, Any]) -> Found:
+    """From JSON."""
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in read.items()}
+    return Found(**fields)
+
+
+def keep(key: str, found: Found) -> None:
+    """Keeps a result; where no file can be written, for this process only."""
+    _in_memory[key] = found
+    path = _path(key)
+    text: dict[str, Any] = {"key": key, **asdict(found)}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(text, indent=1), encoding="utf-8")
+        draft.replace(path)
+    except OSError:
+        pass
+
+
+def _path(key: str) -> Path:
+    return folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"

@@ -1,0 +1,190 @@
+"""Which axes of a call are one dimension that may be split: seen by cutting them and joining what the parts give."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ssdsl.model.discover.draws import Draw, Shape
+from ssdsl.model.discover.trial import Fails, Trial
+
+Axes = tuple[int | None, ...]  # for each tensor, its axis that has the letter
+Pieces = tuple[tuple[int, ...], ...]  # the positions of each part
+MOST_CANDIDATES = 3000  # for each size
+MOST_PARTS = 64  # of several letters together
+CLOSE = {torch.float64: 1e-10, torch.complex128: 1e-10, torch.float32: 1e-5, torch.complex64: 1e-5}
+COARSE = 1e-2  # half precision
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A letter: the axis that each input and each result has of it. Without one in the results it is summed."""
+
+    size: int
+    inputs: Axes
+    outputs: Axes
+
+    @property
+    def is_summed(self) -> bool:
+        return all(a is None for a in self.outputs)
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """Preferred first: that results have, in the most inputs, at like positions."""
+        axes = [a for a in (*self.inputs, *self.outputs) if a is not None]
+        return self.is_summed, -len(axes), max(axes) - min(axes)
+
+
+def letters(
+    trial: Trial, shapes: Sequence[Shape], made: Sequence[Shape], settings: Sequence[list[Draw]]
+) -> list[Candidate]:
+    """The letters that hold in all settings, alone and together; `shapes` and `made` are those of the call."""
+    passed = [c for c in candidates(shapes, made) if all(holds(trial, c, draws) for draws in settings)]
+    chosen: list[Candidate] = []
+    for candidate in sorted(passed, key=lambda c: c.rank):
+        if not any(_meet(candidate, c) for c in chosen) and all(
+            hold_together(trial, [*chosen, candidate], draws) for draws in settings
+        ):
+            chosen.append(candidate)
+    return chosen
+
+
+def candidates(shapes: Sequence[Shape], made: Sequence[Shape]) -> Iterator[Candidate]:
+    """All letters that sizes allow."""
+    for size in sorted({n for s in shapes for n in s if n > 1}):
+        given = [_axes_of(size, s) for s in shapes]
+        results = [_axes_of(size, s) for s in made]
+        outputs = itertools.product(*results) if all(results) else ()
+        inputs = [i for i in itertools.product(*([*a, None] for a in given)) if any(x is not None for x in i)]
+        both = itertools.product((*outputs, (None,) * len(made)), inputs)
+        yield from (Candidate(size, i, o) for o, i in itertools.islice(both, MOST_CANDIDATES))
+
+
+def _axes_of(size: int, shape: Shape) -> list[int]:
+    return [a for a, n in enumerate(shape) if n == size]
+
+
+def _meet(a: Candidate, b: Candidate) -> bool:
+    """Whether two letters want one axis."""
+    pairs = zip((*a.inputs, *a.outputs), (*b.inputs, *b.outputs), strict=True)
+    return any(x is not None and x == y for x, y in pairs)
+
+
+def holds(trial: Trial, candidate: Candidate, draws: Sequence[Draw]) -> bool:
+    """Whether parts of every form give what the whole gives, for all draws."""
+    size = _size(candidate, draws[0])
+    if candidate.is_summed and not any(_adds(trial, candidate, d) for d in draws):
+        return False
+    return all(is_joined(trial, ((candidate, p),), d) for p in pieces(size) for d in draws)
+
+
+def hold_together(trial: Trial, chosen: Sequence[Candidate], draws: Sequence[Draw]) -> bool:
+    """Whether parts cut along several letters at once do; of many, the last with each other one."""
+    cuts = [(c, pieces(_size(c, draws[0]))[0]) for c in chosen]
+    if math.prod(len(p) for _, p in cuts) <= MOST_PARTS:
+        return all(is_joined(trial, cuts, d) for d in draws)
+    return all(is_joined(trial, (other, cuts[-1]), d) for other in cuts[:-1] for d in draws)
+
+
+def _size(candidate: Candidate, draw: Draw) -> int:
+    """The size of its axis in this setting."""
+    return next(x.shape[a] for x, a in zip(draw.given, candidate.inputs, strict=True) if a is not None)
+
+
+def pieces(size: int) -> list[Pieces]:
+    """A third and the rest, three parts, every other position, and single ones (or as many parts as are affordable)."""
+    every = tuple(range(size))
+    third = max(1, size // 3)
+    found: list[Pieces] = [(every[:third], every[third:])]
+    if size > 2:
+        found += [(every[:third], every[third : size - 1], every[size - 1 :]), (every[::2], every[1::2])]
+        step = max(1, size // 16)
+        found.append(tuple(every[i : i + step] for i in range(0, size, step)))
+    return [tuple(p for p in parts if p) for parts in found]
+
+
+def is_joined(trial: Trial, cuts: Sequence[tuple[Candidate, Pieces]], draw: Draw) -> bool:
+    """Whether the results of all parts, each put or added into its place, are the whole's; and the gradients."""
+    whole = draw.whole
+    outputs = [_zeros(y) for y in whole.outputs]
+    gradients = [None if g is None else _zeros(g) for g in whole.gradients]
+    scale = [0.0] * (len(outputs) + len(gradients))
+    for parts in itertools.product(*(p for _, p in cuts)):
+        at = [(c, torch.tensor(p)) for (c, _), p in zip(cuts, parts, strict=True)]
+        given = [_taken(x, [(c.inputs[i], p) for c, p in at]) for i, x in enumerate(draw.given)]
+        upstream = [_taken(g, [(c.outputs[i], p) for c, p in at]) for i, g in enumerate(draw.upstream)]
+        try:
+            part = trial.run(given, upstream, draw.learning)
+        except Fails:
+            return False
+        if part.flows != whole.flows or len(part.outputs) != len(outputs):
+            return False
+        for i, y in enumerate(part.outputs):
+            if y.dtype != whole.outputs[i].dtype or not _add(outputs[i], y, [(c.outputs[i], p) for c, p in at]):
+                return False
+            scale[i] = max(scale[i], _largest(y))
+        for i, g in enumerate(part.gradients):
+            total = gradients[i]
+            if (g is None) != (total is None):
+                return False
+            if g is not None and total is not None:
+                if not _add(total, g, [(c.inputs[i], p) for c, p in at]):
+                    return False
+                scale[len(outputs) + i] = max(scale[len(outputs) + i], _largest(g))
+    pairs = zip((*outputs, *gradients), (*whole.outputs, *whole.gradients), scale, strict=True)
+    return all(a is None or b is None or _is_close(a, b, most) for a, b, most in pairs)
+
+
+def _adds(trial: Trial, candidate: Candidate, draw: Draw) -> bool:
+    """Whether at least two parts have something to add: sums of nothing prove nothing."""
+    if any(y.dtype is torch.bool for y in draw.whole.outputs):
+        return False
+    size, full = _size(candidate, draw), 0
+    for part in pieces(size)[-1]:
+        given = [_taken(x, [(a, torch.tensor(part))]) for x, a in zip(draw.given, candidate.inputs, strict=True)]
+        try:
+            full += all(_largest(y) > 0 for y in trial.forward(given))
+        except Fails:
+            return False
+    return full > 1
+
+
+def _zeros(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(tensor.shape, dtype=torch.int64 if tensor.dtype is torch.bool else tensor.dtype)
+
+
+def _taken(tensor: torch.Tensor, places: Sequence[tuple[int | None, torch.Tensor]]) -> torch.Tensor:
+    """The part of a tensor at these positions of these axes."""
+    for axis, positions in places:
+        if axis is not None:
+            tensor = tensor.index_select(axis, positions)
+    return tensor
+
+
+def _add(total: torch.Tensor, part: torch.Tensor, places: Sequence[tuple[int | None, torch.Tensor]]) -> bool:
+    """Adds a part in its place; False if it has another shape."""
+    rows = [torch.arange(n) for n in total.shape]
+    for axis, positions in places:
+        if axis is not None:
+            rows[axis] = positions
+    if part.shape != tuple(map(len, rows)):
+        return False
+    if rows:
+        total[torch.meshgrid(*rows, indexing="ij")] += part
+    else:
+        total += part
+    return True
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    return float(tensor.abs().max()) if tensor.numel() and tensor.dtype is not torch.bool else float(tensor.any())
+
+
+def _is_close(joined: torch.Tensor, whole: torch.Tensor, largest: float) -> bool:
+    """Up to the rounding of sums; integers exactly."""
+    if not (whole.is_floating_point() or whole.is_complex()):
+        return bool(torch.equal(joined, whole.to(joined.dtype)))
+    allowed = CLOSE.get(whole.dtype, COARSE) * max(largest, _largest(whole))
+    return bool(((joined - whole).abs() <= allowed).all())

@@ -1,0 +1,69 @@
+"""Small shapes for a large call: sizes that can shrink without the operator minding."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from ssdsl.model.discover.draws import Shape
+from ssdsl.model.discover.trial import Fails, Trial
+
+OWN = 1 << 15  # elements of all tensors of a call that is tried as it is
+LARGEST = 1 << 17  # and of a smaller one
+SMALL = 8  # sizes up to this stay
+SCALES = (5, 11)  # the smallest size in each of the two scales
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The shapes of the inputs and of the results."""
+
+    shapes: tuple[Shape, ...]
+    made: tuple[Shape, ...]
+
+    @property
+    def elements(self) -> int:
+        return sum(prod(s) for s in (*self.shapes, *self.made))
+
+
+def settings(trial: Trial, call: Setting, dtypes: Sequence[torch.dtype]) -> list[list[Setting]]:
+    """The call's own shapes where they are small, else two scales of them; of each, what to try one after another."""
+    if call.elements <= OWN:
+        return [[call]]
+    return [[s for s in _scaled(trial, call, dtypes, first) if s.elements <= LARGEST] for first in SCALES]
+
+
+def _scaled(trial: Trial, call: Setting, dtypes: Sequence[torch.dtype], first: int) -> Iterator[Setting]:
+    """All sizes shrink, or as many as can: those of which the results' sizes follow; or all of these but one.
+
+    Without numbers an operator says nothing against some sizes that it cannot work with.
+    """
+    sizes = sorted({n for s in (*call.shapes, *call.made) for n in s if n > SMALL}, reverse=True)
+    new = {n: first + i for i, n in enumerate(reversed(sizes)) if n > first + i}
+
+    def setting(chosen: Mapping[int, int]) -> Setting:
+        return Setting(*(tuple(_mapped(s, chosen) for s in shapes) for shapes in (call.shapes, call.made)))
+
+    if _fits(trial, setting(new), dtypes):
+        yield setting(new)
+    able: dict[int, int] = {}
+    for size in (n for n in sizes if n in new):
+        if _fits(trial, setting(able | {size: new[size]}), dtypes):
+            able[size] = new[size]
+    yield setting(able)
+    for size in able:
+        yield setting({n: m for n, m in able.items() if n != size})
+
+
+def _mapped(shape: Shape, sizes: Mapping[int, int]) -> Shape:
+    return tuple(sizes.get(n, n) for n in shape)
+
+
+def _fits(trial: Trial, setting: Setting, dtypes: Sequence[torch.dtype]) -> bool:
+    """Whether the call makes these results of these inputs, on tensors without numbers."""
+    given = [torch.empty(s, dtype=d, device="meta") for s, d in zip(setting.shapes, dtypes, strict=True)]
+    try:
+        return tuple(tuple(y.shape) for y in trial.forward(given)) == setting.made
+    except Fails:
+        return False

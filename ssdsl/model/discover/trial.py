@@ -1,0 +1,125 @@
+"""One call of an operator, to be run on any tensors in place of its own, with the gradients that it hands back."""
+
+import contextlib
+import io
+import re
+import time
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ssdsl.model.call import Call
+from ssdsl.model.graph import Ref
+
+Tensors = tuple[torch.Tensor, ...]
+LIMIT_S = 30.0  # of processor time, for all experiments with one call
+NO_BACKWARD = re.compile(r"derivative .*not implemented|no autograd formula|not differentiable|does not require grad")
+
+
+class Fails(Exception):
+    """The call cannot be run like this; the text says why."""
+
+
+class Unsteady(Fails):
+    """The call gives other results when it runs again."""
+
+
+class NoBackward(Fails):
+    """An input of the call has no gradient, and torch says so."""
+
+
+class TooLong(Exception):
+    """The experiments with this call have taken their time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Results, the upstream gradients that came in, and the inputs' gradients: None where there is none."""
+
+    outputs: Tensors
+    flows: tuple[bool, ...]
+    gradients: tuple[torch.Tensor | None, ...]
+
+
+@dataclass(slots=True)
+class Trial:
+    """A call, and when the experiments with it began. `careful`: integers stay as small as they can be."""
+
+    call: Call
+    careful: bool = False
+    limit_s: float = LIMIT_S
+    started: float = field(default_factory=time.process_time)
+
+    def forward(self, given: Sequence[torch.Tensor]) -> Tensors:
+        """Its results that are tensors. Raises Fails."""
+        if time.process_time() - self.started > self.limit_s:
+            raise TooLong
+        rest = iter(given)
+        args = [_filled(a, rest) for a in self.call.args]
+        kwargs = {k: _filled(v, rest) for k, v in self.call.kwargs.items()}
+        try:
+            result = self.call.target(*args, **kwargs)
+        except Exception as error:  # whatever an operator raises
+            raise _failure(error) from error
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        return tuple(r for r in results if isinstance(r, torch.Tensor))
+
+    def run(
+        self, given: Sequence[torch.Tensor], upstream: Sequence[torch.Tensor], learning: Collection[int]
+    ) -> Outcome:
+        """Forward and, from these gradients of its results, backward to the inputs that learn. Raises Fails."""
+        leaves = [x.detach().requires_grad_(i in learning) for i, x in enumerate(given)]
+        outputs = self.forward(leaves)
+        flows = tuple(y.requires_grad for y in outputs)
+        gradients: list[torch.Tensor | None] = [None] * len(leaves)
+        if any(flows):
+            wanted = [i for i, x in enumerate(leaves) if x.requires_grad]
+            try:
+                found = torch.autograd.grad(
+                    [y for y, f in zip(outputs, flows, strict=True) if f],
+                    [leaves[i] for i in wanted],
+                    [g for g, f in zip(upstream, flows, strict=True) if f],
+                    allow_unused=True,
+                )
+            except Exception as error:  # whatever a backward raises
+                raise _failure(error) from error
+            for i, gradient in zip(wanted, found, strict=True):
+                gradients[i] = gradient
+        return Outcome(tuple(y.detach() for y in outputs), flows, tuple(gradients))
+
+
+def _failure(error: Exception) -> Fails:
+    lines = str(error).strip().splitlines()
+    kind = NoBackward if NO_BACKWARD.search(str(error)) else Fails
+    return kind(f"{type(error).__name__}: {lines[0] if lines else ''}")
+
+
+def _filled(item: Any, rest: Iterator[torch.Tensor]) -> Any:
+    """An argument with tensors for its references, in their order."""
+    match item:
+        case Ref():
+            return next(rest)
+        case tuple():
+            return tuple(_filled(i, rest) for i in item)
+        case torch.device():
+            return torch.device("cpu")
+    return item
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Experiments leave no trace: random numbers, what operators print and warn of."""
+    with (
+        torch.random.fork_rng(devices=[]),
+        torch.device("cpu"),
+        torch.enable_grad(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        yield

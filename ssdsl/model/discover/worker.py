@@ -1,0 +1,48 @@
+"""The process in which experiments run: an operator that is called with the wrong numbers may end it.
+
+Reads jobs from its input, writes a line for each result to the file that its argument names.
+"""
+
+import importlib
+import json
+import pickle
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from ssdsl.model.call import Call, Tensor
+from ssdsl.model.discover.experiment import experiment
+from ssdsl.model.discover.trial import LIMIT_S
+from ssdsl.model.ops.registry import overload_of
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A call of an operator, which this module defines. `careful`: integers stay as small as they can be."""
+
+    module: str
+    target: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    given: tuple[Tensor, ...]
+    made: tuple[Tensor, ...]
+    careful: bool = False
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    jobs: list[Job] = pickle.load(sys.stdin.buffer)
+    with open(sys.argv[1], "a", encoding="utf-8") as results:
+        for job in jobs:
+            if job.module:
+                importlib.import_module(job.module)
+            call = Call("", "", overload_of(job.target), job.args, job.kwargs, "", "", ())
+            found, is_final = experiment(call, job.given, job.made, job.careful, LIMIT_S)
+            results.write(json.dumps([asdict(found), is_final]) + "\n")
+            results.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Projections that a model computes as one and takes apart by slices, as parts of an axis made of two.
+
+`qkv[..., :n]`, `qkv[..., n : 2 * n]` and `qkv[..., 2 * n :]` are the three parts of an axis of 3 n elements. Said so,
+the axis of the weight is [3, heads, head_dim], as where a model views it as three, and the heads can be split.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from ssdsl.model.call import Call, Tensor
+from ssdsl.model.capture import Capture, kind_of
+from ssdsl.model.graph import Ref
+from ssdsl.model.ops.registry import find
+
+aten = torch.ops.aten
+
+
+def take_apart(capture: Capture) -> list[Call]:
+    """The calls with equal slices of a projection's result written as `reshape` and `select`."""
+    fused = set(_fused(capture))
+    calls: list[Call] = []
+    for call in capture.calls:
+        is_part = call.kind == "slice" and not fused.isdisjoint(call.refs())
+        calls.extend(_part(call, capture) if is_part else [call])
+    return calls
+
+
+def _fused(capture: Capture) -> Iterator[str]:
+    """The results of projections of which all that is read is one of several equal parts of the last axis."""
+    readers: dict[str, list[Call]] = {}
+    for call in capture.calls:
+        for value in dict.fromkeys(call.refs()):
+            readers.setdefault(value, []).append(call)
+    for call in capture.calls:
+        op = find(call.target.name())
+        if op is None or not op.projects:
+            continue
+        shape = capture.tensors[call.outputs[0]].shape
+        bounds = [_bounds(reader, shape) for reader in readers.get(call.outputs[0], ())]
+        if bounds and None not in bounds and len({size for _, size in filter(None, bounds)}) == 1:
+            yield call.outputs[0]
+
+
+def _bounds(call: Call, shape: tuple[int, ...]) -> tuple[int, int] | None:
+    """Start and size of a slice, if it is one of several equal parts of the last axis."""
+    if call.target.name() != "aten::slice.Tensor" or call.argument("dim") % len(shape) != len(shape) - 1:
+        return None
+    n = shape[-1]
+    start, end = (n if i is None else min(i + n if i < 0 else i, n) for i in map(call.argument, ("start", "end")))
+    start = 0 if call.argument("start") is None else start
+    size = end - start
+    aligned = 0 < size < n and n % size == 0 and start % size == 0
+    return (start, size) if aligned and call.argument("step") == 1 else None
+
+
+def _part(call: Call, capture: Capture) -> Iterator[Call]:
+    given = capture.tensors[call.refs()[0]]
+    bounds = _bounds(call, given.shape)
+    assert bounds is not None
+    start, size = bounds
+    shape = (*given.shape[:-1], given.shape[-1] // size, size)
+    name = f"{call.name}_parts"
+    capture.tensors[name] = Tensor(shape, given.dtype, given.differentiable)
+    parts, select = aten.reshape.default, aten.select.int
+    yield replace(call, kind="reshape", target=parts, args=(call.args[0], shape), kwargs={}, name=name, outputs=(name,))
+    at = len(shape) - 2
+    yield replace(call, kind=kind_of(select), target=select, args=(Ref(name), at, start // size), kwargs={})

@@ -1,0 +1,128 @@
+"""Questions of a forward (`if x < y`) whose answer is the same in every step: capture gives it.
+
+Control flow on the values of tensors cannot be captured. But some tensors have values that never change, and some
+comparisons cannot come out differently: a mask in a buffer that nothing writes to is the causal one or not, and a draw
+from [0, 1) is never below 0. What a question depends on stands in the graph that is being recorded: it is followed back
+to its leaves, and computed if these are constants.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
+from torch.utils._python_dispatch import _disable_current_modes
+
+aten = torch.ops.aten
+DRAWS = (aten.rand.default, aten.rand_like.default)
+MOST = 1 << 20  # elements of a constant that is computed for an answer
+
+
+@dataclass(slots=True)
+class Constants:
+    """The buffers of a module with their real values; `used` are those that an answer depends on."""
+
+    values: dict[str, torch.Tensor]
+    nodes: dict[fx.Node, str] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    @staticmethod
+    def of(module: torch.nn.Module) -> "Constants":
+        return Constants({n: b for n, b in module.named_buffers() if not b.is_meta and b.numel() <= MOST})
+
+    def find(self, module: torch.nn.Module) -> None:
+        """Learn the nodes of the buffers when the forward begins."""
+        for name, buffer in module.named_buffers():
+            if name in self.values and (node := _node(buffer)) is not None:
+                self.nodes[node] = name
+
+
+class _Unknown(Exception):
+    """A value depends on what changes from step to step."""
+
+
+@contextlib.contextmanager
+def answering(constants: Constants) -> Iterator[None]:
+    """While a forward is recorded, tensors whose truth is known have one."""
+    known: Callable[[torch.Tensor], bool] = torch.Tensor.__bool__
+
+    def truth(tensor: torch.Tensor) -> bool:
+        node = _node(tensor)
+        if node is None or tensor.numel() != 1:
+            return known(tensor)
+        try:
+            return _answer(node, constants)
+        except _Unknown:
+            return known(tensor)
+
+    setattr(torch.Tensor, "__bool__", truth)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(torch.Tensor, "__bool__", known)  # noqa: B010
+
+
+def _node(tensor: torch.Tensor) -> fx.Node | None:
+    """The node of the graph that is being recorded which gives a tensor."""
+    mode = get_proxy_mode()
+    slot: Any = get_proxy_slot(tensor, mode.tracer, None) if mode is not None else None
+    node = getattr(getattr(slot, "proxy", None), "node", None)
+    return node if isinstance(node, fx.Node) else None
+
+
+def _answer(node: fx.Node, constants: Constants) -> bool:
+    """Raises _Unknown."""
+    if (found := _of_draw(node)) is not None:
+        return found
+    with _disable_current_modes(), torch.no_grad():
+        value = _value(node, constants, {})
+    return bool(value.item())
+
+
+def _of_draw(node: fx.Node) -> bool | None:
+    """What comparing a draw from [0, 1) with a bound gives, where every draw gives the same."""
+    given = node.args[0] if node.args else None
+    bound = node.args[1] if len(node.args) > 1 else None
+    if not isinstance(given, fx.Node) or given.target not in DRAWS or not isinstance(bound, (int, float)):
+        return None
+    match node.target:
+        case aten.lt.Scalar | aten.ge.Scalar:
+            below = False if bound <= 0 else True if bound >= 1 else None
+            return below if node.target is aten.lt.Scalar or below is None else not below
+        case aten.le.Scalar | aten.gt.Scalar:
+            below = False if bound < 0 else True if bound >= 1 else None
+            return below if node.target is aten.le.Scalar or below is None else not below
+    return None
+
+
+def _value(node: fx.Node, constants: Constants, done: dict[fx.Node, Any]) -> Any:
+    """The value of a node that depends on constants alone; raises _Unknown."""
+    if node not in done:
+        done[node] = _computed(node, constants, done)
+    return done[node]
+
+
+def _computed(node: fx.Node, constants: Constants, done: dict[fx.Node, Any]) -> Any:
+    if node in constants.nodes:
+        name = constants.nodes[node]
+        constants.used.add(name)
+        return constants.values[name]
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+        raise _Unknown
+    if torch.Tag.nondeterministic_seeded in target.tags or _size(node) > MOST:
+        raise _Unknown
+
+    def value(item: Any) -> Any:
+        return _value(item, constants, done) if isinstance(item, fx.Node) else item
+
+    args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), value)
+    return target(*args, **kwargs)
+
+
+def _size(node: fx.Node) -> int:
+    value = node.meta.get("val")
+    return value.numel() if isinstance(value, torch.Tensor) else MOST + 1

@@ -1,0 +1,30 @@
+"""Calls that a rewrite puts in place of a captured one."""
+
+from collections.abc import Generator
+
+import torch
+
+from ssdsl.model.call import Call, Tensor
+from ssdsl.model.capture import Capture, kind_of
+from ssdsl.model.graph import Ref
+
+
+def new_call(
+    call: Call, word: str, capture: Capture, tensor: Tensor, target: torch._ops.OpOverload, *args: object
+) -> Generator[Call, None, Ref]:
+    """One more call in place of this one, with a result of its own."""
+    name = temporary(call, word, capture, tensor)
+    yield replace_call(call, target, args, name)
+    return Ref(name)
+
+
+def replace_call(call: Call, target: torch._ops.OpOverload, args: tuple[object, ...], name: str) -> Call:
+    """The call of another operator at the same place in the model."""
+    return Call(name, kind_of(target), target, args, {}, call.path, call.source, (name,))
+
+
+def temporary(call: Call, word: str, capture: Capture, tensor: Tensor) -> str:
+    """The name of a further value of a call."""
+    name = f"{call.name}_{word}"
+    capture.tensors[name] = tensor
+    return name

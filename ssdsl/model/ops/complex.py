@@ -1,0 +1,15 @@
+"""Complex numbers and their spectra: pairs of numbers are whole, and so are the axes that a transform runs along."""
+
+from ssdsl.model.ops.elementwise import elementwise
+from ssdsl.model.ops.op import Op
+from ssdsl.model.ops.scan import along
+
+OPS = (
+    Op("aten::view_as_real", "... -> ... pair!", regroups=True),
+    Op("aten::view_as_complex", "... pair! -> ...", regroups=True),
+    Op("aten::complex", elementwise, linear_in=("real imag",)),
+    *(
+        Op(f"aten::_fft_{kind}", along(lambda call: call.argument("dim")), linear_in=("self",))
+        for kind in ("r2c", "c2c", "c2r")
+    ),
+)

@@ -1,0 +1,300 @@
+"""Rows that are sorted for their experts, worked on and put back stay where they are.
+
+A mixture of experts sorts its tokens by expert, so that each expert has a run of rows, and afterwards undoes that. The
+sort needs all rows at once, and would tie every plan's parts together. But what stands between works on each row by
+itself: done in another order it gives the same rows. So the sort can be left out, if each row takes the name of its
+expert along: a product of runs of rows becomes `routed_mm`, a product of rows that name their weights.
+
+    order = experts.argsort()                      ->
+    y = grouped_mm(x[order // k], w, ends)         ->   y = routed_mm(x.repeat_interleave(k), w, experts)
+    z = act(y)[order.argsort()]                    ->   z = act(y)
+
+Whether an operator works on each row by itself is what its row of the operator table says.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from ssdsl.model.analyse import signature_of
+from ssdsl.model.call import Call, Tensor
+from ssdsl.model.capture import Capture
+from ssdsl.model.graph import Ref
+from ssdsl.model.normalise import rename
+from ssdsl.model.signature import Axis
+
+aten = torch.ops.aten
+SORTS = {"aten::sort": 1, "aten::sort.stable": 1, "aten::argsort": 0, "aten::argsort.stable": 0}  # which result: order
+PRODUCTS = ("aten::_grouped_mm", "transformers::grouped_mm_fallback")
+COUNTS = ("histc", "bincount")
+CASTS = ("_to_copy", "to", "clone")
+
+
+def leave_unsorted(capture: Capture) -> Capture:
+    """The same computation without the sorts whose order is undone before anything depends on it."""
+    for call in capture.calls:
+        if _sorts(call) and len(capture.tensors[call.refs()[0]].shape) == 1:
+            region = _Region(capture, call)
+            if region.walk():
+                capture = region.result()
+    return capture
+
+
+class _Leaves(Exception):
+    """What is done to sorted rows depends on their order."""
+
+
+@dataclass
+class _Region:
+    """The calls between a sort and its undoing, in the order that the rows had before."""
+
+    capture: Capture
+    sort: Call
+    order: set[str] = field(default_factory=set)  # values that are the order of the rows
+    owners: dict[str, int] = field(default_factory=dict)  # order // k, with k
+    inverse: set[str] = field(default_factory=set)
+    moved: dict[str, str] = field(default_factory=dict)  # a value in sorted rows -> the same in rows as they were
+    same: dict[str, str] = field(default_factory=dict)  # a value that is another one now
+    calls: list[Call] = field(default_factory=list)
+    made: int = 0  # products of experts
+
+    def __post_init__(self) -> None:
+        self.ids = self.sort.refs()[0]
+        self.rows = self.capture.tensors[self.ids].shape[0]
+        self.tensors = dict(self.capture.tensors)
+        self.makers = {o: c for c in self.capture.calls for o in c.outputs}
+
+    def walk(self) -> bool:
+        """Whether the sort can be left out."""
+        try:
+            for call in self.capture.calls:
+                self.calls += [call] if call is not self.sort and not self._touches(call) else self._inside(call)
+        except _Leaves:
+            return False
+        left = {self.capture.loss, *self.capture.updates.values()}
+        return self.made > 0 and not left & (self.order | self.inverse | {*self.owners} | {*self.moved})
+
+    def result(self) -> Capture:
+        """The capture without the sort, and without what only the sort read or served."""
+        found = replace(self.capture, calls=self.calls, tensors=self.tensors)
+        found.updates = {b: self.same.get(v, v) for b, v in found.updates.items()}
+        found.loss = self.same.get(found.loss, found.loss)
+        served = {self.sort.name} | set(self._chain())
+        while idle := served & _unread(found):
+            found.calls = [c for c in found.calls if c.name not in idle]
+        return found
+
+    def _chain(self) -> Iterator[str]:
+        """The calls that made the order, its inverse, and the ends of the experts' runs."""
+        for call in self.capture.calls:
+            if self._touches(call) or not call.refs() or call.kind in (*COUNTS, *CASTS, "cumsum"):
+                yield call.name
+
+    def _touches(self, call: Call) -> bool:
+        known = {*self.order, *self.inverse, *self.owners, *self.moved, *self.same}
+        return not known.isdisjoint(call.refs())
+
+    def _inside(self, call: Call) -> list[Call]:
+        """What becomes of a call that reads something of the region."""
+        name = call.target.name()
+        if call is self.sort:
+            return self._sorted(call)
+        reads = call.refs()
+        if self._undoes(call):
+            self.inverse.update(call.outputs[-1:])
+            return []
+        if name in ("aten::empty_like", "aten::zeros_like") and reads[0] in self.order:
+            return [rename(call, {reads[0]: self.ids})]
+        if (count := self._divided(call)) is not None:
+            self.owners[call.outputs[0]] = count
+            return []
+        if call.kind in ("index", "index_select") and (found := self._picked(call)) is not None:
+            return found
+        if name == "aten::index_add" and reads[1] in self.owners:
+            return self._added(call)
+        if name in PRODUCTS and reads[0] in self.moved and self._are_ends(reads[2:3]):
+            return self._product(call)
+        return self._each(call)
+
+    def _sorted(self, call: Call) -> list[Call]:
+        order = SORTS[call.target.name()]
+        self.order.add(call.outputs[order])
+        if order:
+            self.moved[call.outputs[0]] = self.ids
+        return [call]
+
+    def _undoes(self, call: Call) -> bool:
+        """Whether a call gives the inverse of the order: sorts it, or puts the numbers 0, 1, ... to its places."""
+        reads = call.refs()
+        if _sorts(call):
+            return reads[0] in self.order
+        if call.kind == "index_put" and len(reads) == 3 and not call.argument("accumulate"):
+            return reads[1] in self.order and self._counts_up(reads[2]) and self._is_as_long(reads[0])
+        if call.kind == "scatter" and len(reads) == 3:
+            return reads[1] in self.order and self._counts_up(reads[2]) and self._is_as_long(reads[0])
+        return False
+
+    def _counts_up(self, value: str) -> bool:
+        maker = self.makers.get(value)
+        return maker is not None and maker.target.name() == "aten::arange" and maker.args == (self.rows,)
+
+    def _is_as_long(self, value: str) -> bool:
+        return self.tensors[value].shape == (self.rows,)
+
+    def _divided(self, call: Call) -> int | None:
+        """The k of `order // k`."""
+        floors = call.kind == "floor_divide" or (call.kind == "div" and call.kwargs.get("rounding_mode") == "floor")
+        if not floors or call.refs() != (next(iter(self.order)),) or not isinstance(call.args[1], int):
+            return None
+        return call.args[1]
+
+    def _picked(self, call: Call) -> list[Call] | None:
+        """Rows in the sorted order are the rows; sorted rows in the inverse order are the rows."""
+        places: tuple[object, ...] = call.args[1] if call.kind == "index" else (call.args[2],)
+        if len(places) != 1 or (call.kind == "index_select" and call.args[1] != 0) or not isinstance(places[0], Ref):
+            return None
+        source, at, out = call.args[0].value, places[0].value, call.outputs[0]
+        rows = self.tensors[source].shape[0]
+        if source in self.moved:
+            if at not in self.inverse:
+                raise _Leaves
+            self.same[out] = self.moved[source]
+            return []
+        source = self.same.get(source, source)
+        if at in self.order and rows == self.rows:
+            self.moved[out] = source
+            return []
+        if at in self.owners and rows * self.owners[at] == self.rows:
+            self.moved[out] = out
+            return [*self._repeated(call, source, self.owners[at])]
+        return None
+
+    def _repeated(self, call: Call, source: str, count: int) -> Iterator[Call]:
+        """Each row `count` times, one after the other."""
+        tensor = self.tensors[source]
+        rows, rest = tensor.shape[0], tensor.shape[1:]
+        one, many = f"{call.name}_one", f"{call.name}_many"
+        self.tensors[one] = replace(tensor, shape=(rows, 1, *rest))
+        self.tensors[many] = replace(tensor, shape=(rows, count, *rest))
+        yield _shaped(call, "reshape", aten.reshape.default, source, one, self.tensors)
+        yield _shaped(call, "expand", aten.expand.default, one, many, self.tensors)
+        yield _shaped(call, "reshape", aten.reshape.default, many, call.outputs[0], self.tensors)
+
+    def _added(self, call: Call) -> list[Call]:
+        """Sorted rows added to their owners: the sum of each owner's rows."""
+        target, at, rows = call.refs()
+        count, tensor = self.owners[at], self.tensors[rows] if rows in self.moved else None
+        shape = self.tensors[target].shape
+        if tensor is None or call.args[1] != 0 or call.kwargs or shape[0] * count != self.rows:
+            raise _Leaves
+        groups, total = f"{call.name}_groups", f"{call.name}_total"
+        self.tensors[groups] = Tensor((shape[0], count, *tensor.shape[1:]), tensor.dtype)
+        self.tensors[total] = Tensor(shape, tensor.dtype)
+        target = self.same.get(target, target)
+        return [
+            _shaped(call, "reshape", aten.reshape.default, self.moved[rows], groups, self.tensors),
+            _made(call, "sum", aten.sum.dim_IntList, (Ref(groups), (1,)), total),
+            _made(call, "add", aten.add.Tensor, (Ref(target), Ref(total)), call.outputs[0]),
+        ]
+
+    def _are_ends(self, values: tuple[str, ...]) -> bool:
+        """Whether a value says where each expert's run ends: the running sum of how many rows each has."""
+        running = self._maker(values[0]) if values else None
+        counts = self._maker(running.refs()[0]) if running is not None and running.kind == "cumsum" else None
+        if counts is None or counts.kind not in COUNTS:
+            return False
+        if counts.kind == "histc":
+            bins, low, high = (counts.argument(n) for n in ("bins", "min", "max"))
+            if (low, high) != (0, bins - 1):
+                return False
+        counted = counts.refs()[0]
+        while (maker := self.makers.get(counted)) is not None and maker.kind in CASTS:
+            counted = maker.refs()[0]
+        return counted == self.ids or self.moved.get(counted) == self.ids
+
+    def _maker(self, value: str) -> Call | None:
+        """The call that made a value, behind conversions."""
+        maker = self.makers.get(value)
+        while maker is not None and maker.kind in CASTS:
+            maker = self.makers.get(maker.refs()[0])
+        return maker
+
+    def _product(self, call: Call) -> list[Call]:
+        rows, weights = call.refs()[:2]
+        if weights in self.moved or len(call.refs()) > 3 or len(self.tensors[weights].shape) != 3:
+            raise _Leaves
+        self.made += 1
+        self.moved[call.outputs[0]] = call.outputs[0]
+        args = (Ref(self.moved[rows]), Ref(self.same.get(weights, weights)), Ref(self.ids))
+        return [_made(call, "routed_mm", torch.ops.ssdsl.routed_mm.default, args, call.outputs[0])]
+
+    def _each(self, call: Call) -> list[Call]:
+        """A call on each row by itself is the same call in the other order; a sum over the rows does not see it."""
+        if {*self.order, *self.inverse, *self.owners} & set(call.refs()):
+            raise _Leaves
+        if (moving := [r for r in call.refs() if r in self.moved]) and self._keeps_rows(call):
+            self.moved.update({o: o for o in call.outputs})
+        elif moving and not self._sums_rows(call):
+            raise _Leaves
+        return [rename(call, {**self.same, **self.moved})]
+
+    def _keeps_rows(self, call: Call) -> bool:
+        if call.kind == "reshape":
+            return self.tensors[call.outputs[0]].shape[:1] == (self.rows,)
+        letters = self._letters(call)
+        if letters is None:
+            return False
+        row, given, made = letters
+        return all(_first(a) == row and not _occurs(row, a[1:]) for a in made) and given
+
+    def _sums_rows(self, call: Call) -> bool:
+        letters = self._letters(call)
+        return letters is not None and letters[1] and not any(_occurs(letters[0], a) for a in letters[2])
+
+    def _letters(self, call: Call) -> tuple[str, bool, list[tuple[Axis, ...]]] | None:
+        """The letter of the rows, whether it stands for nothing else in any operand, and the axes of the results."""
+        found = signature_of(call, self.capture)
+        if found is None:
+            return None
+        reads = call.refs()
+        given = [p.fit(len(self.tensors[r].shape)) for p, r in zip(found.inputs, reads, strict=False)]
+        rows = {_first(a) for a, r in zip(given, reads, strict=True) if r in self.moved}
+        row = next(iter(rows)) if len(rows) == 1 else ""
+        letter = found.letters().get(row) or next((x for a in given for y in a for x in y if x.name == row), None)
+        if letter is None or letter.fixed or letter.combined:
+            return None
+        alone = all(not _occurs(row, a[1:] if r in self.moved else a) for a, r in zip(given, reads, strict=True))
+        outputs = [o for o in call.outputs if o in self.tensors]
+        made = [p.fit(len(self.tensors[o].shape)) for p, o in zip(found.outputs, outputs, strict=True)]
+        return row, alone, made
+
+
+def _sorts(call: Call) -> bool:
+    """Whether a call sorts, the smallest first."""
+    return call.target.name() in SORTS and not call.argument("descending")
+
+
+def _first(axes: tuple[Axis, ...]) -> str:
+    """The letter of the first axis, if that is made of one alone."""
+    return axes[0][0].name if axes and len(axes[0]) == 1 else ""
+
+
+def _occurs(letter: str, axes: tuple[Axis, ...]) -> bool:
+    return any(x.name == letter for axis in axes for x in axis)
+
+
+def _made(call: Call, kind: str, target: torch._ops.OpOverload, args: tuple[object, ...], out: str) -> Call:
+    return replace(call, name=out, kind=kind, target=target, args=args, kwargs={}, outputs=(out,))
+
+
+def _shaped(
+    call: Call, kind: str, target: torch._ops.OpOverload, source: str, out: str, tensors: dict[str, Tensor]
+) -> Call:
+    return _made(call, kind, target, (Ref(source), tensors[out].shape), out)
+
+
+def _unread(capture: Capture) -> set[str]:
+    """The calls of which nothing is read."""
+    read = {r for c in capture.calls for r in c.refs()} | {capture.loss, *capture.updates.values()}
+    return {c.name for c in capture.calls if read.isdisjoint(c.outputs)}

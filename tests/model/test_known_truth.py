@@ -1,0 +1,102 @@
+"""Questions of a forward that have one answer are answered at capture; others are refused."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ssdsl.model.check_capture import check_capture
+from ssdsl.model.graph import Graph
+from ssdsl.model.source import Model
+from ssdsl.model.trace import capture
+from ssdsl.text.diagnostic import PlanError
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.register_buffer("mask", torch.ones(3, 3).tril())
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.one(x)
+        return (self.two(y) if self.asks(x) else y).square().mean()
+
+    def asks(self, x: Tensor) -> bool | Tensor:
+        raise NotImplementedError
+
+
+class LayerDrop(Net):
+    """As wav2vec2 asks, with a probability of zero."""
+
+    def asks(self, x: Tensor) -> bool | Tensor:
+        return not torch.rand([]) < 0.0
+
+
+class LayerDropAlways(Net):
+    def asks(self, x: Tensor) -> bool | Tensor:
+        return torch.rand([]) >= 0.0
+
+
+class Masked(Net):
+    """As `nn.Transformer` asks whether a mask is the causal one."""
+
+    def asks(self, x: Tensor) -> bool | Tensor:
+        return bool((self.mask == torch.full((3, 3), 1.0).tril()).all())
+
+
+class MaskedOtherwise(Net):
+    def asks(self, x: Tensor) -> bool | Tensor:
+        return bool((self.mask != torch.full((3, 3), 1.0)).any())
+
+
+class Sometimes(Net):
+    def asks(self, x: Tensor) -> bool | Tensor:
+        return torch.rand([]) < 0.5
+
+
+class OfInput(Net):
+    def asks(self, x: Tensor) -> bool | Tensor:
+        return x.sum() > 0
+
+
+class OfWeight(Net):
+    def asks(self, x: Tensor) -> bool | Tensor:
+        return self.two.bias.sum() > 0
+
+
+class Counted(Net):
+    """The buffer changes behind the question."""
+
+    def asks(self, x: Tensor) -> bool | Tensor:
+        answer = bool(self.count < 1)
+        self.count.add_(1)
+        return answer
+
+
+class CountedBefore(Net):
+    def asks(self, x: Tensor) -> bool | Tensor:
+        self.count.add_(1)
+        return self.count < 2
+
+
+def captured(kind: type[Net]) -> Graph:
+    torch.manual_seed(0)
+    model = Model("net", kind(), ({"x": torch.randn(2, 4)},), {"x": ("batch", "feature")})
+    graph = capture(model)
+    check_capture(model, graph)
+    return graph
+
+
+@pytest.mark.parametrize("kind", [LayerDrop, LayerDropAlways, Masked, MaskedOtherwise])
+def test_one_answer_is_given(kind: type[Net]) -> None:
+    graph = captured(kind)
+    assert sum(o.kind == "linear" for o in graph.operators) == 2
+    assert not any(o.random for o in graph.operators)
+
+
+@pytest.mark.parametrize("kind", [Sometimes, OfInput, OfWeight, Counted, CountedBefore])
+def test_a_question_with_several_answers_is_refused(kind: type[Net]) -> None:
+    with pytest.raises(PlanError) as error:
+        captured(kind)
+    assert error.value.diagnostics[0].code == "E0330"

@@ -1,0 +1,176 @@
+"""Dimensions have the names that a person would give them, whatever stands beside the operators that have them."""
+
+import importlib.util
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ssdsl.model.graph import Graph, Stage
+from ssdsl.model.source import Model
+from ssdsl.model.trace import capture
+
+needs_transformers = pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
+TOKENS = {"input_ids": ("batch", "seq"), "labels": ("batch", "seq")}
+IMAGE = {"pixel_values": ("batch", "channels", "height", "width"), "labels": ("batch",)}
+VECTORS = {"x": ("batch", "in"), "y": ("batch", "out")}
+
+
+def named(graph: Graph, path: str, kind: str) -> list[str]:
+    """The dimensions of the first operator of this kind beneath a module, but for `batch`."""
+    op = next(o for o in graph.operators if o.path.startswith(path) and o.kind == kind)
+    return [d.name for d in op.dims if d.name != "batch" and d.size > 1]
+
+
+def axis(graph: Graph, weight: str, at: int) -> list[str]:
+    return [graph.dim_names[cls] for cls in graph.values[weight].factors[at]]
+
+
+class Mlp(nn.Module):
+    def __init__(self, *sizes: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers[:-1]:
+            x = layer(x).relu()
+        return F.mse_loss(self.layers[-1](x), y)
+
+
+def mlp(*sizes: int) -> Graph:
+    batch = {"x": torch.randn(8, sizes[0]), "y": torch.randn(8, sizes[-1])}
+    return capture(Model("mlp", Mlp(*sizes), (batch,), VECTORS))
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4, 5])
+def test_of_two_neighbours_one_is_ffn(depth: int) -> None:
+    """Whatever follows, the first two projections are cut as a pair; so are the next two."""
+    graph = mlp(16, *[32] * (depth - 1), 8)
+    between = ["ffn", "hidden", "ffn", "hidden"][: depth - 1]
+    assert [axis(graph, f"layers.{i}.weight", 0) for i in range(depth)] == [*([name] for name in between), ["out"]]
+
+
+class Residual(nn.Module):
+    """Layers without norms: what they hand on is no `ffn`, though it lies between projections."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 16), nn.Linear(16, 4)
+        self.rise = nn.ModuleList(nn.Linear(16, 16) for _ in range(layers))
+        self.fall = nn.ModuleList(nn.Linear(16, 16) for _ in range(layers))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for rise, fall in zip(self.rise, self.fall, strict=True):
+            x = x + fall(F.gelu(rise(x)))
+        return F.mse_loss(self.last(x), y)
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_the_stream_between_layers_is_hidden(layers: int) -> None:
+    batch = {"x": torch.randn(8, 4), "y": torch.randn(8, 4)}
+    graph = capture(Model("residual", Residual(layers), (batch,), VECTORS))
+    assert axis(graph, "first.weight", 0) == axis(graph, f"fall.{layers - 1}.weight", 0) == ["hidden"]
+    assert axis(graph, f"rise.{layers - 1}.weight", 0) == ["ffn"]
+
+
+class Experts(nn.Module):
+    """Each expert sees each token, weighed by the gate; the classes are no words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.gate, self.head = nn.Embedding(64, 16), nn.Linear(16, 4), nn.Linear(16, 5)
+        self.rise, self.fall = nn.Parameter(torch.randn(4, 16, 32)), nn.Parameter(torch.randn(4, 32, 16))
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        x = self.words(input_ids)
+        inside = torch.einsum("bsh,ehf->besf", x, self.rise).relu()
+        each = torch.einsum("besf,efh->besh", inside, self.fall)
+        mixed = torch.einsum("besh,bse->bsh", each, self.gate(x).softmax(-1))
+        return F.cross_entropy(self.head(mixed).flatten(0, 1), labels.flatten())
+
+
+def test_experts_and_classes() -> None:
+    ids = torch.randint(64, (2, 8))
+    graph = capture(Model("experts", Experts(), ({"input_ids": ids, "labels": ids % 5},), TOKENS))
+    assert [axis(graph, "rise", at) for at in range(3)] == [["experts"], ["hidden"], ["ffn"]]
+    assert axis(graph, "gate.weight", 0) == ["experts"]
+    assert (axis(graph, "words.weight", 0), axis(graph, "head.weight", 0)) == (["vocab"], ["classes"])
+
+
+class Fused(nn.Module):
+    """Attention whose queries, keys and values come from one projection, taken apart as a number says."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.words, self.norm, self.how = nn.Embedding(64, 16), nn.LayerNorm(16), how
+        self.qkv, self.out, self.head = nn.Linear(16, 48), nn.Linear(16, 16), nn.Linear(16, 64)
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        x = self.words(input_ids)
+        fused = self.qkv(self.norm(x))
+        parts = fused.split(16, -1) if self.how == "split" else [fused[..., at : at + 16] for at in (0, 16, 32)]
+        q, k, v = (part.unflatten(-1, (4, 4)).transpose(1, 2) for part in parts)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return F.cross_entropy(self.head(x).flatten(0, 1), labels.flatten())
+
+
+@pytest.mark.parametrize("how", ["split", "slices"])
+def test_a_fused_projection_has_heads(how: str) -> None:
+    ids = torch.randint(64, (2, 8))
+    graph = capture(Model("fused", Fused(how), ({"input_ids": ids, "labels": ids},), TOKENS))
+    assert axis(graph, "qkv.weight", 0) == ["qkv", "heads", "head_dim"]
+    linear = next(o for o in graph.operators if o.path == "qkv")
+    assert not any(d.fixed for d in linear.dims if d.name == "heads")
+
+
+def test_convolutions() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm, self.second = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 3)
+
+        def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            x = F.max_pool2d(self.norm(self.first(pixel_values)).relu(), 2)
+            return F.cross_entropy(self.second(x).mean((2, 3)), labels)
+
+    batch = {"pixel_values": torch.randn(2, 3, 12, 12), "labels": torch.randint(4, (2,))}
+    graph = capture(Model("convolutions", Net(), (batch,), IMAGE))
+    assert [axis(graph, "first.weight", at)[0] for at in range(4)] == [
+        "channels",
+        "channels",
+        "kernel_height",
+        "kernel_width",
+    ]
+    assert {"channels.0", "channels.1", "height.0", "height.1"} <= set(named(graph, "first", "conv2d"))
+    assert axis(graph, "second.weight", 0) == ["classes"]
+
+
+@needs_transformers
+def test_self_attention_with_a_bias_has_heads() -> None:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    sizes: dict[str, Any] = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1, "num_heads": 4, "vocab_size": 96}
+    config = T5Config(**sizes, dropout_rate=0.0, use_cache=False, decoder_start_token_id=0, pad_token_id=0)
+    batch = {"input_ids": torch.randint(5, 96, (2, 12)), "labels": torch.randint(5, 96, (2, 10))}
+    axes = {"input_ids": ("batch", "seq"), "labels": ("batch", "target")}
+    graph = capture(Model("t5", T5ForConditionalGeneration(config), (batch,), axes))
+    for attention in ("encoder.block.0.layer.0.SelfAttention", "decoder.block.0.layer.1.EncDecAttention"):
+        assert axis(graph, f"{attention}.q.weight", 0) == ["heads", "head_dim"]
+
+
+@needs_transformers
+def test_patches_and_a_class_token_are_a_sequence() -> None:
+    from transformers import ViTConfig, ViTForImageClassification
+
+    sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "image_size": 16}
+    sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "intermediate_size": 64, "patch_size": 4}
+    module = ViTForImageClassification(ViTConfig(**sizes, num_labels=5))
+    batch = {"pixel_values": torch.randn(2, 3, 16, 16), "labels": torch.randint(5, (2,))}
+    graph = capture(Model("vit", module, (batch,), IMAGE))
+    norm = next(o for o in graph.operators if o.kind == "layer_norm" and o.stage is Stage.COMPUTE)
+    assert ("seq", 17) in [(d.name, d.size) for d in norm.dims]
+    assert axis(graph, "classifier.weight", 0) == ["classes"]

@@ -1,0 +1,112 @@
+"""Whatever scalar a model returns trains as on one device, in process: parts of a sum stay parts, the rest waits."""
+
+import pytest
+
+from bench.fuzz.trial import Outcome, try_plan
+from ssdsl.compile import compile_source
+from ssdsl.ir.program import Program
+from ssdsl.lang.parse import parse
+from ssdsl.lower.lower import lower
+from ssdsl.plan.interpret import interpret_all
+from ssdsl.run.launch import Training
+from ssdsl.show.check import check_views
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
+from ssdsl.text.source import Source
+from tests.models.losses import GRADIENTS, LINEAR, OTHERS
+from tests.verify.conftest import HERE, captured
+
+PIPELINE = """\
+use pipeline: {schedule}
+mesh gpus(pp = 2, dp = {D})
+split model by batch into dp, m = {M}
+let stage = balance(model, 2)
+assign stage[s] to gpus[pp = s] for s in 0..2
+{schedule}(stage, {M})
+"""
+PLANS = {
+    "dp": "mesh gpus(dp = 2)\nsplit model by batch into dp\nassign model to gpus\n",
+    "tp": "mesh gpus(tp = 2)\nsplit model.linear by ffn into tp\nassign model to gpus\n",
+    "micro": "mesh gpus(dp = 1)\nsplit model by batch into m = 4\nassign model to gpus\n",
+    "zero": "mesh gpus(dp = 2)\nsplit model by batch into dp, m = 2\nassign model to gpus\n"
+    "split model.weights by row into dp\nsplit model.grads by row into dp\nsplit model.optimizer by row into dp\n",
+    "gpipe": PIPELINE.format(schedule="gpipe", D=1, M=4),
+    "1f1b": PIPELINE.format(schedule="one_f_one_b", D=2, M=2),
+    "zero_bubble": PIPELINE.format(schedule="zb_h1", D=1, M=4),
+}
+
+
+def tried(name: str, plan: str) -> Outcome:
+    model, graph = captured(f"losses.py:net_{name}")
+    return try_plan(model, graph, PLANS[plan], Training(2, optimizer="adamw", lr=0.02))
+
+
+def compiled(name: str, plan: str) -> Program:
+    _, graph = captured(f"losses.py:net_{name}")
+    return lower(interpret_all(parse(Source("plan.ssp", PLANS[plan])), graph, {}, HERE)[0])
+
+
+@pytest.mark.parametrize("plan", ["dp", "micro", "zero", "gpipe", "1f1b", "zero_bubble"])
+@pytest.mark.parametrize("name", [loss.__name__ for loss in LINEAR])
+def test_sums_of_terms_train_under_any_plan(name: str, plan: str) -> None:
+    outcome = tried(name, plan)
+    assert outcome.kind == "equal", outcome.text
+
+
+@pytest.mark.parametrize("plan", ["dp", "micro", "zero", "gpipe"])
+@pytest.mark.parametrize("name", [loss.__name__ for loss in OTHERS])
+def test_other_losses_wait_for_all_parts(name: str, plan: str) -> None:
+    outcome = tried(name, plan)
+    assert outcome.kind == "equal", outcome.text
+
+
+@pytest.mark.parametrize("plan", ["dp", "zero", "1f1b", "zero_bubble"])
+@pytest.mark.parametrize("name", [loss.__name__ for loss in GRADIENTS])
+def test_weights_with_and_without_gradients_are_updated_as_on_one_device(name: str, plan: str) -> None:
+    """AdamW decays a weight whose gradient is zero, and leaves one that has none."""
+    outcome = tried(name, plan)
+    assert outcome.kind == "equal", outcome.text
+
+
+@pytest.mark.parametrize("name", ["early", "uncertainty", "early_penalty", "clip"])
+def test_losses_with_cut_weights(name: str) -> None:
+    outcome = tried(name, "tp")
+    assert outcome.kind == "equal", outcome.text
+
+
+WHOLE = {"product": "mul", "ratio": "div", "exponential": "exp", "perplexity": "exp", "root": "sqrt", "clip": "matmul"}
+
+
+@pytest.mark.parametrize(("name", "kind"), WHOLE.items())
+@pytest.mark.parametrize("plan", ["1f1b", "zero_bubble"])
+def test_a_circle_is_explained_by_the_operator_that_needs_the_whole(name: str, kind: str, plan: str) -> None:
+    with pytest.raises(PlanError) as raised:
+        compiled(name, plan)
+    text = render(raised.value.diagnostics[0])
+    assert text.startswith(f"error[E0403]: `{kind}` needs all parts along `m` at once")
+    assert f"`{kind}` in the model (losses.py:" in text
+    assert "it waits for m = 0, 1" in text
+
+
+def test_what_waits_is_one_late_task() -> None:
+    program = compiled("exponential", "gpipe")
+    late = [f for f in program.functions if not f.time]
+    assert [op.operator for f in late for op in f.operators()] == ["exp"]
+    assert any(op.operator == "mean" for f in program.functions if f.time for op in f.operators())
+
+
+def test_a_penalty_needs_no_collective_of_its_own() -> None:
+    """Both terms stay addends over the devices; the report alone adds them up."""
+    program = compiled("early_penalty", "dp")
+    assert "all_reduce" not in {step.kind for f in program.functions for step in _steps(f)}
+
+
+def _steps(function):  # type: ignore[no-untyped-def]
+    return (s for i in function.body() if hasattr(i, "forward") for s in (*i.forward, *i.backward))
+
+
+def test_check_says_what_was_left_whole() -> None:
+    _, graph = captured("losses.py:net_clip")
+    found = compile_source(Source("plan.ssp", PLANS["gpipe"]), graph, {}, HERE)
+    notes = [note for view in check_views(found) for note in view.notes]
+    assert any("run once, on all parts of `m`: they wait for `matmul`" in note for note in notes)
