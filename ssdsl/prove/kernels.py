@@ -39,7 +39,7 @@ def _wanted(operator: Operator, splits: list[Split]) -> tuple[str, set[str], Off
             table = operator.inputs[0]
             rows = [s for s in splits if s.dim in table.axes[0]]
             return ("embedding_part", set(), _offsets(operator, table, rows)) if rows else ("", set(), {})
-        case "routed_mm":  # rows of experts that the part has not are zeros
+        case "routed_mm" if operator.target == "ssdsl::routed_mm":  # rows of experts that the part has not are zeros
             weights = operator.inputs[1]
             experts = [s for s in splits if s.dim in weights.axes[0]]
             return ("routed_mm", set(), _offsets(operator, weights, experts)) if experts else ("", set(), {})
