@@ -127,6 +127,28 @@ class Batched(nn.Module):
         return self.norm(x.transpose(1, 2)).transpose(1, 2)
 
 
+class Image(nn.Module):
+    """The activations as images of one channel: convolutions, statistics of the batch, pooling."""
+
+    def __init__(self, channels: int, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.wide, self.back = nn.Conv2d(1, channels, 3, padding=1), nn.Conv2d(channels, 1, 1, bias=False)
+        if kind == "norm":
+            self.norm = nn.BatchNorm2d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.wide(x.unsqueeze(1))
+        match self.kind:
+            case "norm":
+                y = self.norm(y)
+            case "pool":
+                y = F.interpolate(F.avg_pool2d(y, (1, 2)), scale_factor=(1.0, 2.0))
+            case "drop":
+                y = F.dropout2d(y, 0.3)
+        return x + self.back(y.relu()).squeeze(1)
+
+
 class Position(nn.Module):
     def __init__(self, seq: int, hidden: int) -> None:
         super().__init__()
