@@ -89,13 +89,21 @@ def _check_write(facts: Facts, one: Typed, write: Write) -> None:
 
 
 def _check_order(facts: Facts, role: Role, buffer: str, writer: int, typed: dict[int, Typed]) -> None:
-    """Every other function that reads a buffer runs before the one that writes it, and none runs again behind it."""
+    """Every other function that reads a buffer runs before the one that writes it, and none runs again behind it. Where
+    both are cut along one index in time, that is so part by part."""
     readers = {n for n, one in typed.items() if n != writer and _reads(one.function, buffer)}
     computes = [c for c in role.computes() if c.phase is Phase.FORWARD]
     first = next((k for k, c in enumerate(computes) if c.function == writer), len(computes))
     again = {n for n in {*readers, writer} if _reads_again(facts, typed[n].function, buffer)}
     late = next((c for c in computes if c.function in again), None)
-    late = next((c for c in computes[first:] if c.function in readers), late)
+    write = next((i for i in typed[writer].function.body() if isinstance(i, Write) and i.buffer == buffer), None)
+    for k, c in enumerate(computes[first:], first):
+        if c.function in readers:
+            parts = _parts_read(typed[c.function].function, buffer, c, write)
+            behind = (w for w in computes[first:k] if w.function == writer)
+            if any(parts.items() <= _at(typed[writer].function, w).items() for w in behind):
+                late = c
+                break
     if late is not None:
         facts.failures.add(
             Rule.UPDATED_BUFFER,
@@ -117,6 +125,19 @@ def _reads_again(facts: Facts, function: Function, buffer: str) -> bool:
                 if operator is not None and learns and not _statistics(operator, instr):
                     return True
     return False
+
+
+def _parts_read(function: Function, buffer: str, task: Compute, write: Write | None) -> dict[str, int]:
+    """The part of a buffer that a task reads, of those that are written apart from each other."""
+    slices = write.slices if write is not None else ()
+    readers = [i for i in function.body() if any(r.value == buffer and not r.version for r in reads_of(i))]
+    cuts = [{(i.index, i.cut)} if isinstance(i, Slice) else set() for i in readers]
+    own = {index.name for index, cut in slices if all((index, cut) in c for c in cuts)}
+    return {name: k for name, k in _at(function, task).items() if name in own}
+
+
+def _at(function: Function, task: Compute) -> dict[str, int]:
+    return {index.name: k for index, k in zip(function.time, task.at, strict=True)}
 
 
 def _reads(function: Function, buffer: str) -> bool:
