@@ -16,19 +16,12 @@ def check_halves(facts: Facts, typed: Typed) -> None:
     weights: set[Name] = {p.var.name for p in function.parameters}
     weights |= {p.var.name for p in function.prepared if p.var.name.value in facts.alone}
     where, span = f"function `{function.name}`", function.submesh.mesh.span
-    given = frozenset(weights)
     for section in function.sections:
-        inside: set[Name] = set()
         for instr in section.body:
             follows = weights.issuperset(reads_of(instr))
-            entered = set(reads_of(instr)) - given - inside  # copies, if the section is recomputed
-            inside.update(v.name for v in results_of(instr))
             if follows:
                 weights.update(v.name for v in results_of(instr))
             if not isinstance(instr, Op):
-                if in_halves and follows and entered and section.recompute and typed.graded.issuperset(entered):
-                    what = f"conversion of `{instr.source}`"
-                    facts.failures.add(Rule.SIDES, where, "", "outside recomputed sections", what, span)
                 continue
             sides = tuple(_side(typed, r, weights) for r in instr.reads)
             mixes = in_halves and not follows and Side.WEIGHT in sides

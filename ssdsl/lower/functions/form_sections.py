@@ -71,8 +71,8 @@ def _units(lowering: Lowering) -> dict[str, int]:
 
 
 def _formed(function: Function, facts: _Facts) -> Function:
-    sides, late, wgrad_only = _sides(function, facts)
-    sections = _sections(function, facts, late)
+    sides, before, wgrad_only = _sides(function, facts)
+    sections = _sections(function, facts, before)
     overwrites = _overwrites(sections, function, facts)
     gathers = _gathers(sections, function, facts)
     finished = tuple(
@@ -103,22 +103,15 @@ class _Draft:
     body: list[Instr] = field(default_factory=list)
 
 
-def _sections(function: Function, facts: _Facts, late: frozenset[Name]) -> tuple[Section, ...]:
-    """Operators in order, each behind the conversions that it is the first to read.
-
-    What a recomputed section is given is a copy, and the second half's gradients of copies are lost: values that are
-    `late` enter it as they are read.
-    """
+def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tuple[Section, ...]:
+    """Operators in order, each behind the conversions that it is the first to read."""
 
     def place(op: Op) -> tuple[str, int | None]:
-        unit = facts.units.get(op.operator) if late.isdisjoint(v.name for v in op.results) else None
+        unit = facts.units.get(op.operator) if op.operator not in before else None
         return layer_of(facts.operators[op.operator].path, facts.layers), unit
 
+    front = _shared(function, place)
     conversions = [i for i in function.body() if isinstance(i, Conversion)]
-    front = set(_shared(function, place))
-    for instr in conversions:
-        if instr.source in front and instr.result.name in late:
-            front.add(instr.result.name)
     drafts = [_Draft("", None, [i for i in conversions if i.result.name in front])]
     waiting = {i.result.name: i for i in conversions if i.result.name not in front}
     for op in (i for i in function.body() if isinstance(i, Op | Write)):
@@ -131,8 +124,6 @@ def _sections(function: Function, facts: _Facts, late: frozenset[Name]) -> tuple
         for read in op.reads:
             drafts[-1].body.extend(_pulled(read, waiting))
         drafts[-1].body.append(op)
-        if unit is None:
-            drafts[-1].body.extend(_following(op, late, waiting))
     if waiting:  # what leaves the function alone
         last = _Draft("", None)
         for name in list(waiting):
@@ -149,17 +140,6 @@ def _pulled(name: Name, waiting: dict[Name, Conversion]) -> list[Instr]:
         chain.append(instr)
         name = instr.source
     return chain[::-1]
-
-
-def _following(op: Op, late: frozenset[Name], waiting: dict[Name, Conversion]) -> list[Instr]:
-    """The late conversions of what an operator makes, in order."""
-    made = {v.name for v in op.results} & late
-    found: list[Instr] = []
-    for name, instr in list(waiting.items()):
-        if instr.source in made:
-            made.add(name)
-            found.append(waiting.pop(name))
-    return found
 
 
 def _shared(function: Function, place: Callable[[Op], tuple[str, int | None]]) -> frozenset[Name]:
@@ -241,16 +221,17 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
 # -- backward in halves ------------------------------------------------------------------------------------------------
 
 
-def _sides(function: Function, facts: _Facts) -> tuple[dict[str, tuple[Side, ...]], frozenset[Name], frozenset[Name]]:
-    """For each operator that mixes weights with what depends on data, the sides of its operands; what follows from
-    weights alone, whose backward is in the second half, so that it is not recomputed; the outputs that do."""
+def _sides(function: Function, facts: _Facts) -> tuple[dict[str, tuple[Side, ...]], frozenset[str], frozenset[Name]]:
+    """For each operator that mixes weights with what depends on data, the sides of its operands; the operators on
+    weights alone, whose backward is in the second half and which are therefore not recomputed; the outputs that follow
+    from weights alone."""
     if function.backward not in (Backward.HALVES, Backward.DGRAD):
         return {}, frozenset(), frozenset()
     variables = function.variables()
     weight_side: set[Name] = {p.var.name for p in function.parameters}
     weight_side |= {p.var.name for p in function.prepared if p.var.name.value in facts.alone}
     sides: dict[str, tuple[Side, ...]] = {}
-    late: set[Name] = set()
+    before = []
 
     def side(name: Name) -> Side:
         if variables[name].gradient is None:
@@ -259,9 +240,10 @@ def _sides(function: Function, facts: _Facts) -> tuple[dict[str, tuple[Side, ...
 
     for instr in function.body():
         if all(r in weight_side for r in reads_of(instr)):
-            late.update(v.name for v in results_of(instr))
-            weight_side |= late
+            weight_side.update(v.name for v in results_of(instr))
+            if isinstance(instr, Op):
+                before.append(instr.operator)
         elif isinstance(instr, Op) and Side.WEIGHT in (found := tuple(map(side, instr.reads))):
             sides[instr.operator] = found
     leaving = frozenset(o.name for o in function.outputs if o.name in variables and side(o.name) is Side.WEIGHT)
-    return sides, frozenset(late), leaving
+    return sides, frozenset(before), leaving
