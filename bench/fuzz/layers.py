@@ -101,7 +101,7 @@ class Drops(nn.Module):
             case "channels":
                 y = F.dropout1d(y.transpose(1, 2), 0.3).transpose(1, 2)
             case "noise":
-                y = y * torch.rand_like(y) + torch.randn(y.shape[1:], dtype=y.dtype)
+                y = y * torch.rand_like(y) + torch.randn(y.shape[1:], dtype=y.dtype, device=y.device)
             case "slopes":
                 y = F.rrelu(y, training=True)
             case _:
@@ -225,7 +225,7 @@ class Unlisted(nn.Module):
             case "trace":
                 return x * (1 + 0.01 * (x[:, 0].T @ x[:, 0]).trace())
             case _:
-                y = x.transpose(1, 2) @ x + torch.eye(x.shape[2], dtype=x.dtype)
+                y = x.transpose(1, 2) @ x + torch.eye(x.shape[2], dtype=x.dtype, device=x.device)
                 return x + 0.1 * torch.linalg.inv_ex(y)[0].mean(1, keepdim=True)
 
 
@@ -322,7 +322,7 @@ class Contrast(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         pooled = x.mean(1)
         logits = self.a(pooled) @ self.b(pooled).t()
-        return x, F.cross_entropy(logits, torch.arange(x.shape[0]))
+        return x, F.cross_entropy(logits, torch.arange(x.shape[0], device=x.device))
 
 
 class OverBatch(nn.Module):

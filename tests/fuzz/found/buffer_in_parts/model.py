@@ -55,5 +55,11 @@ class Net(nn.Module):
 
 def net():
     g = torch.Generator().manual_seed(0)
-    batches = [{"x": torch.randn(B, S, V, generator=g, dtype=torch.float64), "y": torch.randn(B, S, H, generator=g, dtype=torch.float64)} for _ in range(1)]
+    batches = [
+        {
+            "x": torch.randn(B, S, V, generator=g, dtype=torch.float64),
+            "y": torch.randn(B, S, H, generator=g, dtype=torch.float64),
+        }
+        for _ in range(1)
+    ]
     return Net().double(), batches, {"x": ("batch", "seq", "feature"), "y": ("batch", "seq", "target")}
