@@ -79,7 +79,9 @@ Costs = Annotated[
 ]
 Meta = Annotated[
     bool,
-    typer.Option("--meta", help="Build the model without its numbers: each process makes its part of the weights."),
+    typer.Option(
+        "--meta", help="Build the model without its numbers, as one that no process can hold: each makes its part."
+    ),
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights, batches and dropout.")]
 WithGenerator = Annotated[
