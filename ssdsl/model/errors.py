@@ -189,8 +189,8 @@ class BadAxes(Diagnostic):
 class NumbersNeeded(Diagnostic):
     """With `--meta` a constructor asks for numbers of a large tensor, which is not made in this process.
 
-    Large tensors of a model that is built without its numbers have a shape and a recipe. Small ones, of fewer than 16384
-    elements, are made as they are: a constructor may compute with them, unless they follow from a large one.
+    Large tensors of a model that is built without its numbers have a shape and a recipe. Small ones, of fewer than
+    16384 elements, are made as they are: a constructor may compute with them, unless they follow from a large one.
     """
 
     code: ClassVar[str] = "E0365"
