@@ -99,7 +99,8 @@ def try_row(row: Row, names: list[str]) -> Iterator[Cell]:
         model = row.build()
         graph = capture(model)
     except PlanError as error:
-        refused = Outcome("refused", error.diagnostics[0].code, str(error))
+        first = error.diagnostics[0]
+        refused = Outcome("refused", first.code, f"{first.text(first.title)}: {first.text(first.note)}".rstrip(": "))
     except Exception as error:
         refused = Outcome("crash", type(error).__name__, "".join(traceback.format_exception(error)))
     for name in (n for n in names if n in row.plans):

@@ -6,10 +6,12 @@ from ssdsl.cli.pipeline import compiled, load
 from ssdsl.cli.terminal import print_json, results
 
 
-def check(plan: options.Plan, model: options.Model, set_: options.Set, json: options.Json = False) -> None:
+def check(
+    plan: options.Plan, model: options.Model, set_: options.Set, meta: options.Meta = False, json: options.Json = False
+) -> None:
     """Check a plan against a model without running it: coverage, order, deadlock, repeated work."""
     overrides = settings(set_)
-    loaded = load(plan, model)
+    loaded = load(plan, model, meta=meta)
     program = compiled(loaded, overrides)
     from ssdsl.show.check import check_json, check_views
     from ssdsl.show.view import table

@@ -24,6 +24,7 @@ def diff(
     model: options.Model,
     set_: options.Set,
     cluster: options.Cluster = "laptop",
+    meta: options.Meta = False,
     json: options.Json = False,
 ) -> None:
     """Compare two plans for a model on a cluster: step time, bubble, memory, traffic.
@@ -31,7 +32,7 @@ def diff(
     A param that only one of them has is set for that one.
     """
     overrides = settings(set_)
-    first = load(before, model)
+    first = load(before, model, meta=meta)
     second = _of_same_model(first, after)
     from ssdsl.show.difference import difference_json, difference_views
     from ssdsl.show.view import table

@@ -79,7 +79,7 @@ Costs = Annotated[
 ]
 Meta = Annotated[
     bool,
-    typer.Option("--meta", help="Build the model without its numbers: each process makes its part of the weights."),
+    typer.Option("--meta", help="Build the model without the numbers of its weights: each process makes its part."),
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights, batches and dropout.")]
 WithGenerator = Annotated[

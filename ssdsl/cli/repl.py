@@ -28,6 +28,7 @@ def repl(
     plan: options.Plan = "",
     cluster: options.Cluster = "laptop",
     costs: options.Costs = None,
+    meta: options.Meta = False,
 ) -> None:
     """Write a plan line by line: each statement says what it did. `:help` lists the commands.
 
@@ -37,7 +38,7 @@ def repl(
     if plan:
         _check_first(plan, overrides)
     load_cluster(cluster)  # a mistake in it shows now, not at the first :simulate
-    graph = captured(model)[1]
+    graph = captured(model, meta=meta)[1]
     from ssdsl.repl.session import Outside, begin
 
     outside = Outside(plan_path, lambda program: simulated(program, cluster, costs), lambda: results.width)

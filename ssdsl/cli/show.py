@@ -53,17 +53,20 @@ def show(
     window: Window = None,
     transfers: Transfers = False,
     role: Role = None,
+    meta: options.Meta = False,
     json: options.Json = False,
 ) -> None:
     """Show what a plan makes of a model."""
     overrides = settings(set_)
     if view is What.PROGRAM:
-        _program(compiled(load(plan, model), overrides), role, every, json)
+        _program(compiled(load(plan, model, meta=meta), overrides), role, every, json)
         return
     if view in (What.SCHEDULE, What.MEMORY):
-        _timed(simulated(compiled(load(plan, model), overrides), cluster, costs), view, window, transfers, json)
+        _timed(
+            simulated(compiled(load(plan, model, meta=meta), overrides), cluster, costs), view, window, transfers, json
+        )
         return
-    views = _views(load(plan, model), overrides, view, every)
+    views = _views(load(plan, model, meta=meta), overrides, view, every)
     from ssdsl.show.view import as_json, table
 
     if json:

@@ -27,6 +27,7 @@ def simulate(
     costs: options.Costs = None,
     trace: Trace = None,
     html: Html = None,
+    meta: options.Meta = False,
     json: options.Json = False,
 ) -> None:
     """Simulate one training step on a cluster: step time, bubble, memory, traffic.
@@ -35,7 +36,7 @@ def simulate(
     a thousand devices cost what their roles do.
     """
     overrides = settings(set_)
-    report = simulated(compiled(load(plan, model), overrides), cluster, costs)
+    report = simulated(compiled(load(plan, model, meta=meta), overrides), cluster, costs)
     if trace is not None:
         save_trace(trace, report.timeline)
     if html is not None:

@@ -189,13 +189,18 @@ class BadAxes(Diagnostic):
 class NumbersNeeded(Diagnostic):
     """With `--meta` a constructor asks for numbers of a large tensor, which is not made in this process.
 
-    Large tensors of a model that is built without its numbers have a shape and a recipe. Small ones are made as they
-    are: a constructor may compute with them.
+    Large tensors of a model that is built without its numbers have a shape and a recipe. Small ones, of fewer than
+    16384 elements, are made as they are: a constructor may compute with them, unless they follow from a large one.
     """
 
     code: ClassVar[str] = "E0365"
     title: ClassVar[str] = "{file} reads numbers of a large tensor while the model is built without them"
-    label: ClassVar[str] = "`{operator}` needs the numbers"
+    label: ClassVar[str] = "{reading}"
     help: ClassVar[str] = "leave out `--meta`, or compute these numbers from small tensors or in Python"
     file: str
     operator: str
+
+    @property
+    def reading(self) -> str:
+        asks = self.operator.removeprefix("aten.").startswith("_local_scalar_dense")
+        return "one number is read, by `.item()`, `float` or `if`" if asks else f"`{self.operator}` needs the numbers"

@@ -18,6 +18,7 @@ from ssdsl.model.fails import own_failure
 from ssdsl.model.hooks import lost_hooks
 from ssdsl.model.kept_state import attributes_kept, module_kept
 from ssdsl.model.known_truth import Constants, answering
+from ssdsl.model.on_meta import device_of
 from ssdsl.model.place import is_own, module_name, of_function, raised
 from ssdsl.model.recurrent import split_recurrent
 from ssdsl.model.regions import regions_left_open, write_regions
@@ -77,7 +78,7 @@ def export(model: Model) -> tuple[torch.export.ExportedProgram, frozenset[str]]:
     constants = Constants.of(model.module)
     wrapped = LossOf(model.module, tuple(model.batches[0]), witness, constants)
     try:
-        with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines():
+        with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines(), device_of(model):
             program = torch.export.export(wrapped, tuple(model.example().values()), strict=False)
     except Exception as error:  # torch.export raises its own and the module's errors of any type
         raise PlanError(*witness.found or wrapped.watch.replaced or (failure(model, error),)) from error
@@ -142,7 +143,7 @@ def failure(model: Model, error: Exception) -> Diagnostic:
 def _eager(model: Model) -> Exception | None:
     """The exception that the module raises by itself."""
     try:
-        with quiet(), module_kept(model.module):
+        with quiet(), module_kept(model.module), device_of(model):
             model.module(**model.example())
     except Exception as error:  # whatever the user's code raises
         return None if "meta tensor" in str(error) else error

@@ -13,6 +13,7 @@ from ssdsl.model.capture import Capture
 from ssdsl.model.graph import Origin
 from ssdsl.model.ops.attention import attention, softmax
 from ssdsl.model.ops.op import regroup
+from ssdsl.model.ops.random import attention_dropout
 from ssdsl.model.ops.registry import row
 from ssdsl.model.source import Model
 
@@ -90,7 +91,7 @@ def _of_inputs(n: _Naming) -> Names:
 def _of_attention(n: _Naming) -> Names:
     """Heads, and the positions of queries and keys, unless the user calls something else a sequence."""
     for reading in n.found.readings:
-        if row(reading.call).dims is attention:
+        if row(reading.call).dims in (attention, attention_dropout):
             yield n.leaves(reading, "heads"), "heads"
             yield from _positions(n, (n.leaves(reading, "s"), n.leaves(reading, "t")))
 

@@ -18,6 +18,7 @@ from torch import nn
 
 from ssdsl.model.dropped_errors import StateChanged
 from ssdsl.model.kept_state import module_kept
+from ssdsl.model.on_meta import device_of
 from ssdsl.model.place import Place, is_own, module_name, of_function
 from ssdsl.model.source import Model
 from ssdsl.text.diagnostic import Diagnostic
@@ -87,7 +88,8 @@ def unsteady(model: Model, assigned: Mapping[str, Place]) -> Iterator[Diagnostic
 
 def _call(model: Model) -> float:
     torch.manual_seed(0)
-    result = model.module(**model.example())
+    with device_of(model):
+        result = model.module(**model.example())
     loss = getattr(result, "loss", result)
     return float(loss) if isinstance(loss, torch.Tensor) and loss.numel() == 1 and not loss.is_meta else math.nan
 

@@ -13,7 +13,7 @@ from ssdsl.lang.nodes import Let
 from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
-from ssdsl.plan.eval.paths import starred
+from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.plan.eval.values import Builtin, Devices, Function, Marker, Selection, StateOf
 from ssdsl.plan.statements.assign import describe as placement_text
 from ssdsl.repl.reply import Shown
@@ -123,7 +123,7 @@ def _modules(operators: list[Operator]) -> Iterator[str]:
     """Module paths, those of repeated layers as one."""
     groups: dict[str, list[str]] = {}
     for op in operators:
-        groups.setdefault(starred(op.module), []).append(op.module)
+        groups.setdefault(starred_module(op.module), []).append(op.module)
     yield from map(merged, groups.values())
 
 

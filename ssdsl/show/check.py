@@ -9,7 +9,7 @@ from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.param import FlatParam, Zero
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE, Operator
-from ssdsl.plan.eval.paths import starred
+from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.plan.plan import Plan
 from ssdsl.show.communication import communication_view
 from ssdsl.show.pattern import merged
@@ -164,7 +164,12 @@ def whole_view(program: Program) -> View:
             for index in program.plan.whole.get(op.operator, ()):
                 if index.name not in split:
                     dim = starred(operator.dims[index.dim].name)
-                    key = (f"{starred(operator.module)} {operator.kind}", dim, index.name, axes.get(index.name, 1))
+                    key = (
+                        f"{starred_module(operator.module)} {operator.kind}",
+                        dim,
+                        index.name,
+                        axes.get(index.name, 1),
+                    )
                     found.setdefault(key, []).append(operator)
     rows = tuple(
         (_name(alike), len(alike), dim, index, devices, sum(o.flops for o in alike) / total)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ssdsl.model.graph import Graph, Operator, Stage
-from ssdsl.plan.eval.paths import starred
+from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.show.pattern import merged
 from ssdsl.show.view import Column, Kind, View
 
@@ -51,5 +51,6 @@ def _row(name: str, size: object, found: list[_Found]) -> tuple[str | int, ...]:
 
 def _example(first: _Found, found: list[_Found]) -> str:
     """The first operator with its path, in all the layers where it occurs."""
-    like = [f.operator.module for f in found if starred(f.operator.module) == starred(first.operator.module)]
-    return f"{merged(like)} {first.operator.kind}"
+    path, kind = starred_module(first.operator.module), first.operator.kind
+    like = [f.operator.module for f in found if (starred_module(f.operator.module), f.operator.kind) == (path, kind)]
+    return f"{merged(like)} {kind}"

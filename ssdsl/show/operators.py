@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ssdsl.model.found import Found
 from ssdsl.model.graph import Operator, Stage
 from ssdsl.model.ops.registry import row
-from ssdsl.plan.eval.paths import starred
+from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.plan.plan import Plan
 from ssdsl.show.pattern import merged
 from ssdsl.show.view import Column, Kind, View
@@ -26,7 +26,7 @@ def operators_view(plan: Plan, every: bool = False) -> View:
     groups: dict[tuple[str, ...], list[Operator]] = {}
     computing = [o for o in plan.graph.operators if o.stage is Stage.COMPUTE]
     for operator in (o for o in computing if every or not row(o).regroups):
-        path = operator.module if every else starred(operator.module)
+        path = operator.module if every else starred_module(operator.module)
         key = (operator.name if every else operator.kind, path, *_columns(plan, operator))
         groups.setdefault(key, []).append(operator)
     rows = tuple(_row(key, found) for key, found in groups.items())

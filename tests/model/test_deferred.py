@@ -1,6 +1,7 @@
 """Modules made without their numbers, and recipes: whole and part are what the constructor would have made."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +9,8 @@ from torch import nn
 
 import ssdsl.model.deferred as deferred
 from ssdsl.model.deferred import Deferred, ReadsNumbers, initial_draws, with_numbers
+from ssdsl.model.load import load
+from ssdsl.model.trace import capture
 from ssdsl.runtime.recipe import read_recipes, write_recipes
 
 
@@ -96,3 +99,27 @@ def test_steps_that_no_weight_needs_are_left_out(tmp_path):
     steps = json.loads((tmp_path / "weights.json").read_text())["steps"]
     assert [s[0] for s in steps] == ["aten::empty.memory_format", "aten::uniform_"]
     assert steps[1][-1] == 1, "the draw has its number among all"
+
+
+MAKES = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(256, 256)
+
+    def forward(self, x):
+        ramp = torch.arange(256) + torch.ones(256)
+        return ((self.fc(x) * ramp).square() * torch.tensor(0.5)).mean()
+
+def model():
+    return Net(), {"x": torch.randn(4, 256)}, {"x": ("batch", "feature")}
+"""
+
+
+def test_a_forward_that_makes_tensors(tmp_path: Path) -> None:
+    """On the meta device they are beside the weights; the graph is the same."""
+    (tmp_path / "makes.py").write_text(MAKES)
+    real, hollow = (capture(load(f"{tmp_path / 'makes.py'}:model", meta=meta)) for meta in (False, True))
+    assert [(o.name, o.kind, o.dims) for o in hollow.operators] == [(o.name, o.kind, o.dims) for o in real.operators]

@@ -193,6 +193,24 @@ def test_what_is_wrong_is_said(
     golden(ERRORS / f"{code}.err", "\n".join(texts))
 
 
+def test_a_constructor_that_reads_large_tensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[Path, str], None]
+) -> None:
+    """Without the numbers it cannot; of small ones it may, and with the numbers too."""
+    monkeypatch.chdir(tmp_path)
+    texts = []
+    for case, reads in {"a number": ".max().item()", "which": ".nonzero()"}.items():
+        line = f"read = torch.randn(256, 256){reads}"
+        spec = user(tmp_path, GOOD.replace("return Net()", f"{line}\n        return Net()"))
+        load(spec)
+        with pytest.raises(PlanError) as caught:
+            load(spec, meta=True)
+        texts += [f"# {case}", *map(render, caught.value.diagnostics), ""]
+        (tmp_path / "mine.py").write_text((tmp_path / "mine.py").read_text().replace("256, 256", "64, 64"))
+        load(spec, meta=True)
+    golden(ERRORS / "E0365.err", "\n".join(texts))
+
+
 def test_without_transformers(monkeypatch: pytest.MonkeyPatch, golden: Callable[[Path, str], None]) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(PlanError) as caught:

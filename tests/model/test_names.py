@@ -163,11 +163,12 @@ def test_self_attention_with_a_bias_has_heads() -> None:
 
 
 @needs_transformers
-def test_patches_and_a_class_token_are_a_sequence() -> None:
+@pytest.mark.parametrize("dropped", [0.0, 0.1])
+def test_patches_and_a_class_token_are_a_sequence(dropped: float) -> None:
     from transformers import ViTConfig, ViTForImageClassification
 
     sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "image_size": 16}
-    sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "intermediate_size": 64, "patch_size": 4}
+    sizes |= {"attention_probs_dropout_prob": dropped, "intermediate_size": 64, "patch_size": 4}
     module = ViTForImageClassification(ViTConfig(**sizes, num_labels=5))
     batch = {"pixel_values": torch.randn(2, 3, 16, 16), "labels": torch.randint(5, (2,))}
     graph = capture(Model("vit", module, (batch,), IMAGE))

@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from ssdsl.plan.eval.paths import starred
+from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.run.result import RankResult, RunResult, Traffic
 from ssdsl.show.pattern import merged
 from ssdsl.show.run_report import communication_view, run_views, steps_view
@@ -21,6 +21,7 @@ def printed(view: View, width: int) -> str:
 def test_layers_as_one() -> None:
     assert merged(["h.0.attn", "h.1.attn", "h.3.attn"]) == "h.{0-1,3}.attn"
     assert starred("h.0.attn") == starred("h.12.attn") and starred("seq.0") == "seq.0"
+    assert starred_module("h.0") == starred_module("h.1") == "h.*"
     assert merged(["lm_head"]) == "lm_head"
 
 

@@ -1,5 +1,6 @@
 """From the plan's indices to digits: which part of an operator runs at which coordinate."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -42,10 +43,11 @@ def _problems(
     for index in indices:
         dim = operator.dims[index.dim]
         others = [i.name for i in indices if i.dim == index.dim and i.name != index.name]
+        parts = math.prod(i.count for i in indices if i.dim == index.dim)
         if index.sizes is not None and others:
             yield UnevenWithOthers(index.span, dim.name, index.name, others[0], path), index.name
         elif dim.combined and not isinstance(coordinate_of(index, submesh), Axis):
             yield (
-                CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, index.count),
+                CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, parts),
                 index.name,
             )

@@ -169,7 +169,8 @@ class NoSuchDimension(Traced, Diagnostic):
     def change(self) -> str:
         alike = tuple(n for words in ALIKE if self.dim in words for n in words if n in self.known)
         found = f"here it is {either(alike)}" if alike else suggest(self.dim, (*self.known, *self.aliases))
-        return found or "`ssdsl show PLAN --model MODEL dims` lists the dimensions of every operator"
+        lists = "`ssdsl show PLAN --model MODEL dims` lists what there is"
+        return found or f"{lists}; for models that may lack it, add `where possible`"
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,11 @@ def starred(path: str) -> str:
     return ".".join([*("*" if part.isdecimal() else part for part in parts[:-1]), parts[-1]])
 
 
+def starred_module(path: str) -> str:
+    """The path of a module with `*` for every number in it, the last as well: `layers.0` is like `layers.1`."""
+    return starred(f"{path}.").removesuffix(".")
+
+
 def top_modules(paths: Iterable[str]) -> tuple[str, ...]:
     """The modules of a model, two levels deep."""
     return tuple(dict.fromkeys(".".join(p.split(".")[:2]) for p in paths if p))
