@@ -45,11 +45,12 @@ def plan_move(before: Layout, source: Submesh, after: Layout, target: Submesh, s
     return Move(aligned, tuple(pieces), shape.local(before.shards()), shape.local(after.shards()))
 
 
-def keep_boxes(layout: Layout, shape: Shape, times: tuple[Shard, ...]) -> Layout:
+def keep_boxes(layout: Layout, shape: Shape, times: tuple[Shard, ...], uneven: frozenset[int] = frozenset()) -> Layout:
     """The layout with REPLICATE for digits of which a device's share is not one box of a part.
 
     Parts carry one value of each of the digits `times`; a tensor travels part by part. A digit that is outermost in the
-    part leaves a box, one with other positions above it leaves several, so it is sent whole:
+    part leaves a box, one with other positions above it leaves several, so it is sent whole. So is one of a factor in
+    `uneven`, whose parts in time are of unequal sizes: what a device holds of them differs from part to part.
 
     >>> shape = Shape(((12,),))
     >>> str(keep_boxes(Layout((Shard(0, 6, 2),)), shape, ())), str(keep_boxes(Layout((Shard(0, 3, 2),)), shape, ()))
@@ -59,6 +60,8 @@ def keep_boxes(layout: Layout, shape: Shape, times: tuple[Shard, ...]) -> Layout
     """
     kept: set[Shard] = set()
     for factor, left in enumerate(shape.local(times).factors):
+        if factor in uneven:
+            continue
         others = tuple(d for d in times if d.factor == factor)
         for d in sorted((d for d in layout.shards() if d.factor == factor), key=lambda d: -d.stride):
             (inside,) = within(Layout((d,)), times).shards()
