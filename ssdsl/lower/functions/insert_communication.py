@@ -216,7 +216,8 @@ class _Builder:
         value = made.var.name.value
         if value not in draft.received:
             time = tuple(s for _, s in made.var.type.time)
-            uneven = frozenset(s.factor for index, s in made.var.type.time if index.sizes is not None)
+            unequal = {index.name for index in source.segment.time if index.sizes is not None}
+            uneven = frozenset(s.factor for index, s in made.var.type.time if index in unequal)
             arrives = keep_boxes(need.type.layout.summed(), need.shape, time, uneven)
             gradient = Layout(tuple(p if isinstance(p, Shard) else REPLICATE for p in arrives.places))
             output = self._leave(source, self._completed(source, made, need.shape))
