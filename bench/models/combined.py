@@ -510,7 +510,8 @@ class Contrast(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Linear(H, 2 * H), nn.BatchNorm1d(2 * H), nn.ReLU(), nn.Dropout(0.2), nn.Linear(2 * H, H))
+        self.body = nn.Sequential(nn.Linear(H, 2 * H), nn.BatchNorm1d(2 * H), nn.ReLU(), nn.Dropout(0.2))
+        self.body.append(nn.Linear(2 * H, H))
         self.temperature = nn.Parameter(torch.tensor(1.0))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -523,7 +524,7 @@ class Contrast(nn.Module):
 
 
 class Mixup(nn.Module):
-    """Rows mixed with others of the batch in an order that is drawn; negatives that are drawn; a loss of its exponential."""
+    """Rows mixed with others in an order that is drawn, negatives that are drawn, and the exponential of a loss."""
 
     def __init__(self) -> None:
         super().__init__()

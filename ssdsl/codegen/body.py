@@ -90,7 +90,7 @@ class Body:
 
     def _written(self, write: Write, value: str) -> str:
         """A buffer takes a value, or its running part does."""
-        buffer = self.read(Name(write.buffer))
+        buffer = self.read(Name(write.buffer)).replace("w[", "w.next[", 1)
         if not write.slices:
             return f"{buffer}.copy_({value}.detach())"
         cuts = ", ".join(

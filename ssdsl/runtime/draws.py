@@ -78,6 +78,8 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, name: str, first: float, second: float, sizes: Sequence[int], dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
         """A tensor of a distribution."""
+        if 0 in sizes:
+            return torch.empty(*sizes, dtype=dtype, device=device)
         index, sizes = self.index(sizes, device)
         return DISTRIBUTIONS[name](first, second, self.key(device), index, sizes, self.generator, dtype)
 
