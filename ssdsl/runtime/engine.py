@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from .flat import Weights
-from .halves import Half, collecting, finish, first_half
+from .halves import Waiting, collecting, finish, first_half
 from .moves import join_sizes, take, take_sizes
 from .record import Recorder
 from .transfers import Message, Mover, Signal
@@ -95,7 +95,7 @@ class Engine:
         self.values: dict[Key, torch.Tensor] = {}
         self.gradients: dict[Key, torch.Tensor] = {}
         self.saved: dict[tuple[int, At], tuple[list[torch.Tensor], tuple[torch.Tensor, ...]]] = {}
-        self.halves: dict[tuple[int, At], list[Half]] = {}
+        self.halves: dict[tuple[int, At], Waiting] = {}
         self.losses: list[torch.Tensor] = []
         self.doing: str | None = None
         self.recorder: Recorder | None = None

@@ -31,11 +31,20 @@ class Half:
     weights: list[torch.Tensor]  # the weights to whose `grad` these gradients are added, in the order of `leaves`
 
 
+@dataclass(frozen=True)
+class Relay:
+    """What a section that ran again gets of the second half for its arguments, and what they are copies of."""
+
+    copies: list[torch.Tensor]
+    originals: list[torch.Tensor]
+
+
+Waiting = list[Half | Relay]
 ALWAYS = torch.empty(0, requires_grad=True)  # autograd anchor for calls without a differentiable input
 
 
 @contextmanager
-def collecting(world: World) -> Iterator[list[Half]]:
+def collecting(world: World) -> Iterator[Waiting]:
     """A backward of the rank in which the gradients of weights wait in the list that this gives."""
     before, world.waiting = world.waiting, []
     try:
@@ -44,21 +53,37 @@ def collecting(world: World) -> Iterator[list[Half]]:
         world.waiting = before
 
 
-def finish(waiting: list[Half]) -> None:
-    """The second half: adds the gradients of weights, of the last operator first."""
-    weights: list[torch.Tensor] = []
-    gradients: list[torch.Tensor] = []
+def finish(waiting: Waiting) -> None:
+    """The second half: adds the gradients of weights, of the last operator first.
+
+    What was computed from weights hands its gradient on at the end; so do arguments of sections that ran again, after
+    what these computed from them.
+    """
+    computed: list[tuple[torch.Tensor, torch.Tensor]] = []
+    relays: list[Relay] = []
     while waiting:
         half = waiting.pop(0)
+        if isinstance(half, Relay):
+            relays.append(half)
+            continue
         torch.autograd.backward(half.outputs, half.gradients, inputs=half.leaves)
-        for weight, leaf in zip(half.weights, half.leaves, strict=True):
-            if leaf.grad is not None and weight.is_leaf:  # autograd would copy what others hold
-                weight.grad = leaf.grad if weight.grad is None else weight.grad.add_(leaf.grad)
-            elif leaf.grad is not None:
-                weights.append(weight)
-                gradients.append(leaf.grad)
-    if weights:
-        torch.autograd.backward(weights, gradients)
+        computed += _add(half.weights, half.leaves)
+    _hand_on(computed)
+    _hand_on([pair for relay in relays for pair in _add(relay.originals, relay.copies)])
+
+
+def _add(weights: list[torch.Tensor], leaves: list[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Adds the leaves' gradients to those of the weights; gives what is no leaf itself, with its gradient."""
+    for weight, leaf in zip(weights, leaves, strict=True):
+        if leaf.grad is not None and weight.is_leaf:  # autograd would copy what others hold
+            weight.grad = leaf.grad if weight.grad is None else weight.grad.add_(leaf.grad)
+        elif leaf.grad is not None:
+            yield weight, leaf.grad
+
+
+def _hand_on(computed: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    if computed:
+        torch.autograd.backward([w for w, _ in computed], [g for _, g in computed])
 
 
 def first_half(roots: list[torch.Tensor], gradients: list[torch.Tensor], leaves: list[torch.Tensor]) -> None:
@@ -131,14 +156,28 @@ class _Again(torch.autograd.Function):
             args[n] = tensor.detach().requires_grad_(tensor.requires_grad)
         with torch.enable_grad(), recomputing(ctx.world):
             outputs = _tuple(ctx.run(*args))
-        before = len(ctx.world.waiting)
-        first_half(*_given(outputs, gradients), [args[n] for n in given if args[n].requires_grad])
-        weights = {
-            id(args[n]): tensor for n, tensor in given.items()
-        }  # those among the arguments, and not their copies
-        for half in ctx.world.waiting[before:]:
-            half.weights[:] = [weights.get(id(w), w) for w in half.weights]
-        return None, None, *(a.grad if isinstance(a, torch.Tensor) else None for a in args)
+        learning, before = [n for n in given if args[n].requires_grad], len(ctx.world.waiting)
+        first_half(*_given(outputs, gradients), [args[n] for n in learning])
+        found = [a.grad if isinstance(a, torch.Tensor) else None for a in args]
+        behind = _leaves([w for half in ctx.world.waiting[before:] for w in half.weights])
+        late = [n for n in learning if id(args[n]) in behind]
+        for n in late:
+            args[n].grad = None  # from here on, that of the second half
+        ctx.world.waiting.append(Relay([args[n] for n in late], [given[n] for n in late]))
+        return None, None, *found
+
+
+def _leaves(tensors: list[torch.Tensor]) -> set[int]:
+    """The identities of the leaves that tensors are computed from, and of those that are leaves."""
+    found = {id(t) for t in tensors if t.is_leaf}
+    nodes, seen = [t.grad_fn for t in tensors if t.grad_fn is not None], set()
+    while nodes:
+        node = nodes.pop()
+        if node not in seen:
+            seen.add(node)
+            found.add(id(getattr(node, "variable", None)))
+            nodes += [n for n, _ in node.next_functions if n is not None]
+    return found
 
 
 def _tuple(result: Any) -> Tensors:

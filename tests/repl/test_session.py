@@ -166,7 +166,7 @@ def test_undo_goes_back_statement_by_statement(planned: Entering) -> None:
 def test_a_loaded_plan_keeps_its_comments_and_can_be_taken_back(enter_: Entering) -> None:
     enter_("let mine = 1")
     said = enter_(":load megatron")
-    assert "megatron.ssp: 13 statements" in said and "sorted 16 tasks by clock" in said
+    assert "megatron.ssp: 14 statements" in said and "sorted 16 tasks by clock" in said
     path = assets_folder("examples") / "megatron.ssp"
     source = Source("", path.read_text("utf-8"))
     assert enter_.text == format_script(parse(source), source) and "# dp: in space." in enter_.text

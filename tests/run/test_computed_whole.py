@@ -85,8 +85,8 @@ def test_check_says_what_is_whole() -> None:
     plan = planned(captured("cumsum")[1], SPACE_AND_TIME)
     rows = as_json(whole_view(lower(plan)))
     assert [(r["operator"], r["dimension"], r["index"], r["devices"]) for r in rows] == [
-        ("cumsum", "batch", "dp", 2),
-        ("cumsum", "batch", "m", 1),
+        (". cumsum", "batch", "dp", 2),
+        (". cumsum", "batch", "m", 1),
     ]
     flops = {o.kind: o.flops for o in plan.graph.operators}
     assert rows[0]["share"] == pytest.approx(flops["cumsum"] / sum(o.flops for o in plan.graph.operators))
