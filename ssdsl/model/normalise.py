@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 
 from ssdsl.model.aligned_index import aligned_index, aligned_index_put
+from ssdsl.model.buffer_updates import check_statistics, compute_updates
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture
 from ssdsl.model.fused import take_apart
@@ -42,6 +43,8 @@ def normalise(capture: Capture) -> Capture:
     normal.calls[:] = take_apart(normal)
     normal.loss = renamed.get(capture.loss, capture.loss)
     normal.updates = {b: renamed.get(v, v) for b, v in normal.updates.items()}
+    check_statistics(normal)
+    compute_updates(normal)
     return normal
 
 

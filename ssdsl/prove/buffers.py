@@ -1,7 +1,7 @@
 """Buffers: each takes its new value once a step, where it lives and in its layout.
 
-A value that is written counts from the next step on. Running statistics are changed in place, by batch norms that run
-in the order of the model; nothing else reads them in between.
+A value that is written counts from the next step on. Running statistics are changed in place, by batch norms; these,
+and what reads the statistics before them, run in the order of the model.
 """
 
 from collections.abc import Iterable
@@ -82,7 +82,7 @@ def _check_write(facts: Facts, one: Typed, write: Write) -> None:
 
 
 def _check_order(facts: Facts, role: Role, buffer: str, typed: dict[int, Typed]) -> None:
-    """What changes or reads statistics runs in the model's order, and what only reads them never runs again."""
+    """What changes or reads statistics runs in the model's order."""
     place = {operator.name: number for number, operator in enumerate(facts.graph.operators)}
     last = -1
     for task in role.computes():
@@ -90,13 +90,7 @@ def _check_order(facts: Facts, role: Role, buffer: str, typed: dict[int, Typed])
             continue
         function = typed[task.function].function
         places = [place[op.operator] for op in _users(function.body(), buffer)]
-        again = {
-            op.operator
-            for section in function.sections
-            for op in _users(section.body if section.recompute else (), buffer)
-            if buffer not in facts.operators[op.operator].statistics
-        }
-        if places != sorted(places) or (places and places[0] < last) or again:
+        if places != sorted(places) or (places and places[0] < last):
             where = f"role `{role.name}`"
             facts.failures.add(
                 Rule.UPDATED_BUFFER, where, buffer, "the model's order", _title(task), role.submesh.mesh.span
