@@ -173,6 +173,8 @@ def _bernoulli(draws: Draws, given: Given) -> torch.Tensor:
     p: Any = given.get("p", like)
     if not isinstance(p, torch.Tensor):
         return draws.draw("bernoulli", float(p), 0.0, like.shape, like.dtype, like.device)
+    if not p.is_meta and bool(((p < 0) | (p > 1)).any()):
+        raise RuntimeError("bernoulli needs chances between 0 and 1")
     dtype = p.dtype if p.is_floating_point() else torch.float32
     return (draws.draw("uniform", 0.0, 1.0, like.shape, dtype, like.device) < p).to(like.dtype)
 
