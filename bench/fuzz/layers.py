@@ -101,7 +101,7 @@ class Drops(nn.Module):
             case "channels":
                 y = F.dropout1d(y.transpose(1, 2), 0.3).transpose(1, 2)
             case "noise":
-                y = y * torch.rand_like(y) + torch.randn(y.shape[1:], dtype=y.dtype)
+                y = y * torch.rand_like(y) + torch.randn(y.shape[1:], dtype=y.dtype, device=y.device)
             case "slopes":
                 y = F.rrelu(y, training=True)
             case _:
@@ -125,6 +125,28 @@ class Batched(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.norm(x.transpose(1, 2)).transpose(1, 2)
+
+
+class Image(nn.Module):
+    """The activations as images of one channel: convolutions, statistics of the batch, pooling."""
+
+    def __init__(self, channels: int, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.wide, self.back = nn.Conv2d(1, channels, 3, padding=1), nn.Conv2d(channels, 1, 1, bias=False)
+        if kind == "norm":
+            self.norm = nn.BatchNorm2d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.wide(x.unsqueeze(1))
+        match self.kind:
+            case "norm":
+                y = self.norm(y)
+            case "pool":
+                y = F.interpolate(F.avg_pool2d(y, (1, 2)), scale_factor=(1.0, 2.0))
+            case "drop":
+                y = F.dropout2d(y, 0.3)
+        return x + self.back(y.relu()).squeeze(1)
 
 
 class Position(nn.Module):
@@ -203,7 +225,7 @@ class Unlisted(nn.Module):
             case "trace":
                 return x * (1 + 0.01 * (x[:, 0].T @ x[:, 0]).trace())
             case _:
-                y = x.transpose(1, 2) @ x + torch.eye(x.shape[2], dtype=x.dtype)
+                y = x.transpose(1, 2) @ x + torch.eye(x.shape[2], dtype=x.dtype, device=x.device)
                 return x + 0.1 * torch.linalg.inv_ex(y)[0].mean(1, keepdim=True)
 
 
@@ -300,7 +322,7 @@ class Contrast(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         pooled = x.mean(1)
         logits = self.a(pooled) @ self.b(pooled).t()
-        return x, F.cross_entropy(logits, torch.arange(x.shape[0]))
+        return x, F.cross_entropy(logits, torch.arange(x.shape[0], device=x.device))
 
 
 class OverBatch(nn.Module):

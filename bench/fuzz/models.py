@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from bench.fuzz import layers
+from ssdsl.runtime.bits import Generator
 
 Layer = tuple[str, tuple[object, ...]]  # a class of layers.py and its arguments
 
@@ -17,12 +18,14 @@ HEADS = ("classes", "tied", "squares", "pooled")
 DROPS = ("attention", "path", "channels", "noise", "slopes", "elements", "elements")
 MOVES = ("flip", "roll", "roll batch", "cat", "stack", "shift", "mean", "turn")
 ALL = ("cumsum", "sort", "max", "var", "softmax", "logsumexp")
+IMAGES = ("plain", "norm", "norm", "pool", "drop")
 UNLISTED = ("batch", "hidden", "kthvalue", "trace", "inverse")
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A model: its sizes, front, layers and head, and what becomes of the loss."""
+    """A model: its sizes, front, layers and head, what the root itself computes behind each layer, and what becomes of
+    the loss. With `meta` its weights are made by recipes; `generator` draws."""
 
     batch: int
     seq: int
@@ -33,6 +36,9 @@ class Recipe:
     head: str
     batches: int
     tail: str = "nothing"
+    root: str = "nothing"
+    meta: bool = False
+    generator: Generator = "hash"
 
     @property
     def text(self) -> str:
@@ -50,6 +56,7 @@ class Recipe:
             tied=tied,
             loss=LOSSES[self.head],
             tail=TAILS[self.tail],
+            root=ROOTS[self.root],
             width="H" if self.head == "squares" else "V",
             x="torch.randint(V, (B, S), generator=g)"
             if self.front == "embedding"
@@ -64,8 +71,9 @@ class Recipe:
         """Recipes that are one step simpler."""
         for n in range(len(self.layers)):
             yield replace(self, layers=self.layers[:n] + self.layers[n + 1 :])
-        if self.tail != "nothing":
-            yield replace(self, tail="nothing")
+        for name, plain in (("tail", "nothing"), ("root", "nothing"), ("meta", False), ("generator", "hash")):
+            if getattr(self, name) != plain:
+                yield replace(self, **{name: plain})
         if self.head != "squares":
             yield replace(self, head="squares")
         if self.front != "linear" and self.head != "tied":
@@ -99,7 +107,7 @@ class Net(nn.Module):
             x = layer(x)
             if isinstance(x, tuple):
                 x, term = x
-                terms.append(term)
+                terms.append(term){root}
         loss = {loss}
         for term in terms:
             loss = loss + term{tail}
@@ -128,8 +136,18 @@ TAILS = {
         "stacked": "loss = torch.stack([loss, x.abs().mean()]).mean()",
         "exponential": "loss = (0.1 * loss).exp()",
         "ratio": "loss = loss / (1 + x.square().mean())",
-        "picked": "loss = loss + x[torch.arange(B), torch.arange(B) % S].square().mean()",
-        "contrast": "loss = loss + F.cross_entropy(x.mean(1) @ x.mean(1).t(), torch.arange(B))",
+        "picked": "rows = torch.arange(B, device=x.device)\n        loss = loss + x[rows, rows % S].square().mean()",
+        "contrast": "loss = loss + F.cross_entropy(x.mean(1) @ x.mean(1).t(), torch.arange(B, device=x.device))",
+    }.items()
+} | {"nothing": ""}
+ROOTS = {
+    name: f"\n            {line}"
+    for name, line in {
+        "gelu": "x = F.gelu(x)",
+        "half": "x = 0.5 * x + x.tanh()",
+        "drop": "x = F.dropout(x, 0.2)",
+        "norm": "x = F.layer_norm(x, (H,))",
+        "whole": "x = x - 0.1 * x.amax(0, keepdim=True)",
     }.items()
 } | {"nothing": ""}
 IGNORED = "torch.where(torch.rand(B, S, generator=g) < 0.3, -100, torch.randint(V, (B, S), generator=g))"
@@ -155,7 +173,9 @@ def draw_recipe(draw: Random) -> Recipe:
     chosen = tuple(_layer(draw, hidden, seq) for _ in range(draw.randint(1, 5)))
     sizes = draw.choice([4, 6, 8, 8, 12, 5, 9]), seq, hidden, draw.choice([6, 8, 10, 12])
     tail = draw.choice([*TAILS, *["nothing"] * len(TAILS)])
-    return Recipe(*sizes, front, chosen, head, draw.choice([1, 1, 2]), tail)
+    root = draw.choice([*ROOTS, *["nothing"] * len(ROOTS)])
+    meta, generator = draw.random() < 0.15, draw.choice([*["hash"] * 7, "philox"])
+    return Recipe(*sizes, front, chosen, head, draw.choice([1, 1, 2]), tail, root, meta, generator)
 
 
 def _layer(draw: Random, hidden: int, seq: int) -> Layer:
@@ -175,6 +195,8 @@ def _layer(draw: Random, hidden: int, seq: int) -> Layer:
             return name, (hidden, heads, draw.choice([n for n in (1, 2, 3) if heads % n == 0]), draw.random() < 0.5)
         case "Drops":
             return name, (hidden, draw.choice(DROPS))
+        case "Image":
+            return name, (draw.choice([2, 4]), draw.choice(IMAGES))
         case "Recurrent":
             return name, (hidden, draw.choice(["GRU", "LSTM"]))
         case "Position":
@@ -193,5 +215,5 @@ def _layer(draw: Random, hidden: int, seq: int) -> Layer:
             return name, (hidden,)
 
 
-OFTEN = ("Mlp", "Mlp", "Mlp", "BareMlp", "Plain", "Attention", "Grouped")  # what real models are made of
+OFTEN = ("Mlp", "Mlp", "Mlp", "BareMlp", "Plain", "Attention", "Grouped", "Drops", "Drops", "All", "Unlisted")
 NAMES = (*OFTEN, *(n for n, c in vars(layers).items() if inspect.isclass(c) and c.__module__ == layers.__name__))

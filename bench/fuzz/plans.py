@@ -7,6 +7,7 @@ from random import Random
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
 
 DEVICES = 8  # at most
+DRAWS = ("dropout", "attention_dropout", "bernoulli", "uniform", "normal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Drawing:
     micro: dict[str, int] = field(default_factory=dict)  # indices in time that all operators with a batch have
     taken: dict[tuple[str, str], str] = field(default_factory=dict)  # (operator, index) -> dimension
     left: dict[tuple[str, str], int] = field(default_factory=dict)
+    states: list[str] = field(default_factory=lambda: ["weights", "grads", "optimizer"])  # to be cut
 
     @property
     def operators(self) -> tuple[Operator, ...]:
@@ -40,6 +42,18 @@ class Drawing:
         names = dict.fromkeys(o.path.partition("#")[0] for o in self.operators if o.path)
         return list(dict.fromkeys(".".join(n.split(".")[: k + 1]) for n in names for k in range(n.count(".") + 1)))
 
+    def inside(self, path: str) -> tuple[Operator, ...]:
+        """The operators in a module, or in all of `h.*`."""
+        return tuple(o for o in self.operators if f"{o.path}.".startswith(f"{path.removesuffix('.*')}."))
+
+    def is_behind(self, late: Selection, early: Selection) -> bool:
+        """Whether all operators of one selection come behind those of another."""
+        if late.text.startswith("stage") and early.text.startswith("stage"):
+            return late.text > early.text
+        where = {o.name: n for n, o in enumerate(self.operators)}
+        first, last = ([where[o.name] for o in x.operators] for x in (late, early))
+        return bool(first and last) and min(first) > max(last)
+
     def selection(self) -> Selection:
         """Some operators: mostly all, else a stage, modules, a kind, or what remains without them."""
         everything = Selection("model", self.operators)
@@ -49,8 +63,7 @@ class Drawing:
                 return Selection(f"stage[{number}]", self.operators)
             case "path" | "rest" as word:
                 path = self.draw.choice([*self.paths(), "h.*"])
-                start = path.removesuffix("*")
-                inside = tuple(o for o in self.operators if f"{o.path}.".startswith(start))
+                inside = self.inside(path)
                 if word == "path":
                     return Selection(f'model["{path}"]', inside)
                 return Selection(f'(model - model["{path}"])', tuple(o for o in self.operators if o not in inside))
@@ -67,7 +80,7 @@ def draw_plan(draw: Random, graph: Graph) -> tuple[str, ...]:
     for _ in range(draw.choice([1, 1, 2, 2, 3, 4])):
         _split(plan)
     _assign(plan)
-    if draw.random() < 0.35:
+    if draw.random() < (0.6 if any(o.kind in DRAWS for o in plan.operators) else 0.35):
         _recompute(plan)
     for _ in range(draw.choice([0, 0, 0, 1, 1, 2])):
         _state(plan)
@@ -94,7 +107,7 @@ def _devices(plan: Drawing) -> None:
         for number in range(plan.stages):
             own = dict(plan.axes)
             if number and draw.random() < 0.5:  # of another shape; its axis is an index in time on the other meshes
-                own = {"ep": draw.choice([1, 2, 3])}
+                own = {"ep": plan.axes.get("ep") or draw.choice([1, 2, 3])}
                 plan.axes |= own
             plan.meshes.append(_mesh(f"g{number}", own))
     else:
@@ -141,17 +154,19 @@ def _split(plan: Drawing) -> None:
         sizes = {o.name: d.size for o in chosen.operators for d in o.dims if d.name in (dim, f"{dim}.0")}
         left = {name: plan.left.get((name, dim.removesuffix(".0")), size) for name, size in sizes.items()}
         count = draw.choice([1, 1, 1, 2, 2, 3])
-        targets = [t for _ in range(count) if (t := _target(plan, dim.removesuffix(".0"), sizes, left))]
+        possible = draw.random() < 0.15 or (chosen.text.startswith("stage") and dim != "batch")
+        targets = [t for _ in range(count) if (t := _target(plan, dim.removesuffix(".0"), sizes, left, possible))]
         if targets:
             word = dim if dim.replace(".", "").replace("_", "").isalpha() else f'"{dim}"'
-            plan.statements.append(f"split {chosen.text} by {word} into {', '.join(targets)}")
+            where = " where possible" if possible else ""
+            plan.statements.append(f"split {chosen.text} by {word} into {', '.join(targets)}{where}")
             if dim == "batch" and chosen.text == "model":
-                names = [t.split(" = ") for t in targets if " = " in t and "[" not in t]
-                plan.micro |= {n: int(c) for n, c in names}
+                names = [t.split(" = ") for t in targets if " = " in t]
+                plan.micro |= {n: c.count(",") + 1 if "[" in c else int(c) for n, c in names}
             return
 
 
-def _target(plan: Drawing, dim: str, sizes: dict[str, int], left: dict[str, int]) -> str:
+def _target(plan: Drawing, dim: str, sizes: dict[str, int], left: dict[str, int], possible: bool) -> str:
     """An axis, or an index in time with its parts, that all these operators can take; "" if the one drawn cannot."""
     draw = plan.draw
     name = draw.choice([*plan.axes, *plan.axes, "m", "m", "n", "c"])
@@ -161,12 +176,12 @@ def _target(plan: Drawing, dim: str, sizes: dict[str, int], left: dict[str, int]
         return ""
     if name in plan.axes:
         count, text = plan.axes[name], name
-    elif draw.random() < 0.2 and left == sizes and len(set(sizes.values())) == 1 and smallest > 1:
+    elif draw.random() < 0.35 and left == sizes and len(set(sizes.values())) == 1 and smallest > 1:
         count, text = smallest, f"{name} = [{', '.join(map(str, _parts(draw, smallest)))}]"
     else:
         count = draw.choice([n for n in (2, 2, 3, 4, 5) if smallest % n == 0] or [1])
         text = f"{name} = {count}"
-    if smallest % count and draw.random() > 0.02:
+    if smallest % count and not possible and draw.random() > 0.02:
         return ""
     plan.taken |= {(o, name): dim for o in sizes}
     left |= {o: n // count for o, n in left.items()}
@@ -184,8 +199,9 @@ def _assign(plan: Drawing) -> None:
     draw = plan.draw
     if not plan.stages:
         layers = [p for p in plan.paths() if p.count(".") == 1]
-        if layers and draw.random() < 0.15:  # some layers on a part of the devices
-            path, axis = draw.choice(layers), draw.choice(list(plan.axes))
+        path, axis = draw.choice(layers or [""]), draw.choice(list(plan.axes))
+        is_split = any((o.name, axis) in plan.taken for o in plan.inside(path))
+        if path and not is_split and draw.random() < 0.2:  # some layers on a part of the devices
             place = f"gpus[{axis} = {draw.randrange(plan.axes[axis])}]"
             plan.statements.append(f'assign model["{path}"] to {place}')
             plan.statements.append(f'assign model - model["{path}"] to gpus')
@@ -214,7 +230,8 @@ def _recompute(plan: Drawing) -> None:
 def _state(plan: Drawing) -> None:
     """ZeRO of some weights over some axes."""
     over = plan.draw.sample(list(plan.axes), plan.draw.randint(1, len(plan.axes)))
-    state = plan.draw.choice(["weights", "grads", "optimizer"])
+    state = plan.draw.choice(plan.states)
+    plan.states.remove(state)
     chosen = plan.selection()
     weights = {v.name for v in plan.graph.of(Origin.WEIGHT)}
     if any(x.value in weights for o in chosen.operators for x in o.inputs):
@@ -257,6 +274,14 @@ def _order(plan: Drawing) -> None:
     if plan.micro:
         name, count = draw.choice(sorted(plan.micro.items()))
         at = [f"[{name} = {k}]" for k in sorted(draw.choices(range(count), k=2))]
-    if draw.random() < 0.1:
+    if draw.random() < 0.02:
         at.reverse()
-    plan.statements.append(f"order {plan.selection().text}{one}{at[0]} -> {plan.selection().text}{other}{at[1]}")
+    first, then = plan.selection(), plan.selection()
+    if (one, other) == (".bwd", ".fwd") and at[0] == at[1]:
+        return
+    if one == other and at[0] == at[1]:  # as the data goes
+        if plan.is_behind(first, then) is (one != ".bwd"):
+            first, then = then, first
+        if not plan.is_behind(*((first, then) if one == ".bwd" else (then, first))):
+            return
+    plan.statements.append(f"order {first.text}{one}{at[0]} -> {then.text}{other}{at[1]}")

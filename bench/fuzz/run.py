@@ -72,6 +72,7 @@ def write(folder: Path, case: Case, outcome: Outcome) -> None:
     (folder / "model.py").write_text(case.recipe.text)
     (folder / "plan.ssp").write_text(case.plan_text)
     command = f"ssdsl verify plan.ssp --model model.py:net --optimizer {case.optimizer} --steps {case.steps} --lr 0.02"
+    command += (" --meta" if case.recipe.meta else "") + f" --generator {case.recipe.generator}"
     (folder / "command").write_text(f"{command}\n")
     (folder / "outcome").write_text(f"{outcome.kind} {outcome.sign}\n{outcome.text}\n")
 

@@ -104,7 +104,7 @@ def captured(recipe: Recipe) -> tuple[Model, Graph]:
         warnings.simplefilter("ignore")
         path = Path(folder) / "model.py"
         path.write_text(recipe.text)
-        model = load(f"{path}:net")
+        model = load(f"{path}:net", generator=recipe.generator, meta=recipe.meta)
         return model, capture(model)
 
 

@@ -59,8 +59,7 @@ class UpdateInParts(Diagnostic):
 
 @dataclass(frozen=True)
 class CombinedInTime(Diagnostic):
-    """An operator combines its parts itself (batch statistics, a vocabulary-parallel loss), but they run one after
-    another.
+    """An operator takes statistics over all of its parts, but they run one after another.
 
     Batch normalisation takes its statistics over the whole batch. Split over devices (an index that is a mesh axis),
     the parts reduce their statistics. Split in time into micro-batches, each part would normalise by its own
@@ -152,7 +151,11 @@ class OrderCycle(Diagnostic):
 
 @dataclass(frozen=True)
 class ShardConflict(Diagnostic):
-    """The state of a weight cannot be cut along this axis: the plan already lays the weight itself along it."""
+    """The state of no weight that the statement names can be cut along this axis.
+
+    Along it the plan cuts these weights themselves already, or they are on a mesh without it. As long as there are
+    other weights beside them, they stay as they are along it.
+    """
 
     code: ClassVar[str] = "E0404"
     title: ClassVar[str] = "the {state} of `{weight}` cannot be cut into `{axis}`"

@@ -4,14 +4,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ssdsl.lang import nodes
-from ssdsl.model.graph import Graph
+from ssdsl.model.graph import Graph, Operator
 from ssdsl.plan.check import check, warnings
 from ssdsl.plan.context import Context, begin
 from ssdsl.plan.errors.names import CallsTooDeep, UnknownParam
 from ssdsl.plan.eval.builtins import builtin_scope
 from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.facts import Facts
 from ssdsl.plan.place_beside import place_beside
-from ssdsl.plan.plan import Plan
+from ssdsl.plan.plan import Index, Plan
 from ssdsl.plan.statements.execute import execute
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
@@ -54,6 +55,11 @@ def plan_of(ctx: Context) -> Plan:
     """The facts as a plan. An index of one part is none."""
     facts, model = ctx.facts, ctx.model
     cut = {name: tuple(i for i in facts.indices.get(name, ()) if i.count > 1) for name in model.operators}
+    whole = dict(facts.whole)
+    for name, operator in model.operators.items():
+        if late := _whole_in_time(facts, operator, cut[name]):
+            cut[name] = tuple(i for i in cut[name] if i not in late)
+            whole[name] = (*whole.get(name, ()), *late)
     return Plan(
         graph=model.graph,
         meshes=tuple(facts.meshes.values()),
@@ -64,8 +70,20 @@ def plan_of(ctx: Context) -> Plan:
         clocks=tuple(facts.clocks),
         recomputes=tuple(facts.recomputes),
         shards=tuple(facts.shards),
-        whole={name: facts.whole[name] for name in model.operators if name in facts.whole},
+        whole={name: whole[name] for name in model.operators if name in whole},
     )
+
+
+def _whole_in_time(facts: Facts, operator: Operator, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The indices in time along a dimension whose parts only devices combine, as those of a loss along its classes.
+
+    Statistics are no such thing: the parts could have their own, so that the user has to say what is meant.
+    """
+    place = facts.placements.get(operator.name)
+    if place is None or operator.kind == "batch_norm":
+        return ()
+    axes = dict(facts.meshes[place.mesh].axes).keys() - {axis for axis, _ in place.fixed}
+    return tuple(i for i in indices if operator.dims[i.dim].combined and i.name not in axes)
 
 
 def unknown_params(script: nodes.Script, overrides: Mapping[str, int]) -> list[Diagnostic]:

@@ -70,7 +70,7 @@ def check_params(facts: Facts) -> None:
                 )
     for flat in facts.program.flats:
         found_params = [facts.params[w, flat.submesh] for w in flat.weights if (w, flat.submesh) in facts.params]
-        if found_params:
+        if found_params and all(map(_fits, found_params)):
             _check_flat(facts, flat, found_params, homes, flats)
 
 
@@ -97,6 +97,12 @@ def _check_param(facts: Facts, param: Param) -> None:
             raise Wrong(Rule.PARAM, "addends over axes along which it is whole", param.partial)
     except Wrong as wrong:
         facts.failures.wrong(wrong, where, param.weight, _span(param))
+
+
+def _fits(param: Param) -> bool:
+    """Whether each digit of a layout lies in the weight; one that does not is a failure of its own."""
+    factors = param.shape.factors
+    return all(d.factor < len(factors) and factors[d.factor] % d.parts == 0 for d in param.layout.shards())
 
 
 def _check_apart(facts: Facts, weight: str, params: list[Param]) -> None:

@@ -17,7 +17,7 @@ from tests.ir.conftest import _program as small_program
 from tests.prove.conftest import _program as gpt_program
 from tests.prove.mutations import mutants
 from tests.prove.running import runs_wrong
-from tests.prove.test_mutations import MODEL, PROGRAMS
+from tests.prove.test_mutations import MODEL, OTHERS, PROGRAMS
 
 IR = Path(__file__).parent.parent / "ir"
 
@@ -30,9 +30,8 @@ def programs() -> list[tuple[str, Program, Model]]:
         with chdir(IR):
             found.append((path.stem, small_program(path.stem), load(f"models.py:{model}")))
     gpt = load(MODEL)
-    return found + [
-        (f"{plan} {params}", gpt_program(plan, MODEL, tuple(params.items())), gpt) for plan, params in PROGRAMS
-    ]
+    found += [(f"{plan} {params}", gpt_program(plan, MODEL, tuple(params.items())), gpt) for plan, params in PROGRAMS]
+    return found + [(f"{plan} of {model}", gpt_program(plan, model, ()), load(model)) for plan, model in OTHERS]
 
 
 def main() -> None:

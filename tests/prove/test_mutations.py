@@ -3,8 +3,10 @@
 A few of each kind for each plan here; `SSDSL_MUTANTS=all` takes all of them.
 """
 
+import importlib.util
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,17 @@ from tests.prove.running import runs_wrong
 MODEL = "gpt:tiny"
 
 MOST = None if (wanted := os.environ.get("SSDSL_MUTANTS", "2")) == "all" else int(wanted)
+
+HERE = Path(__file__).parent
+DROPPING = f"{MODEL},layers=2,dropout=0.1"
+OTHERS = [  # plans of these tests for models of their own
+    ("sequence_parallel", DROPPING),
+    ("recomputed", DROPPING),
+    ("found", f"{HERE / 'models.py'}:found"),
+    ("noisy", f"{HERE / 'models.py'}:noisy"),
+]
+if importlib.util.find_spec("transformers"):
+    OTHERS.append(("routed", f"{HERE / 'models.py'}:routed"))
 
 PROGRAMS: tuple[tuple[str, dict[str, int]], ...] = (
     ("megatron", {"D": 2}),
@@ -39,16 +52,16 @@ PROGRAMS: tuple[tuple[str, dict[str, int]], ...] = (
 )
 
 
-def is_harmless(mutant: Mutant) -> str:
+def is_harmless(mutant: Mutant, model: str = MODEL) -> str:
     """Why a mutant computes what the program computes, decided by running where no rule knows; empty if it does not."""
     if mutant.kind == "action_dropped" and " Free(" in mutant.where:
         return "a value is kept longer: only memory"
-    if mutant.kind in ("wait_forgotten_until_later", "posts_exchanged") and not runs_wrong(mutant.program, load(MODEL)):
+    if mutant.kind in ("wait_forgotten_until_later", "posts_exchanged") and not runs_wrong(mutant.program, load(model)):
         return "an order that no data needs: no number changes, and nobody waits in a circle"
-    if mutant.kind == "overwritten" and not runs_wrong(mutant.program, load(MODEL)):
+    if mutant.kind == "overwritten" and not runs_wrong(mutant.program, load(model)):
         return "a step that makes a new tensor, of one that nobody else needs"
     if mutant.kind in ("pieces_exchanged", "completion_in_another_order") and not runs_wrong(
-        mutant.program, load(MODEL)
+        mutant.program, load(model)
     ):
         return "another device sends the same tensor; sums of a whole and of its shards are the same"
     return ""
@@ -60,6 +73,14 @@ def test_wrong_programs_are_refuted(compiled: Callable[..., Program], plan: str,
     assert prove(program).failures == ()
     accepted = [m for m in mutants(program, most=MOST) if not prove(m.program).failures]
     assert [str(m) for m in accepted if not is_harmless(m)] == []
+
+
+@pytest.mark.parametrize(("plan", "model"), OTHERS, ids=lambda given: Path(given).name)
+def test_wrong_programs_of_other_models_are_refuted(compiled: Callable[..., Program], plan: str, model: str) -> None:
+    program = compiled(plan, model)
+    assert prove(program).failures == ()
+    accepted = [m for m in mutants(program, most=1) if not prove(m.program).failures]
+    assert [str(m) for m in accepted if not is_harmless(m, model)] == []
 
 
 @pytest.mark.parametrize(
@@ -76,7 +97,8 @@ def test_wrong_terms_of_a_loss_are_refuted(kind: str) -> None:
 def test_every_kind_has_mutants(compiled: Callable[..., Program]) -> None:
     """No generator is idle on all programs."""
     idle = set(MUTATIONS)
-    small = (small_program("statistics"), small_program("penalty"))
+    small = (small_program("statistics"), small_program("penalty"), small_program("late_loss"))
+    small += tuple(compiled(plan, model) for plan, model in OTHERS)
     for program in (*(compiled(plan, MODEL, **params) for plan, params in PROGRAMS), *small):
         idle -= {kind for kind in idle if next(iter(MUTATIONS[kind](program)), None) is not None}
     assert idle == set()

@@ -47,6 +47,7 @@ def flatten_params(lowering: Lowering) -> Lowering:
     submeshes: dict[str, list[Submesh]] = {}
     for param in lowering.params:
         submeshes.setdefault(param.weight, []).append(param.submesh)
+    _check_shards(lowering)
     sharded = _sharded(lowering.plan)
     groups: dict[_Kind, list[Param]] = {}
     stages = [_zero(param, sharded) for param in lowering.params]
@@ -103,28 +104,37 @@ def _sharded(plan: Plan) -> dict[State, dict[str, StateShard]]:
     return {s: {w: shard for shard in plan.shards if shard.state is s for w in shard.weights} for s in State}
 
 
+def _check_shards(lowering: Lowering) -> None:
+    """Raises PlanError where a statement cuts the state of no weight over one of its axes."""
+    for shard in lowering.plan.shards:
+        params = [p for p in lowering.params if p.weight in shard.weights]
+        axes = {a: n for p in params for a, n in p.submesh.mesh.axes}
+        wholes = [_whole(p) for p in params]
+        for axis in shard.axes:
+            if params and axes.get(axis) != 1 and not any(axis in whole for whole in wholes):
+                candidates = ", ".join(f"`{a}`" for a in wholes[0]) or "there is none"
+                raise PlanError(ShardConflict(shard.span, shard.state.value, params[0].weight, axis, candidates))
+
+
 def _zero(param: Param, sharded: dict[State, dict[str, StateShard]]) -> tuple[Zero, tuple[str, ...]]:
-    """The highest ZeRO stage that the plan asks for, and its axes. Raises PlanError: an axis that cuts the weight."""
-    whole = [a for a, p in zip(_axes(param), param.layout.places, strict=True) if p not in param.layout.shards()]
+    """The highest ZeRO stage that the plan asks for, and its axes: those along which the weight is replicated."""
+    whole = _whole(param)
     found: dict[State, tuple[str, ...]] = {}
     for state, shards in sharded.items():
         if (shard := shards.get(param.weight)) is None:
             continue
-        axes = tuple(a for a in shard.axes if dict(param.submesh.mesh.axes).get(a) != 1)
-        for axis in axes:
-            if axis not in whole:
-                candidates = ", ".join(f"`{a}`" for a in whole) or "there is none"
-                raise PlanError(ShardConflict(shard.span, state.value, param.weight, axis, candidates))
-        if axes:
-            found[state] = tuple(a for a in _axes(param) if a in axes)
+        if axes := tuple(a for a in whole if a in shard.axes and dict(param.submesh.axes)[a] != 1):
+            found[state] = axes
     for state, zero in ((State.WEIGHTS, Zero.WEIGHTS), (State.GRADS, Zero.GRADS), (State.OPTIMIZER, Zero.OPTIMIZER)):
         if state in found:
             return zero, found[state]
     return Zero.NONE, ()
 
 
-def _axes(param: Param) -> tuple[str, ...]:
-    return tuple(a for a, _ in param.submesh.axes)
+def _whole(param: Param) -> list[str]:
+    """The axes along which all devices have the same of a weight."""
+    places = zip(param.submesh.axes, param.layout.places, strict=True)
+    return [axis for (axis, _), place in places if place not in param.layout.shards()]
 
 
 def _buckets(params: list[Param]) -> list[list[Param]]:

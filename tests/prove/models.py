@@ -1,0 +1,49 @@
+"""Small models for programs to break: what an experiment found, noise, experts that rows are routed to, a scalar."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+Given = tuple[nn.Module, dict[str, torch.Tensor], dict[str, tuple[str, ...]]]
+
+
+class Found(nn.Module):
+    """An operator without a row, that can be split along the batch alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down, self.scale = nn.Linear(8, 8), nn.Linear(8, 8), nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.scale * self.down(self.up(x).renorm(2, 0, 1.0))).square().mean()
+
+
+class Noisy(nn.Module):
+    """Dropout, a channel at a time too, and noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.dropout(self.up(x + 0.1 * torch.randn_like(x)).relu(), 0.3)
+        return F.dropout1d(self.down(y), 0.3).square().mean()
+
+
+def _given(model: nn.Module) -> Given:
+    x = torch.randn(4, 6, 8, generator=torch.Generator().manual_seed(0))
+    return model, {"x": x}, {"x": ("batch", "seq", "feature")}
+
+
+def found() -> Given:
+    return _given(Found())
+
+
+def noisy() -> Given:
+    return _given(Noisy())
+
+
+def routed() -> Given:
+    from tests.model.test_routing import ROWS, WIDTH, Single  # it needs transformers
+
+    return Single(), {"x": torch.randn(ROWS, WIDTH)}, {"x": ("batch", "feature")}

@@ -1,0 +1,209 @@
+"""What goes wrong in communication inside of functions."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, KeepFirst, Narrow, ReduceScatter, Step
+from ssdsl.ir.function import (
+    Conversion,
+    First,
+    Instr,
+    Op,
+    Reshard,
+    Slice,
+    Write,
+    results_of,
+)
+from ssdsl.ir.layout import Cut
+from ssdsl.ir.program import Program
+from ssdsl.ir.value import Name
+from tests.prove.mutations.mutant import Found, axes_of, cuts, instructions, mutation, put, title, with_function
+
+
+def _directions(program: Program) -> Iterator[tuple[str, Reshard, str, Callable[[tuple[Step, ...]], Program]]]:
+    for where, instr, become in instructions(program):
+        if isinstance(instr, Reshard):
+            for direction in ("forward", "backward"):
+                if direction == "backward" and instr.result.gradient is None:
+                    continue
+
+                def changed(
+                    steps: tuple[Step, ...], instr: Reshard = instr, d: str = direction, become: Any = become
+                ) -> Program:
+                    return become(replace(instr, **{d: steps}))
+
+                yield f"{where} {direction}", instr, direction, changed
+
+
+@mutation
+def write_dropped(program: Program) -> Found:
+    """A buffer keeps its old value."""
+    for where, instr, become in instructions(program):
+        if isinstance(instr, Write):
+            yield where, become()
+
+
+@mutation
+def step_dropped(program: Program) -> Found:
+    for where, instr, direction, become in _directions(program):
+        steps = getattr(instr, direction)
+        for k, step in enumerate(steps):
+            yield f"{where} {step}", become(put(steps, k))
+
+
+@mutation
+def step_doubled(program: Program) -> Found:
+    for where, instr, direction, become in _directions(program):
+        steps = getattr(instr, direction)
+        for k, step in enumerate(steps):
+            yield f"{where} {step}", become(put(steps, k, step, step))
+
+
+@mutation
+def step_of_another_group(program: Program) -> Found:
+    for where, instr, direction, become in _directions(program):
+        steps = getattr(instr, direction)
+        for k, step in enumerate(steps):
+            for axis in axes_of(program):
+                if (axis,) != step.axes:
+                    yield f"{where} {step} over {axis}", become(put(steps, k, replace(step, axes=(axis,))))
+            if len(step.axes) > 1:
+                yield f"{where} {step} one axis less", become(put(steps, k, replace(step, axes=step.axes[1:])))
+
+
+@mutation
+def step_of_another_kind(program: Program) -> Found:
+    for where, instr, direction, become in _directions(program):
+        steps = getattr(instr, direction)
+        for k, step in enumerate(steps):
+            for other in _other_kinds(step):
+                yield f"{where} {type(step).__name__} to {type(other).__name__}", become(put(steps, k, other))
+
+
+def _other_kinds(step: Step) -> list[Step]:
+    whole = Cut(0, 1, 2)
+    match step:
+        case AllReduce():
+            return [KeepFirst(step.axes, step.elements), ReduceScatter(step.axes, step.elements, whole)]
+        case KeepFirst():
+            return [AllReduce(step.axes, step.elements)]
+        case ReduceScatter():
+            return [Narrow(step.axes, step.elements, step.target), AllReduce(step.axes, step.elements)]
+        case Narrow():
+            return [ReduceScatter(step.axes, step.elements, step.target), AllReduce(step.axes, step.elements)]
+        case AllGather():
+            return [ReduceScatter(step.axes, step.elements, step.source), AllReduce(step.axes, step.elements)]
+        case AllToAll():
+            return [AllGather(step.axes, step.elements, step.source), Narrow(step.axes, step.elements, step.target)]
+
+
+@mutation
+def step_added(program: Program) -> Found:
+    for where, instr, direction, become in _directions(program):
+        steps = getattr(instr, direction)
+        for axis in axes_of(program):
+            yield f"{where} + all_reduce {axis}", become((*steps, AllReduce((axis,), instr.result.elements)))
+
+
+@mutation
+def step_to_the_other_direction(program: Program) -> Found:
+    for where, instr, become in instructions(program):
+        if isinstance(instr, Reshard) and instr.result.gradient is not None and instr.forward != instr.backward:
+            yield where, become(replace(instr, forward=instr.backward, backward=instr.forward))
+
+
+@mutation
+def steps_in_another_order(program: Program) -> Found:
+    for where, instr, direction, become in _directions(program):
+        steps = getattr(instr, direction)
+        if len(steps) > 1:
+            yield where, become(steps[::-1])
+
+
+@mutation
+def step_of_another_digit(program: Program) -> Found:
+    for where, instr, direction, become in _directions(program):
+        steps = getattr(instr, direction)
+        for k, step in enumerate(steps):
+            for end in ("source", "target"):
+                for cut in cuts(getattr(step, end)) if hasattr(step, end) else []:
+                    yield f"{where} {end} {cut}", become(put(steps, k, replace(step, **{end: cut})))
+            if isinstance(step, AllToAll):
+                yield (
+                    f"{where} ends swapped",
+                    become(put(steps, k, replace(step, source=step.target, target=step.source))),
+                )
+
+
+@mutation
+def step_of_another_size(program: Program) -> Found:
+    for where, instr, direction, become in _directions(program):
+        steps = getattr(instr, direction)
+        for k, step in enumerate(steps):
+            yield f"{where} {step}", become(put(steps, k, replace(step, elements=step.elements * 2)))
+
+
+@mutation
+def reshard_dropped(program: Program) -> Found:
+    """Its readers read the value as it was before."""
+    for function in program.functions:
+        for instr in function.body():
+            if isinstance(instr, Conversion):
+                old, new = instr.result.name, instr.source
+                sections = tuple(
+                    replace(s, body=tuple(_renamed(i, old, new) for i in s.body if i is not instr))
+                    for s in function.sections
+                )
+                outputs = tuple(replace(o, name=new) if o.name == old else o for o in function.outputs)
+                changed = replace(function, sections=sections, outputs=outputs)
+                yield f"{function.name} {title(instr)}", with_function(program, changed)
+
+
+def _renamed(instr: Instr, old: Name, new: Name) -> Instr:
+    if isinstance(instr, Op):
+        return replace(instr, reads=tuple(new if r == old else r for r in instr.reads))
+    return replace(instr, source=new) if instr.source == old else instr
+
+
+@mutation
+def instruction_moved_behind_its_reader(program: Program) -> Found:
+    for function in program.functions:
+        for s, section in enumerate(function.sections):
+            for k in range(len(section.body) - 1):
+                first, then = section.body[k : k + 2]
+                made = {v.name for v in results_of(first)}
+                if made.intersection(then.reads if isinstance(then, Op) else (then.source,)):
+                    body = (*section.body[:k], then, first, *section.body[k + 2 :])
+                    changed = replace(function, sections=put(function.sections, s, replace(section, body=body)))
+                    yield f"{function.name} {title(first)}", with_function(program, changed)
+
+
+@mutation
+def overwritten(program: Program) -> Found:
+    for where, instr, become in instructions(program):
+        if isinstance(instr, Reshard) and not where.startswith("prologue"):
+            for k in (0, 1):
+                steps = (instr.forward, instr.backward)[k]
+                if not instr.in_place[k] and steps:
+                    flags = (True, instr.in_place[1]) if k == 0 else (instr.in_place[0], True)
+                    yield f"{where} {'value' if k == 0 else 'gradient'}", become(replace(instr, in_place=flags))
+
+
+@mutation
+def slice_of_another_digit(program: Program) -> Found:
+    for where, instr, become in instructions(program):
+        if isinstance(instr, Slice):
+            for cut in cuts(instr.cut):
+                yield f"{where} {cut}", become(replace(instr, cut=cut))
+            yield f"{where} index", become(replace(instr, index=replace(instr.index, name="other")))
+            yield f"{where} parts", become(replace(instr, index=replace(instr.index, parts=instr.index.parts * 2)))
+
+
+@mutation
+def first_of_another_index(program: Program) -> Found:
+    """Every part has the whole value, or the first part of something else."""
+    for where, instr, become in instructions(program):
+        if isinstance(instr, First):
+            yield f"{where} index", become(replace(instr, index=replace(instr.index, name="other")))
+            yield f"{where} every part", become(Reshard(instr.source, instr.result, (), ()))

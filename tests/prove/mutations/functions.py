@@ -1,0 +1,127 @@
+"""What goes wrong between functions: inputs, outputs, merges, what is gathered and prepared."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from ssdsl.ir.comm import Transfer
+from ssdsl.ir.function import (
+    Backward,
+    Concat,
+    Function,
+    Sum,
+)
+from ssdsl.ir.layout import Cut
+from ssdsl.ir.program import Program
+from tests.prove.mutations.mutant import (
+    Found,
+    cuts,
+    mutation,
+    parts_in,
+    put,
+    with_function,
+)
+
+
+def _inputs(program: Program) -> Iterator[tuple[str, Function, int, Callable[..., Program]]]:
+    for function in program.functions:
+        for k in range(len(function.inputs)):
+
+            def become(*new: Any, f: Function = function, k: int = k) -> Program:
+                return with_function(program, replace(f, inputs=put(f.inputs, k, *new)))
+
+            yield f"{function.name} {function.inputs[k].var.name}", function, k, become
+
+
+@mutation
+def merge_dropped(program: Program) -> Found:
+    for where, function, k, become in _inputs(program):
+        given = function.inputs[k]
+        for j, merge in enumerate(given.merges):
+            yield f"{where} {merge}", become(replace(given, merges=put(given.merges, j)))
+
+
+@mutation
+def merge_changed(program: Program) -> Found:
+    for where, function, k, become in _inputs(program):
+        given = function.inputs[k]
+        for j, merge in enumerate(given.merges):
+            if isinstance(merge, Concat):
+                for cut in cuts(merge.cut):
+                    yield f"{where} {cut}", become(replace(given, merges=put(given.merges, j, replace(merge, cut=cut))))
+                yield f"{where} sum", become(replace(given, merges=put(given.merges, j, Sum(merge.index))))
+            else:
+                yield (
+                    f"{where} concat",
+                    become(replace(given, merges=put(given.merges, j, Concat(merge.index, Cut(0, 1, 2))))),
+                )
+            fewer = replace(merge, index=replace(merge.index, parts=merge.index.parts - 1))
+            yield f"{where} fewer parts", become(replace(given, merges=put(given.merges, j, fewer)))
+
+
+@mutation
+def merge_added(program: Program) -> Found:
+    for where, function, k, become in _inputs(program):
+        given = function.inputs[k]
+        for index in given.time:
+            yield f"{where} sum {index.name}", become(replace(given, merges=(*given.merges, Sum(index))))
+            yield (
+                f"{where} concat {index.name}",
+                become(replace(given, merges=(*given.merges, Concat(index, Cut(0, 1, index.parts))))),
+            )
+
+
+@mutation
+def input_changed(program: Program) -> Found:
+    for where, function, k, become in _inputs(program):
+        given = function.inputs[k]
+        yield f"{where} gradient flag", become(replace(given, gradient=not given.gradient))
+        yield f"{where} slot", become(replace(given, slot=given.slot + "?"))
+        yield f"{where} dropped", become()
+        for other in program.functions:
+            if other.number != given.producer:
+                yield f"{where} of {other.name}", become(replace(given, producer=other.number))
+                break
+
+
+@mutation
+def output_changed(program: Program) -> Found:
+    for name, function, become in parts_in(program):
+        for k, output in enumerate(function.outputs):
+            read = any(i.slot == output.slot for f in program.functions for i in f.inputs)
+            read |= any(isinstance(m, Transfer) and m.source_slot == output.slot for m in program.messages)
+            if read or k == function.loss:
+                yield f"{name} {output.slot} dropped", become(replace(function, outputs=put(function.outputs, k)))
+            flipped = replace(output, gradient=not output.gradient)
+            yield f"{name} {output.slot} gradient", become(replace(function, outputs=put(function.outputs, k, flipped)))
+            late = replace(output, wgrad_only=not output.wgrad_only)
+            yield f"{name} {output.slot} wgrad_only", become(replace(function, outputs=put(function.outputs, k, late)))
+
+
+@mutation
+def backward_of_another_kind(program: Program) -> Found:
+    for name, function, become in parts_in(program):
+        for kind in Backward:
+            if kind is not function.backward:
+                yield f"{name} {kind.value}", become(replace(function, backward=kind))
+
+
+@mutation
+def gather_of_weights_dropped(program: Program) -> Found:
+    for name, function, become in parts_in(program):
+        for s, section in enumerate(function.sections):
+            for k in range(len(section.gathers)):
+                changed = replace(section, gathers=put(section.gathers, k))
+                yield f"{name} {section.layer}", become(replace(function, sections=put(function.sections, s, changed)))
+
+
+@mutation
+def prepared_of_another_name(program: Program) -> Found:
+    for name, function, become in parts_in(program):
+        for j, k in itertools.permutations(range(len(function.prepared)), 2):
+            changed = replace(function.prepared[j], source=function.prepared[k].source)
+            yield (
+                f"{name} {function.prepared[j].source}",
+                become(replace(function, prepared=put(function.prepared, j, changed))),
+            )

@@ -1,0 +1,186 @@
+"""What goes wrong with operators: their splits, operands, kernels and sides."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from ssdsl.ir.function import (
+    Carried,
+    Kernel,
+    Op,
+    Side,
+    Split,
+)
+from ssdsl.ir.program import Program
+from ssdsl.ir.value import Axis, Name, Time
+from tests.prove.mutations.mutant import (
+    Found,
+    axes_of,
+    instructions,
+    mutation,
+    put,
+    title,
+    with_function,
+)
+
+
+def _ops(program: Program) -> Iterator[tuple[str, Op, Callable[..., Program]]]:
+    for where, instr, become in instructions(program):
+        if isinstance(instr, Op):
+            yield where, instr, become
+
+
+@mutation
+def split_dropped(program: Program) -> Found:
+    for where, op, become in _ops(program):
+        for k, split in enumerate(op.splits):
+            yield f"{where} {split.coordinate}", become(replace(op, splits=put(op.splits, k)))
+
+
+@mutation
+def split_changed(program: Program) -> Found:
+    for where, op, become in _ops(program):
+        for k, split in enumerate(op.splits):
+            if not isinstance(split, Split):
+                continue
+            for new in (
+                replace(split, stride=split.stride * 2),
+                replace(split, parts=split.parts * 2),
+                replace(split, dim=split.dim + 1),
+                replace(
+                    split, coordinate=Time(split.coordinate.name) if isinstance(split.coordinate, Axis) else Axis("dp")
+                ),
+            ):
+                yield f"{where} {new}"[:120], become(replace(op, splits=put(op.splits, k, new)))
+
+
+@mutation
+def split_of_a_whole_dimension(program: Program) -> Found:
+    """Wider than the operator's rule, as an experiment may have found it: along a dimension that was left whole."""
+    fixed = {o.name: [(k, d) for k, d in enumerate(o.dims) if d.fixed and d.size > 1] for o in program.graph.operators}
+    for where, op, become in _ops(program):
+        for dim, d in fixed[op.operator]:
+            for axis, parts in axes_of(program).items():
+                if d.size % parts == 0 and all(s.coordinate != Axis(axis) for s in op.splits):
+                    new = Split(Axis(axis), dim, d.size // parts, parts)
+                    yield f"{where} {d.name} {axis}", become(replace(op, splits=(*op.splits, new)))
+
+
+@mutation
+def splits_exchanged(program: Program) -> Found:
+    for where, op, become in _ops(program):
+        for (j, a), (k, b) in itertools.combinations(enumerate(op.splits), 2):
+            if isinstance(a, Split) and isinstance(b, Split):
+                new = put(
+                    put(op.splits, j, replace(a, coordinate=b.coordinate)), k, replace(b, coordinate=a.coordinate)
+                )
+                yield f"{where} {a.coordinate} {b.coordinate}", become(replace(op, splits=new))
+
+
+@mutation
+def addend_of_all_parts(program: Program) -> Found:
+    for where, op, become in _ops(program):
+        for k, coordinate in enumerate(op.first):
+            yield f"{where} {coordinate}", become(replace(op, first=put(op.first, k)))
+
+
+@mutation
+def addend_of_one_part_only(program: Program) -> Found:
+    for where, op, become in _ops(program):
+        for split in op.splits:
+            operator = next(o for o in program.graph.operators if o.name == op.operator)
+            if split.coordinate not in op.first and any(o.once for o in operator.inputs):
+                yield f"{where} {split.coordinate}", become(replace(op, first=(*op.first, split.coordinate)))
+
+
+@mutation
+def kernel_changed(program: Program) -> Found:
+    for where, op, become in _ops(program):
+        if not op.kernel.function:
+            continue
+        yield f"{where} its own call", become(replace(op, kernel=Kernel()))
+        for k in range(len(op.kernel.axes)):
+            yield f"{where} an axis less", become(replace(op, kernel=replace(op.kernel, axes=put(op.kernel.axes, k))))
+        for k, offset in enumerate(op.kernel.offsets):
+            for new in ((), (replace(offset, stride=offset.stride * 2),), (replace(offset, coordinate=Axis("other")),)):
+                offsets = put(op.kernel.offsets, k, *new)
+                yield f"{where} offset {new}", become(replace(op, kernel=replace(op.kernel, offsets=offsets)))
+
+
+@mutation
+def another_version_read(program: Program) -> Found:
+    for function in program.functions:
+        versions: dict[str, list[Name]] = {}
+        for name in function.variables():
+            versions.setdefault(name.value, []).append(name)
+        for s, section in enumerate(function.sections):
+            for i, instr in enumerate(section.body):
+                if not isinstance(instr, Op):
+                    continue
+                for k, read in enumerate(instr.reads):
+                    for other in versions.get(read.value, []):
+                        if other != read:
+                            body = put(section.body, i, replace(instr, reads=put(instr.reads, k, other)))
+                            changed = replace(function, sections=put(function.sections, s, replace(section, body=body)))
+                            yield f"{function.name} {title(instr)} {other}", with_function(program, changed)
+
+
+@mutation
+def another_value_read(program: Program) -> Found:
+    """An operand of the same shape."""
+    for function in program.functions:
+        known = function.variables()
+        for s, section in enumerate(function.sections):
+            before: list[Name] = []
+            for i, instr in enumerate(section.body):
+                if isinstance(instr, Op):
+                    for k, read in enumerate(instr.reads):
+                        like = [n for n in before if n.value != read.value and known[n].shape == known[read].shape]
+                        if like:
+                            body = put(section.body, i, replace(instr, reads=put(instr.reads, k, like[-1])))
+                            changed = replace(function, sections=put(function.sections, s, replace(section, body=body)))
+                            yield f"{function.name} {title(instr)} {like[-1]}", with_function(program, changed)
+                    before += [v.name for v in instr.results]
+
+
+@mutation
+def carried_operands(program: Program) -> Found:
+    for where, op, become in _ops(program):
+        operator = next(o for o in program.graph.operators if o.name == op.operator)
+        for k, split in enumerate(op.splits):
+            if isinstance(split, Carried):
+                yield (
+                    f"{where} none",
+                    become(replace(op, splits=put(op.splits, k, replace(split, operands=frozenset())))),
+                )
+                for value in {o.value for o in operator.inputs} ^ split.operands:
+                    new = replace(split, operands=split.operands | {value})
+                    yield f"{where} + {value}", become(replace(op, splits=put(op.splits, k, new)))
+                if len(split.operands) > 1:
+                    for value in sorted(split.operands):
+                        new = replace(split, operands=split.operands - {value})
+                        yield f"{where} - {value}", become(replace(op, splits=put(op.splits, k, new)))
+
+
+@mutation
+def sides_changed(program: Program) -> Found:
+    for where, op, become in _ops(program):
+        if op.sides is not None:
+            yield f"{where} none", become(replace(op, sides=None))
+            for k, side in enumerate(op.sides):
+                for other in Side:
+                    if other is not side:
+                        yield f"{where} {k} {other.value}", become(replace(op, sides=put(op.sides, k, other)))
+
+
+@mutation
+def operator_dropped(program: Program) -> Found:
+    for where, _op, become in _ops(program):
+        yield where, become()
+
+
+@mutation
+def operator_doubled(program: Program) -> Found:
+    for where, op, become in _ops(program):
+        if not where.startswith("prologue"):
+            yield where, become(op, op)
