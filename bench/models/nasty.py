@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.models.plans import PLANS
+from bench.models.plans import HARDER, PLANS
 from ssdsl.model.source import Model
 
 B, S, H, V = 8, 6, 16, 24
@@ -323,19 +323,23 @@ class Nasty:
     make: Callable[[], nn.Module]
     axes: Axes
     tensor: tuple[str, ...] = ()
+    inputs: Callable[[torch.Generator], dict[str, Tensor]] | None = None  # by default what the axes say
 
     def build(self, name: str) -> Model:
         g = torch.Generator().manual_seed(1)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             module = self.make()
-        return Model(f"nasty {name}", module, tuple(_batch(self.axes, g) for _ in range(2)), self.axes)
+        return Model(f"nasty {name}", module, tuple(self._batch(g) for _ in range(2)), self.axes)
+
+    def _batch(self, g: torch.Generator) -> dict[str, Tensor]:
+        return self.inputs(g) if self.inputs else _batch(self.axes, g)
 
     @property
     def plans(self) -> dict[str, str]:
         """The plans of the table; the tensor-parallel one names dimensions, as these models are not Megatron's."""
         own = {"tensor": self._tensor_plan()} if self.tensor else {}
-        return {name: own.get(name, text) for name, text in PLANS.items() if name != "tensor" or own}
+        return {name: own.get(name, text) for name, text in (PLANS | HARDER).items() if name != "tensor" or own}
 
     def _tensor_plan(self) -> str:
         splits = [f"split model by {name} into tp" for name in self.tensor]

@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.fuzz.trial import Outcome, try_plan
+from bench.models.combined import COMBINED
 from bench.models.families import FAMILIES, build
 from bench.models.nasty import NASTY
-from bench.models.plans import PLANS
+from bench.models.plans import HARDER, PLANS
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
@@ -61,7 +62,7 @@ def main(arguments: list[str]) -> int:
         "--family", action="append", choices=[*FAMILIES, "nasty"], help="only this one; may be repeated"
     )
     parser.add_argument("--head", action="append", help="only this head, such as causal")
-    parser.add_argument("--plan", action="append", choices=[*PLANS], help="only this plan")
+    parser.add_argument("--plan", action="append", choices=[*PLANS, *HARDER], help="only this plan")
     parser.add_argument("--no-dropout", action="store_true", help="set all probabilities of dropout to zero")
     parser.add_argument("--json", action="store_true", help="one list of cells instead of the table")
     options = parser.parse_args(arguments)
@@ -87,7 +88,7 @@ def rows(dropout: bool) -> Iterator[Row]:
     for family, row in FAMILIES.items():
         for head in row.heads:
             yield Row(family, head, partial(build, family, head, dropout=dropout), PLANS)
-    for name, model in NASTY.items():
+    for name, model in (NASTY | COMBINED).items():
         yield Row("nasty", name, partial(model.build, name), model.plans)
 
 

@@ -24,6 +24,7 @@ class Body:
     operators: dict[str, Operator]
     group: GroupName
     weights: Callable[[Name], str | None]
+    changed: Callable[[str], str]  # a buffer as it will be after the step
     names: Identifiers
     lines: list[str] = field(default_factory=list)
     outside: dict[Name, str] = field(default_factory=dict)
@@ -90,7 +91,7 @@ class Body:
 
     def _written(self, write: Write, value: str) -> str:
         """A buffer takes a value, or its running part does."""
-        buffer = self.read(Name(write.buffer))
+        buffer = self.changed(write.buffer)
         if not write.slices:
             return f"{buffer}.copy_({value}.detach())"
         cuts = ", ".join(

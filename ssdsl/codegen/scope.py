@@ -66,13 +66,22 @@ class Scope:
     def body(self, function: Function, layer: str) -> Body:
         """An empty body of a function, in which the weights of a layer go by the rest of their names."""
         graph = self.program.graph
-        weights = {p.var.name for p in function.parameters} | {Name(buffer) for buffer in graph.updates}
+        weights = {p.var.name for p in function.parameters}
+        statistics = {name for operator in graph.operators for name in operator.statistics}
 
         def weight(name: Name) -> str | None:
             if name not in weights:
                 return None
+            if name.value in statistics:
+                return changed(name.value)
             if layer and name.value.startswith(layer + "."):
                 return f'w["{name.value[len(layer) + 1 :]}"]'
             return f'w["{name.value}"]' if not layer else None
 
-        return Body(self.operators, self.group, weight, self.names.copy())
+        def changed(buffer: str) -> str:
+            if not layer:
+                return f'w.next["{buffer}"]'
+            inside = buffer.startswith(layer + ".")
+            return f'w.next["{buffer[len(layer) + 1 :]}"]' if inside else f'weights.under().next["{buffer}"]'
+
+        return Body(self.operators, self.group, weight, changed, self.names.copy())

@@ -139,7 +139,7 @@ class First:
 class Write:
     """A buffer takes a value, in the buffer's layout; of indices in time, the running part of each is written.
 
-    What reads the buffer's old value stands before it. Recomputation does not write again.
+    Until the end of the step all readers see the old value. Recomputation does not write again.
     """
 
     buffer: str

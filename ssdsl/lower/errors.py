@@ -177,3 +177,20 @@ class ParamsOverlap(Diagnostic):
     weight: str
     first: str
     second: str
+
+
+@dataclass(frozen=True)
+class BufferApart(Diagnostic):
+    """A buffer that the forward changes is read or changed on two sets of devices.
+
+    Such a buffer, as the running mean of a batch norm or a moving average, takes its new value where this is computed.
+    A copy of it elsewhere would keep the old one. `balance` keeps the operators together that read or change it, as far
+    as that leaves enough stages.
+    """
+
+    code: ClassVar[str] = "E0366"
+    title: ClassVar[str] = "buffer `{buffer}` changes in every step, and is used on {first} and on {second}"
+    help: ClassVar[str] = "assign the operators that read it and those that change it to the same devices"
+    buffer: str
+    first: str
+    second: str

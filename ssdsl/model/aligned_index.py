@@ -65,6 +65,9 @@ def aligned_index(call: Call, capture: Capture) -> Iterator[Call]:
     if _is_all(call, capture):
         yield _last(call, aten.reshape.default, call.args[0], capture.tensors[call.outputs[0]].shape)
         return
+    if (times := _repeated(call, capture)) is not None:
+        yield from _repeat(call, capture, *times)
+        return
     if (found := _aligned(call, capture)) is None:
         yield call
         return
@@ -82,6 +85,16 @@ def aligned_index(call: Call, capture: Capture) -> Iterator[Call]:
         return
     parts = yield from new_call(call, "apart", capture, Tensor(shape, x.dtype), aten.reshape.default, rows, shape)
     yield _last(call, aten.permute.default, parts, order)
+
+
+def _repeat(call: Call, capture: Capture, whole: int, each: int) -> Iterator[Call]:
+    """x[index] where the index counts along the first axis, each number `each` times, and that `whole` times."""
+    x, out = capture.tensors[call.args[0].value], capture.tensors[call.outputs[0]]
+    count, *rest = x.shape
+    thin, wide = (1, count, 1, *rest), (whole, count, each, *rest)
+    row = yield from new_call(call, "row", capture, Tensor(thin, x.dtype), aten.reshape.default, call.args[0], thin)
+    rows = yield from new_call(call, "rows", capture, Tensor(wide, x.dtype), aten.expand.default, row, wide)
+    yield _last(call, aten.reshape.default, rows, out.shape)
 
 
 def aligned_index_put(call: Call, capture: Capture) -> Iterator[Call]:
@@ -188,6 +201,27 @@ def _is_all(call: Call, capture: Capture) -> bool:
         capture.tensors[v].shape == (size[d],) and _counted(_constant(v, calls, capture), (size[d],), size[d]) == 0
         for d, v in indices
     )
+
+
+def _repeated(call: Call, capture: Capture) -> tuple[int, int] | None:
+    """How often the only index counts along the first axis, and how often it gives each number, if that is all.
+
+    That is `arange(n).repeat(whole)` or `arange(n).repeat_interleave(each)`, in any shape.
+    """
+    if len(call.args[1]) != 1:
+        return None
+    count = capture.tensors[call.args[0].value].shape[0]
+    calls = {o: c for c in capture.calls for o in c.outputs}
+    index = _constant(call.args[1][0].value, calls, capture)
+    if index is None or index.is_floating_point() or index.dtype == torch.bool or not count:
+        return None
+    times, left = divmod(index.numel(), count)
+    if left or not times:
+        return None
+    counted = torch.arange(count)
+    if torch.equal(index.flatten(), counted.repeat_interleave(times)):
+        return 1, times
+    return (times, 1) if torch.equal(index.flatten(), counted.repeat(times)) else None
 
 
 def _counted(index: torch.Tensor | None, full: tuple[int, ...], size: int) -> int | None:

@@ -106,10 +106,10 @@ def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: 
         elif spec.kind is InputKind.BUFFER:
             name, origin = target, Origin.BUFFER if spec.target in mutated else Origin.CONSTANT
             if origin is Origin.CONSTANT:
-                capture.constants[name] = _constant(program, spec.target or "")
+                capture.constants[name] = _constant(program, spec.target or "", model)
         else:
             name, origin = target, Origin.CONSTANT
-            capture.constants[name] = _constant(program, spec.target or "")
+            capture.constants[name] = _constant(program, spec.target or "", model)
         names[node.name] = name
         if name in capture.origins and (origin is Origin.INPUT or capture.origins[name] is Origin.INPUT):
             fact = f"`{name}` is the name of an input and of a weight or buffer"
@@ -121,11 +121,19 @@ def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: 
     return names
 
 
-def _constant(program: torch.export.ExportedProgram, target: str) -> torch.Tensor:
+def _constant(program: torch.export.ExportedProgram, target: str, model: Model) -> torch.Tensor:
     tensor = program.state_dict.get(target)
     if tensor is None:
         tensor = program.constants[target]
-    assert isinstance(tensor, torch.Tensor)
+    if not isinstance(tensor, torch.Tensor):  # an object of torch's own
+        if isinstance(tensor, torch.Generator):
+            fact, change = (
+                "the forward draws from a generator of its own",
+                "draw without one: `--seed` decides the numbers",
+            )
+        else:
+            fact, change = f"the forward uses an object of `{type(tensor).__name__}`", "use tensors and numbers"
+        raise PlanError(CaptureFailed(None, model.name, fact, change))
     return tensor.detach()
 
 

@@ -5,6 +5,7 @@ forward, as `ssdsl/runtime/draws.py` numbers them on the single device. Operator
 arrive here decomposed, but for recurrent layers and attention.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -63,15 +64,22 @@ class _Writer:
 
     def write(self, call: Call) -> None:
         """Adds a call, or those that draw in its place."""
-        if not draws(call):
-            self.calls.append(call)
-            return
-        rewrite = REWRITES.get(str(call.target)) or REWRITES.get(f"aten.{call.kind}")
-        if rewrite is None:
+        if self.is_empty(call):
+            out = self.capture.tensors[call.outputs[0]]
+            zeros = {"dtype": getattr(torch, out.dtype), "device": torch.device("cpu")}
+            made = replace(call, kind="zeros", target=aten.zeros.default, args=(out.shape,), kwargs=zeros)
+            self.calls.append(replace(made, outputs=call.outputs[:1]))
+        elif not draws(call):
+            self.calls.append(_dropped(call))
+        elif rewrite := REWRITES.get(str(call.target)) or REWRITES.get(f"aten.{call.kind}"):
+            rewrite(self, call)
+        else:
             refusal = RandomOperator(None, call.kind, call.path or "the model", call.source)
             self.refused.setdefault(call.kind, refusal)
-        else:
-            rewrite(self, call)
+
+    def is_empty(self, call: Call) -> bool:
+        """Whether a call would draw a tensor without elements, which takes no numbers."""
+        return draws(call) and not math.prod(self.capture.tensors[call.outputs[0]].shape)
 
     def finished(self) -> Capture:
         """The capture with the keys before all other calls, and without tensors that only gave a shape to a draw."""
@@ -159,6 +167,15 @@ def draws(call: Call) -> bool:
     if call.kind in ("dropout", "native_dropout"):
         return call.argument("train") is not False and 0 < call.argument("p") < 1
     return all(call.argument(p) is not False for p in ("train", "training"))
+
+
+def _dropped(call: Call) -> Call:
+    """A dropout of everything draws nothing: it is a product with zero."""
+    drops = call.kind in ("dropout", "native_dropout") and call.argument("train") is not False
+    if not drops or call.argument("p") != 1:
+        return call
+    made = replace(call, kind="mul", target=aten.mul.Tensor, args=(call.argument("input"), 0.0), kwargs={})
+    return replace(made, outputs=call.outputs[:1])
 
 
 # -- each random operator ----------------------------------------------------------------------------------------------

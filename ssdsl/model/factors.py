@@ -48,20 +48,37 @@ class Factors:
     def unite(self, a: Sequence[int], b: Sequence[int]) -> bool:
         """Makes two sequences the same, refining both; without a common refinement False, and nothing is changed."""
         left, right = self.leaves(a), self.leaves(b)
+        if self._is_empty(left) or self._is_empty(right):
+            return self._unite_empty(left, right)
         cuts = sorted(set(self._cuts(left)) | set(self._cuts(right)))
         if self._cuts(left)[-1] != self._cuts(right)[-1] or any(y % x for x, y in pairwise(cuts)):
             return False
         self._refine(left, cuts)
         self._refine(right, cuts)
-        for x, y in zip(self.leaves(left), self.leaves(right), strict=True):
+        self._identify(self.leaves(left), self.leaves(right))
+        return True
+
+    def _identify(self, left: Sequence[int], right: Sequence[int]) -> None:
+        for x, y in zip(left, right, strict=True):
             x, y = self.root(x), self.root(y)
             if x != y and not self._parts[x] and not self._parts[y]:
                 self._same_as[max(x, y)] = min(x, y)
+
+    def _is_empty(self, sequence: Sequence[int]) -> bool:
+        return any(self._size[f] == 0 for f in sequence)
+
+    def _unite_empty(self, left: Sequence[int], right: Sequence[int]) -> bool:
+        """Without elements there is nothing to refine by: sequences are the same if their sizes are."""
+        if [self._size[f] for f in left] != [self._size[f] for f in right]:
+            return False
+        self._identify(left, right)
         return True
 
     def segments(self, a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]]]:
         """Two sequences of the same total size, cut into the shortest runs whose sizes agree."""
         left, right = self.leaves(a), self.leaves(b)
+        if self._is_empty(left):
+            return [(left, right)]
         common = sorted(set(self._cuts(left)) & set(self._cuts(right)), reverse=True)
         return list(zip(self._runs(left, common), self._runs(right, common), strict=True))
 

@@ -91,6 +91,13 @@ class Operator:
         """The path by which a plan selects it: `.` for what the model's own forward calls."""
         return self.path or ROOT
 
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """The buffers that it changes in place: the running statistics of a batch norm in training."""
+        if self.kind != "batch_norm" or self.args[6] is not True:
+            return ()
+        return tuple(a.value for a in self.args[4:6] if isinstance(a, Ref))
+
     def summed(self, dim: int) -> bool:
         """Whether splitting along this dimension leaves partial sums in the outputs."""
         return not self.dims[dim].combined and not any(o.carries(dim) for o in self.outputs)
@@ -144,6 +151,17 @@ class Graph:
     dim_names: dict[int, str]
     updates: dict[str, str]
     constants: dict[str, Any] = field(default_factory=dict)
+
+    def users_of_changed(self) -> dict[str, list[str]]:
+        """For each buffer that a step changes the operators that read it or make its new value, in their order."""
+        found: dict[str, list[str]] = {buffer: [] for buffer in self.updates}
+        found |= {buffer: [] for operator in self.operators for buffer in operator.statistics}
+        for operator in self.operators:
+            read, made = {i.value for i in operator.inputs}, {o.value for o in operator.outputs}
+            for buffer, names in found.items():
+                if buffer in read or self.updates.get(buffer) in made:
+                    names.append(operator.name)
+        return found
 
     def of(self, origin: Origin) -> tuple[Value, ...]:
         return tuple(v for v in self.values.values() if v.origin is origin)

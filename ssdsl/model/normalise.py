@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 
 from ssdsl.model.aligned_index import aligned_index, aligned_index_put
+from ssdsl.model.buffer_updates import check_statistics, compute_updates
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture
 from ssdsl.model.fused import take_apart
@@ -35,12 +36,15 @@ def normalise(capture: Capture) -> Capture:
         if (same := _identity(call, normal, depends)) is not None:
             renamed[call.outputs[0]] = renamed.get(same, same)
         else:
+            renamed.update(_statistics(call))
             learns.update(call.outputs if depends else ())
             rewrite = REWRITES.get(call.kind) if call.target.namespace == "aten" else None
             normal.calls.extend(rewrite(call, normal) if rewrite else [call])
     normal.calls[:] = take_apart(normal)
     normal.loss = renamed.get(capture.loss, capture.loss)
     normal.updates = {b: renamed.get(v, v) for b, v in normal.updates.items()}
+    check_statistics(normal)
+    compute_updates(normal)
     return normal
 
 
@@ -191,6 +195,14 @@ def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
     dtype = "int64" if weight is None else capture.tensors[weight.value].dtype
     count = yield from new_call(call, "count", capture, Tensor((), dtype), aten.sum.default, valid)
     yield replace(call, kind="div", target=aten.div.Tensor, args=(Ref(total), count), kwargs={})
+
+
+def _statistics(call: Call) -> dict[str, str]:
+    """The buffers that a batch norm updates in place, by the names of their new values: a second call reads those."""
+    if call.kind != "_native_batch_norm_legit_functional" or not call.argument("training"):
+        return {}
+    buffers = (call.argument("running_mean"), call.argument("running_var"))
+    return {new: old.value for new, old in zip(call.outputs[3:], buffers, strict=True) if isinstance(old, Ref)}
 
 
 def _batch_norm(call: Call, capture: Capture) -> Iterator[Call]:

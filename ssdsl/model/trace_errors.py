@@ -47,6 +47,26 @@ class RandomOperator(Diagnostic):
 
 
 @dataclass(frozen=True)
+class StatisticsRead(Diagnostic):
+    """A model reads the running statistics of a batch norm behind the batch norm that changes them.
+
+    The batch norm changes them in place, in every step. What reads them before it, or in a module that only evaluates,
+    has their old values.
+    """
+
+    code: ClassVar[str] = "E0367"
+    title: ClassVar[str] = "operator `{kind}` reads `{buffer}` after a batch norm has changed it"
+    note: ClassVar[str] = "called in module `{path}` at {source}"
+    help: ClassVar[str] = (
+        "compute what it needs from the activations, or from a copy made before the batch norm: `* 1.0`"
+    )
+    kind: str
+    buffer: str
+    path: str
+    source: str
+
+
+@dataclass(frozen=True)
 class NotALoss(Diagnostic):
     """The module's forward must return its loss: one scalar, or an object with a scalar `loss`."""
 

@@ -1,11 +1,16 @@
-"""Buffers: each takes its new value once a step, where it lives, in its layout, and behind all that reads the old."""
+"""Buffers: each takes its new value once a step, where it lives and in its layout.
+
+A value that is written counts from the next step on. Running statistics are changed in place, by batch norms; these,
+and what reads the statistics before them, run in the order of the model.
+"""
+
+from collections.abc import Iterable
 
 from ssdsl.ir.action import Compute
-from ssdsl.ir.function import Function, Op, Slice, Write, reads_of
-from ssdsl.ir.layout import Cut
+from ssdsl.ir.function import Instr, Op, Slice, Write
 from ssdsl.ir.program import Role
-from ssdsl.ir.value import Name, Time, TimeIndex, Type
-from ssdsl.model.graph import Operator, Ref
+from ssdsl.ir.value import Name, Time, Type
+from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import Facts, Typed
 from ssdsl.prove.failures import Rule, Wrong
@@ -15,6 +20,7 @@ from ssdsl.prove.local import Local, designated, of_type
 def check_buffers(facts: Facts, typed: dict[int, Typed]) -> None:
     """Adds a failure for each buffer that is not written exactly once, with the right part, in the right place."""
     written: dict[str, list[int]] = {}
+    statistics: set[str] = set()
     for number, one in typed.items():
         for instr in one.function.body():
             try:
@@ -23,7 +29,7 @@ def check_buffers(facts: Facts, typed: dict[int, Typed]) -> None:
                     _check_write(facts, one, instr)
                 elif isinstance(instr, Op) and instr.operator in facts.operators:
                     for name in _statistics(facts.operators[instr.operator], instr):
-                        written.setdefault(name.value, []).append(number)
+                        statistics.add(name.value)
                         _check_in_place(facts, one, name)
             except Wrong as wrong:
                 where = f"function `{one.function.name}`"
@@ -31,17 +37,14 @@ def check_buffers(facts: Facts, typed: dict[int, Typed]) -> None:
     for buffer in facts.graph.updates:
         if len(written.get(buffer, ())) != 1:
             facts.failures.add(Rule.UPDATED_BUFFER, "the functions", buffer, "one write", len(written.get(buffer, ())))
-    for buffer, writers in written.items():
+    for buffer in sorted(statistics):
         for role in facts.program.roles:
-            _check_order(facts, role, buffer, writers[0], typed)
+            _check_order(facts, role, buffer, typed)
 
 
 def _statistics(operator: Operator, op: Op) -> list[Name]:
     """What batch norm in training changes in place: its running statistics."""
-    if operator.kind != "batch_norm" or operator.args[6] is not True:
-        return []
-    values = {a.value for a in operator.args[4:6] if isinstance(a, Ref)}
-    return [r for r in op.reads if r.value in values]
+    return [r for r in op.reads if r.value in operator.statistics]
 
 
 def _check_in_place(facts: Facts, one: Typed, name: Name) -> None:
@@ -76,75 +79,29 @@ def _check_write(facts: Facts, one: Typed, write: Write) -> None:
         home = home.fixing(Time(index.name), designated(shape, frozenset(home.fixed()), cut, index.sizes))
     if one.types.get(write.source) != home:
         raise Wrong(Rule.UPDATED_BUFFER, home, one.types.get(write.source))
-    own = {index.name for index, _ in write.slices}
-    for at, instr in enumerate(function.body()):
-        for read in reads_of(instr):
-            if read.value != write.buffer:
-                continue
-            if at > list(function.body()).index(write):
-                raise Wrong(Rule.UPDATED_BUFFER, "readers before the write", instr)
-            local = one.types.get(read)
-            parts = {c.name for c, _ in local.digits if isinstance(c, Time)} if local is not None else set()
-            if not isinstance(instr, Slice) and {t.name for t in function.time} - (own & parts):
-                raise Wrong(Rule.UPDATED_BUFFER, "readers of the running part only", instr)
 
 
-def _check_order(facts: Facts, role: Role, buffer: str, writer: int, typed: dict[int, Typed]) -> None:
-    """Every other function that reads a buffer runs before the one that writes it, and none runs again behind it.
-
-    Of a buffer that is written part by part, by an index in time, the readers of a part run before that part's write.
-    """
-    readers = {n: _parts_read(one.function, buffer) for n, one in typed.items() if n != writer}
-    parts = _parts_written(typed[writer].function, buffer)
-    shared = {n: [i.name for i, cut in parts if (i, cut) in read] for n, read in readers.items() if read is not None}
-    computes = [c for c in role.computes() if c.phase is Phase.FORWARD]
-    again = {n for n in {*shared, writer} if _reads_again(facts, typed[n].function, buffer)}
-    late = next((c for c in computes if c.function in again), None)
-    written: list[dict[str, int]] = []
-    for task in computes:
-        at = dict(zip((i.name for i in typed[task.function].function.time), task.at, strict=False))
-        if task.function == writer:
-            written.append(at)
-        elif task.function in shared and any(all(at[i] == w[i] for i in shared[task.function]) for w in written):
-            late = task
-            break
-    if late is not None:
-        facts.failures.add(
-            Rule.UPDATED_BUFFER,
-            f"role `{role.name}`",
-            buffer,
-            "readers before the write",
-            _title(late),
-            role.submesh.mesh.span,
-        )
+def _check_order(facts: Facts, role: Role, buffer: str, typed: dict[int, Typed]) -> None:
+    """What changes or reads statistics runs in the model's order."""
+    place = {operator.name: number for number, operator in enumerate(facts.graph.operators)}
+    last = -1
+    for task in role.computes():
+        if task.phase is not Phase.FORWARD or task.function not in typed:
+            continue
+        function = typed[task.function].function
+        places = [place[op.operator] for op in _users(function.body(), buffer)]
+        if places != sorted(places) or (places and places[0] < last):
+            where = f"role `{role.name}`"
+            facts.failures.add(
+                Rule.UPDATED_BUFFER, where, buffer, "the model's order", _title(task), role.submesh.mesh.span
+            )
+            return
+        last = max([last, *places])
 
 
-def _reads_again(facts: Facts, function: Function, buffer: str) -> bool:
-    """Whether recomputation would read a buffer for a value that has a gradient; statistics do not depend on it."""
-    for section in function.sections:
-        for instr in section.body if section.recompute else ():
-            if isinstance(instr, Op) and any(r.value == buffer for r in instr.reads):
-                operator = facts.operators.get(instr.operator)
-                learns = any(facts.learns(v.name) for v in instr.results)
-                if operator is not None and learns and not _statistics(operator, instr):
-                    return True
-    return False
-
-
-def _parts_read(function: Function, buffer: str) -> set[tuple[TimeIndex, Cut]] | None:
-    """The parts of a buffer, by indices in time, that are all a function reads of it; None if it reads nothing."""
-    names = {p.var.name for p in function.parameters if p.var.name.value == buffer}
-    if not names:
-        return None
-    readers = [i for i in function.body() if names.intersection(reads_of(i))]
-    parts = [{(i.index, i.cut)} if isinstance(i, Slice) else set() for i in readers]
-    return set.intersection(*parts) if parts else set()
-
-
-def _parts_written(function: Function, buffer: str) -> tuple[tuple[TimeIndex, Cut], ...]:
-    """The parts of a buffer, by indices in time, that a function writes one after another."""
-    writes = (i for i in function.body() if isinstance(i, Write) and i.buffer == buffer)
-    return next((w.slices for w in writes), ())
+def _users(body: Iterable[Instr], buffer: str) -> list[Op]:
+    """The operators that read a buffer."""
+    return [i for i in body if isinstance(i, Op) and buffer in {r.value for r in i.reads}]
 
 
 def _title(task: Compute) -> str:

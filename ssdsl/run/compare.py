@@ -130,7 +130,7 @@ def tensors(
     same = (ours == theirs) | (ours.isnan() & theirs.isnan())
     error = torch.where(same, 0.0, (ours - theirs).abs().nan_to_num(nan=math.inf))
     at = int(error.argmax()) if error.numel() else 0
-    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), error.shape)) if error.dim() else ()
+    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), error.shape)) if error.numel() else ()
     values = (float(ours[index]), float(theirs[index]), float(error[index])) if error.numel() else (0.0, 0.0, 0.0)
     missing = kind == "gradient" and not ours.any() and int(theirs.count_nonzero()) >= CHANCE
     return Comparison(kind, name, error.numel(), index, *values, _largest(theirs), growth, rounding, missing)

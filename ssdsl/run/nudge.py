@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ssdsl.model.source import Model
+from ssdsl.runtime.draws import Draws
 
 
 def nudged(model: Model, seed: int, precision: torch.dtype) -> Model:
@@ -66,7 +67,7 @@ class RoundedScalars(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def precision(model: Model) -> torch.dtype:
     """The coarsest floating-point type that an operator of a training step returns: bfloat16 under autocast."""
     module = copy.deepcopy(model.module)
-    with _Seen() as seen:
+    with Draws(0, 0, model.generator), _Seen() as seen:
         module(**model.batches[0])
     seen.types.update(p.dtype for p in module.parameters() if p.is_floating_point())
     return max(seen.types, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float32)

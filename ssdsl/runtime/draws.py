@@ -78,6 +78,8 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, name: str, first: float, second: float, sizes: Sequence[int], dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
         """A tensor of a distribution."""
+        if 0 in sizes:
+            return torch.empty(*sizes, dtype=dtype, device=device)
         index, sizes = self.index(sizes, device)
         return DISTRIBUTIONS[name](first, second, self.key(device), index, sizes, self.generator, dtype)
 
@@ -171,6 +173,8 @@ def _bernoulli(draws: Draws, given: Given) -> torch.Tensor:
     p: Any = given.get("p", like)
     if not isinstance(p, torch.Tensor):
         return draws.draw("bernoulli", float(p), 0.0, like.shape, like.dtype, like.device)
+    if not p.is_meta and bool(((p < 0) | (p > 1)).any()):
+        raise RuntimeError("bernoulli needs chances between 0 and 1")
     dtype = p.dtype if p.is_floating_point() else torch.float32
     return (draws.draw("uniform", 0.0, 1.0, like.shape, dtype, like.device) < p).to(like.dtype)
 

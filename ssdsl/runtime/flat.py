@@ -256,6 +256,11 @@ class View:
             self.gathered.update(zip((s.name for s in flat.slots), views, strict=True))
         return self.gathered[name]
 
+    @property
+    def next(self) -> "NextValues":
+        """The buffers as they will be after the step."""
+        return NextValues(self.weights, self.prefix)
+
     def __enter__(self) -> "View":
         return self
 
@@ -264,12 +269,30 @@ class View:
             self.weights.live.pop(pointer, None)
 
 
+@dataclass(frozen=True)
+class NextValues:
+    """The new values of the buffers under a module path: they count from the next step on.
+
+    So whatever still reads a buffer in this step reads the old value, recomputation and other micro-batches included.
+    """
+
+    weights: "Weights"
+    prefix: str
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        """The tensor to write to; recomputation writes to one that nobody reads."""
+        name = f"{self.prefix}.{name}" if self.prefix else name
+        known = self.weights.next if not is_recomputing() else {}
+        return known.setdefault(name, self.weights.buffers[name].clone())
+
+
 class Weights:
     """All weights and buffers of this process by name."""
 
     def __init__(self, flats: list[FlatParam], buffers: dict[str, torch.Tensor]) -> None:
         self.flats = flats
         self.buffers = buffers
+        self.next: dict[str, torch.Tensor] = {}
         self.flat_of = {s.name: f for f in flats for s in f.slots}
         self.tensors = {n: p for f in flats for n, p in f.parameters.items()}
         self.live: dict[int, tuple[FlatParam, torch.Tensor]] = {}
@@ -279,6 +302,11 @@ class Weights:
     def flat(self, number: int) -> FlatParam:
         """A flat parameter by its number in the program."""
         return self._numbered[number]
+
+    def take_next(self) -> None:
+        """The buffers take the values that this step has computed."""
+        self.buffers.update(self.next)
+        self.next.clear()
 
     def under(self, prefix: str = "") -> View:
         """The weights of a module, by the rest of their names."""

@@ -50,6 +50,7 @@ class Trainer:
         self.grads = grads
         self.steps = number
         losses = self.engine.step(self.code.step, prepared)
+        self.weights.take_next()
         with torch.no_grad():
             return self._loss(losses)
 

@@ -234,6 +234,7 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
         "a number read": lambda net, x: (net.fc(x) * x.amax().item()).sum(),
         "a shape": lambda net, x: net.fc(x)[x > 0].sum(),
         "a function of functions": lambda net, x: torch.cond(x.sum() > 0, net.fc, net.trunk, (x,)).sum(),
+        "a generator": lambda net, x: (net.fc(x) + torch.randn(4, generator=torch.Generator())).sum(),
         "a check": lambda net, x: torch.linalg.inv(net.fc.weight).sum() + x.sum(),
     },
     "E0331": {
@@ -243,6 +244,10 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
         ).sum(),
     },
     "E0370": {"a counter": lambda net, x: torch.ops.ssdsl_found.counted(net.fc(x)).sum()},
+    "E0367": {
+        "the new mean": lambda net, x: net.norm(net.fc(x)).sum() + net.norm.running_mean.sum(),
+        "a clone that is none": lambda net, x: (net.norm.running_var.clone() * net.norm(net.fc(x))).sum(),
+    },
     "E0332": {
         "poisson": lambda net, x: (net.fc(x) + torch.poisson(x.abs())).sum(),
         "two": lambda net, x: (net.fc(x) * torch._standard_gamma(x.abs()) + torch.poisson(x.abs())).sum(),

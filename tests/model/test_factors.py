@@ -92,3 +92,11 @@ def test_factors_of_one_vanish() -> None:
     axis = [factors.new(1), factors.new(6), factors.new(1)]
     assert [factors.size(f) for f in factors.leaves(axis)] == [6]
     assert factors.unite(axis, [factors.new(6)]) and factors.unite([factors.new(1)], [])
+
+
+def test_an_axis_without_elements_is_the_same_as_another_one() -> None:
+    factors = Factors()
+    a, b, c = ([factors.new(n) for n in sizes] for sizes in ([4, 0], [4, 0], [0, 2, 2]))
+    assert factors.unite(a, b) and factors.leaves(a) == factors.leaves(b)
+    assert not factors.unite(a, c)
+    assert len(factors.segments(a, c)) == 1

@@ -36,6 +36,35 @@ def chain_norm() -> Built:
     return Chain(norm=True), {"x": torch.randn(8, 4)}, AXES
 
 
+class Centred(nn.Module):
+    """A moving average is left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.register_buffer("centre", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x - self.centre)
+
+
+class Moving(nn.Module):
+    """A moving average that one module reads and another one changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Centred(), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.first(x)
+        self.first.centre.mul_(0.9)
+        return F.mse_loss(self.second(h), x)
+
+
+def moving() -> Built:
+    return Moving(), {"x": torch.randn(8, 4)}, AXES
+
+
 class Merged(nn.Module):
     """Batch and sequence become one axis between two splits."""
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Submesh
 from ssdsl.ir.param import Param
-from ssdsl.lower.errors import ParamsOverlap
+from ssdsl.lower.errors import BufferApart, ParamsOverlap
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
 from ssdsl.lower.operators.sink_grad_reductions import with_sunk
@@ -19,6 +19,7 @@ def place_params(lowering: Lowering) -> Lowering:
     uses: dict[str, dict[Submesh, list[Use]]] = {}
     shapes: dict[str, Shape] = {}
     values = lowering.graph.values
+    updates = {value: buffer for buffer, value in lowering.graph.updates.items()}
     for segment in lowering.segments:
         axes = segment.submesh.axes
         for operator in segment.operators:
@@ -31,6 +32,12 @@ def place_params(lowering: Lowering) -> Lowering:
                 here = uses.setdefault(operand.value, {}).setdefault(segment.submesh, [])
                 here.append((need.layout.summed(), gradient.layout))
                 shapes[operand.value] = operand_shape(operator, operand)
+            for operand in operator.outputs:  # a buffer that is only written lives where that is done, whole
+                if (buffer := updates.get(operand.value)) is not None:
+                    uses.setdefault(buffer, {}).setdefault(segment.submesh, [])
+                    shapes[buffer] = operand_shape(operator, operand)
+    for buffer in lowering.graph.users_of_changed():
+        _check_together(buffer, [*uses.get(buffer, {})])
     params = tuple(p for w, found in uses.items() for p in _placed(lowering, w, shapes[w], found))
     return replace(lowering, params=params)
 
@@ -50,7 +57,9 @@ def _placed(lowering: Lowering, weight: str, shape: Shape, uses: dict[Submesh, l
     for submesh, found in uses.items():
         replicated: tuple[Placement, ...] = (REPLICATE,) * len(submesh.axes)
         places = (
-            tuple(p[0] if len(set(p)) == 1 else REPLICATE for p in zip(*needs, strict=True)) if alike else replicated
+            tuple(p[0] if len(set(p)) == 1 else REPLICATE for p in zip(*needs, strict=True))
+            if alike and needs
+            else replicated
         )
         partial = tuple(
             axis
@@ -60,6 +69,11 @@ def _placed(lowering: Lowering, weight: str, shape: Shape, uses: dict[Submesh, l
         trained = value.origin is Origin.WEIGHT and weight in lowering.learning
         params.append(Param(weight, submesh, shape, Layout(places), partial, trained, value.dtype))
     return params
+
+
+def _check_together(buffer: str, submeshes: list[Submesh]) -> None:
+    if len(submeshes) > 1:
+        raise PlanError(BufferApart(None, buffer, str(submeshes[0]), str(submeshes[1])))
 
 
 def _check_apart(weight: str, submeshes: list[Submesh]) -> None:

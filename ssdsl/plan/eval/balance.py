@@ -62,11 +62,30 @@ def _arguments(ctx: Context, e: nodes.Call, given: tuple[Value, ...]) -> tuple[f
 
 def _stages(ctx: Context, units: list[Unit], stages: int) -> tuple[list[list[str]], bool]:
     """The operators of the stages, and whether the heaviest is near to the mean."""
+    joined = _joined(ctx, units)
+    units = joined if len(joined) >= stages else units
     weights = [sum(ctx.model.operators[n].flops + 1 for n in names) for _, names in units]
     cuts = partition(weights, stages)
     heaviest = max(sum(weights[a:b]) for a, b in cuts)
     found = [[n for _, names in units[a:b] for n in names] for a, b in cuts]
     return found, heaviest <= GOOD_ENOUGH * sum(weights) / stages
+
+
+def _joined(ctx: Context, units: list[Unit]) -> list[Unit]:
+    """The units, those made one between which a changing buffer would be torn apart: it lives in one place."""
+    place = {name: number for number, (_, names) in enumerate(units) for name in names}
+    spans = [
+        (min(at), max(at))
+        for users in ctx.model.graph.users_of_changed().values()
+        if (at := [place[name] for name in users if name in place])
+    ]
+    found: list[Unit] = []
+    for number, (path, names) in enumerate(units):
+        if found and any(first < number <= last for first, last in spans):
+            found[-1] = found[-1][0], [*found[-1][1], *names]
+        else:
+            found.append((path, names))
+    return found
 
 
 def partition(weights: list[int], parts: int) -> list[tuple[int, int]]:
