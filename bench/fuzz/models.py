@@ -136,7 +136,7 @@ TAILS = {
         "stacked": "loss = torch.stack([loss, x.abs().mean()]).mean()",
         "exponential": "loss = (0.1 * loss).exp()",
         "ratio": "loss = loss / (1 + x.square().mean())",
-        "picked": "loss = loss + x[torch.arange(B, device=x.device), torch.arange(B, device=x.device) % S].square().mean()",
+        "picked": "n = torch.arange(B, device=x.device); loss = loss + x[n, n % S].square().mean()",
         "contrast": "loss = loss + F.cross_entropy(x.mean(1) @ x.mean(1).t(), torch.arange(B, device=x.device))",
     }.items()
 } | {"nothing": ""}

@@ -76,7 +76,7 @@ class _Scalars(TorchFunctionMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.seen: list[torch.Tensor] = []
 
     def __torch_function__(
