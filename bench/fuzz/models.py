@@ -136,7 +136,7 @@ TAILS = {
         "stacked": "loss = torch.stack([loss, x.abs().mean()]).mean()",
         "exponential": "loss = (0.1 * loss).exp()",
         "ratio": "loss = loss / (1 + x.square().mean())",
-        "picked": "n = torch.arange(B, device=x.device); loss = loss + x[n, n % S].square().mean()",
+        "picked": "rows = torch.arange(B, device=x.device)\n        loss = loss + x[rows, rows % S].square().mean()",
         "contrast": "loss = loss + F.cross_entropy(x.mean(1) @ x.mean(1).t(), torch.arange(B, device=x.device))",
     }.items()
 } | {"nothing": ""}

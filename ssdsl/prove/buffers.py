@@ -2,8 +2,9 @@
 
 from ssdsl.ir.action import Compute
 from ssdsl.ir.function import Function, Op, Slice, Write, reads_of
+from ssdsl.ir.layout import Cut
 from ssdsl.ir.program import Role
-from ssdsl.ir.value import Name, Time, Type
+from ssdsl.ir.value import Name, Time, TimeIndex, Type
 from ssdsl.model.graph import Operator, Ref
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import Facts, Typed
@@ -89,21 +90,24 @@ def _check_write(facts: Facts, one: Typed, write: Write) -> None:
 
 
 def _check_order(facts: Facts, role: Role, buffer: str, writer: int, typed: dict[int, Typed]) -> None:
-    """Every other function that reads a buffer runs before the one that writes it, and none runs again behind it. Where
-    both are cut along one index in time, that is so part by part."""
-    readers = {n for n, one in typed.items() if n != writer and _reads(one.function, buffer)}
+    """Every other function that reads a buffer runs before the one that writes it, and none runs again behind it.
+
+    Of a buffer that is written part by part, by an index in time, the readers of a part run before that part's write.
+    """
+    readers = {n: _parts_read(one.function, buffer) for n, one in typed.items() if n != writer}
+    parts = _parts_written(typed[writer].function, buffer)
+    shared = {n: [i.name for i, cut in parts if (i, cut) in read] for n, read in readers.items() if read is not None}
     computes = [c for c in role.computes() if c.phase is Phase.FORWARD]
-    first = next((k for k, c in enumerate(computes) if c.function == writer), len(computes))
-    again = {n for n in {*readers, writer} if _reads_again(facts, typed[n].function, buffer)}
+    again = {n for n in {*shared, writer} if _reads_again(facts, typed[n].function, buffer)}
     late = next((c for c in computes if c.function in again), None)
-    write = next((i for i in typed[writer].function.body() if isinstance(i, Write) and i.buffer == buffer), None)
-    for k, c in enumerate(computes[first:], first):
-        if c.function in readers:
-            parts = _parts_read(typed[c.function].function, buffer, c, write)
-            behind = (w for w in computes[first:k] if w.function == writer)
-            if any(parts.items() <= _at(typed[writer].function, w).items() for w in behind):
-                late = c
-                break
+    written: list[dict[str, int]] = []
+    for task in computes:
+        at = dict(zip((i.name for i in typed[task.function].function.time), task.at, strict=False))
+        if task.function == writer:
+            written.append(at)
+        elif task.function in shared and any(all(at[i] == w[i] for i in shared[task.function]) for w in written):
+            late = task
+            break
     if late is not None:
         facts.failures.add(
             Rule.UPDATED_BUFFER,
@@ -127,21 +131,20 @@ def _reads_again(facts: Facts, function: Function, buffer: str) -> bool:
     return False
 
 
-def _parts_read(function: Function, buffer: str, task: Compute, write: Write | None) -> dict[str, int]:
-    """The part of a buffer that a task reads, of those that are written apart from each other."""
-    slices = write.slices if write is not None else ()
-    readers = [i for i in function.body() if any(r.value == buffer and not r.version for r in reads_of(i))]
-    cuts = [{(i.index, i.cut)} if isinstance(i, Slice) else set() for i in readers]
-    own = {index.name for index, cut in slices if all((index, cut) in c for c in cuts)}
-    return {name: k for name, k in _at(function, task).items() if name in own}
+def _parts_read(function: Function, buffer: str) -> set[tuple[TimeIndex, Cut]] | None:
+    """The parts of a buffer, by indices in time, that are all a function reads of it; None if it reads nothing."""
+    names = {p.var.name for p in function.parameters if p.var.name.value == buffer}
+    if not names:
+        return None
+    readers = [i for i in function.body() if names.intersection(reads_of(i))]
+    parts = [{(i.index, i.cut)} if isinstance(i, Slice) else set() for i in readers]
+    return set.intersection(*parts) if parts else set()
 
 
-def _at(function: Function, task: Compute) -> dict[str, int]:
-    return {index.name: k for index, k in zip(function.time, task.at, strict=True)}
-
-
-def _reads(function: Function, buffer: str) -> bool:
-    return any(p.var.name.value == buffer for p in function.parameters)
+def _parts_written(function: Function, buffer: str) -> tuple[tuple[TimeIndex, Cut], ...]:
+    """The parts of a buffer, by indices in time, that a function writes one after another."""
+    writes = (i for i in function.body() if isinstance(i, Write) and i.buffer == buffer)
+    return next((w.slices for w in writes), ())
 
 
 def _title(task: Compute) -> str:

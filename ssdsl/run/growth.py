@@ -1,4 +1,4 @@
-"""How much the smallest error grows: the single device again, with the last digit of weights and inputs wrong.
+"""How much the smallest error grows: the single device again, with the last digit of weights, inputs and scalars wrong.
 
 No operator is exact, so each passes on an error of about one unit of its type, and the ones behind it make that larger
 or smaller. How much of it reaches a gradient depends on the model, and is measured here rather than guessed. A run with
@@ -16,7 +16,7 @@ import torch
 
 from ssdsl.model.source import Model
 from ssdsl.run.launch import Training
-from ssdsl.run.nudge import nudged, precision
+from ssdsl.run.nudge import RoundedScalars, nudged, precision
 from ssdsl.run.reference import Tensors, Trained, reference
 
 SEED = 20_001  # of the first run; a seed that no one would give to a model
@@ -37,9 +37,15 @@ def measured_growth(
 ) -> Growth:
     """The growth over the runs of these numbers; run n draws the same digits whenever it is asked for."""
     unit = precision(model)
-    others = [reference(nudged(model, SEED + n, unit), training, follow) for n in runs]
-    found = [growth_between(single, other) for other in others]
-    return largest_of(found)
+    return largest_of([growth_between(single, _another(model, training, follow, SEED + n, unit)) for n in runs])
+
+
+def _another(
+    model: Model, training: Training, follow: Sequence[Tensors] | None, seed: int, unit: torch.dtype
+) -> Trained:
+    """A run with other last digits."""
+    with RoundedScalars(seed):
+        return reference(nudged(model, seed, unit), training, follow)
 
 
 def growth_between(single: Trained, other: Trained) -> Growth:

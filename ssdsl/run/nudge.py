@@ -44,6 +44,25 @@ def _moved(tensor: torch.Tensor, draw: torch.Generator, precision: torch.dtype) 
     return torch.where(moves, (exact + sign * unit).clamp(-limit, limit), exact).to(tensor.dtype)
 
 
+class RoundedScalars(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Every single number that an operator computes is one unit of its type up or down, at random.
+
+    A tensor's elements round otherwise where weights are nudged. A number may be too coarse for that: `1 - loss / 2`
+    of a loss near two has digits of its own, which other weights leave as they are and another order of sums does not.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.draw = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        is_new = all(r.alias_info is None for r in function._schema.returns)
+        if is_new and isinstance(result, torch.Tensor) and result.dim() == 0 and result.is_floating_point():
+            return _moved(result, self.draw, result.dtype).to(result.device)
+        return result
+
+
 def precision(model: Model) -> torch.dtype:
     """The coarsest floating-point type that an operator of a training step returns: bfloat16 under autocast."""
     module = copy.deepcopy(model.module)

@@ -180,8 +180,22 @@ def test_a_plan_with_more_devices_than_processes(here: Callable[..., Done], mode
     assert done.returncode == 1 and "E0506" in done.stderr
 
 
-def test_a_model_without_numbers_does_not_run(here: Callable[..., Done]) -> None:
-    done = here("run", "data_parallel", "--model", "gpt:350m,layers=1,hidden=64,vocab=64,batch=2,seq=8")
+ON_META = """
+import torch
+
+class Net(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(x).mean()
+
+def net():
+    with torch.device("meta"):
+        return Net(4, 4), {"x": torch.empty(2, 4)}, {"x": ("batch", "feature")}
+"""
+
+
+def test_a_model_without_numbers_does_not_run(here: Callable[..., Done], tmp_path: Path) -> None:
+    (tmp_path / "on_meta.py").write_text(ON_META)
+    done = here("run", "data_parallel", "--model", f"{tmp_path / 'on_meta.py'}:net")
     assert done.returncode == 1 and "E0501" in done.stderr
 
 

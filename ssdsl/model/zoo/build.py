@@ -17,25 +17,35 @@ BATCHES = 4
 
 
 def construct(
-    model: str, make: Callable[[Any], Any], dtype: str, seed: int, generator: "Generator", meta: bool
+    model: str, make: Callable[[Any], "torch.nn.Module"], dtype: str, seed: int, generator: "Generator", meta: bool
+) -> "tuple[torch.nn.Module, Recipes | None]":
+    """What `made` says, of a module that `make` constructs from the transformers library.
+
+    transformers reports at level WARNING what its configs lack for generation, which nothing here does; its errors
+    still come through.
+    """
+    library = _transformers(model)
+    verbosity = library.logging.get_verbosity()
+    library.logging.set_verbosity_error()
+    try:
+        return made(lambda: make(library), dtype, seed, generator, meta)
+    finally:
+        library.logging.set_verbosity(verbosity)
+
+
+def made(
+    make: "Callable[[], torch.nn.Module]", dtype: str, seed: int, generator: "Generator", meta: bool
 ) -> "tuple[torch.nn.Module, Recipes | None]":
     """A module in training mode, its weights drawn by the seed; or on the meta device, with the recipes of its weights.
 
-    `make` gets the transformers library. The caller's random state is left as it was. transformers reports at level
-    WARNING what its configs lack for generation, which nothing here does; its errors still come through.
+    The caller's random state is left as it was.
     """
     import torch
 
     from ssdsl.model.deferred import Deferred, initial_draws
 
-    library = _transformers(model)
-    verbosity = library.logging.get_verbosity()
-    library.logging.set_verbosity_error()
-    try:
-        with (scope := Deferred(seed, generator) if meta else initial_draws(seed, generator)):
-            module = make(library).to(getattr(torch, DTYPES[dtype])).train()
-    finally:
-        library.logging.set_verbosity(verbosity)
+    with (scope := Deferred(seed, generator) if meta else initial_draws(seed, generator)):
+        module = make().to(getattr(torch, DTYPES[dtype])).train()
     return scope.finish(module) if isinstance(scope, Deferred) else (module, None)
 
 
