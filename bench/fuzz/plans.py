@@ -184,7 +184,7 @@ def _target(plan: Drawing, dim: str, sizes: dict[str, int], left: dict[str, int]
     if smallest % count and not possible and draw.random() > 0.02:
         return ""
     plan.taken |= {(o, name): dim for o in sizes}
-    left |= {o: n // count for o, n in left.items()}
+    left |= {o: n // count for o, n in left.items() if n % count == 0}
     plan.left |= {(o, dim): n for o, n in left.items()}
     return text
 

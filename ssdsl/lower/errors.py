@@ -90,7 +90,8 @@ class CombinedInTime(Diagnostic):
 class Whole:
     """An operator that needs all parts along an index in time at once.
 
-    `sums`: they are addends of a sum; `split`: the operator is itself split by the index.
+    `sums`: they are addends of a sum; `split`: the operator is itself split by the index; `backward`: they read what
+    the operator makes, and the sum is its gradient.
     """
 
     kind: str
@@ -100,6 +101,7 @@ class Whole:
     parts: int
     sums: bool
     split: bool
+    backward: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,9 @@ class OrderCycle(Diagnostic):
         if (one := self.whole) is None:
             return ""
         where = f"`{one.kind}` in {f'module `{one.path}`' if one.path else 'the model'} ({one.source})"
+        if one.backward:
+            parts = ", ".join(map(str, range(one.parts)))
+            return f"all parts read what {where} makes: its backward waits for those of {one.index} = {parts}"
         why = "reads a sum over them, in which it is not linear" if one.sums else "mixes them"
         return f"{where} {why}: it waits for {one.index} = {', '.join(map(str, range(one.parts)))}"
 

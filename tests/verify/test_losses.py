@@ -2,7 +2,8 @@
 
 import pytest
 
-from bench.fuzz.trial import Outcome, try_plan
+from bench.fuzz.models import Recipe
+from bench.fuzz.trial import Case, Outcome, try_case, try_plan
 from ssdsl.compile import compile_source
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
@@ -86,6 +87,18 @@ def test_a_circle_is_explained_by_the_operator_that_needs_the_whole(name: str, k
     assert text.startswith(f"error[E0403]: `{kind}` needs all parts along `m` at once")
     assert f"`{kind}` in the model (losses.py:" in text
     assert "it waits for m = 0, 1" in text
+
+
+@pytest.mark.parametrize("schedule", ["one_f_one_b", "zb_h1", "zb_h2"])
+@pytest.mark.parametrize("kind", ["max", "var", "cumsum"])
+def test_so_is_a_circle_of_backwards(schedule: str, kind: str) -> None:
+    """An operator inside of the model, whose backward waits for that of every part."""
+    stages = "\n".join(f"assign stage[{s}] to gpus[pp = {s}]" for s in range(2))
+    plan = f"use pipeline: {schedule}\nmesh gpus(pp = 2)\nlet stage = balance(model, 2)\n{stages}\n"
+    plan += f"split model by batch into m = 2\n{schedule}(stage, 2)\n"
+    layers = (("All", (kind, 0)), ("BareMlp", (4, 8)))
+    outcome = try_case(Case(Recipe(4, 2, 4, 6, "linear", layers, "squares", 1), (plan,), "sgd", 1))
+    assert outcome.text.startswith(f"E0403: `{kind}` needs all parts along `m` at once")
 
 
 def test_what_waits_is_one_late_task() -> None:

@@ -99,20 +99,50 @@ def _cycle(graph: TaskGraph, stuck: set[int]) -> OrderCycle:
 
 
 def _whole(graph: TaskGraph, cycle: list[int]) -> Whole | None:
-    """The operator on a cycle that waits for all parts along an index: it reads a value whose parts become one."""
+    """The operator on a cycle that waits for all parts along an index: it reads a value whose parts become one, or all
+    parts read what it makes, and so its gradient is a sum over them."""
     tasks = [t for k in cycle if isinstance(t := graph.nodes[k].task, Compute)]
+    pairs = []
     for before, task in zip([*tasks[-1:], *tasks], tasks, strict=False):
-        function = graph.functions[task.function]
-        if before.phase is not FORWARD or task.phase is not FORWARD:
-            continue
-        for given in function.inputs:
-            if given.producer == before.function and given.merges:
-                merge = given.merges[0]
-                operator = graph.operator_of(_reader(function, given.var.name))
-                where = operator.kind, operator.path, operator.source
-                index, is_split = merge.index, merge.index in function.time
-                return Whole(*where, index.name, index.parts, isinstance(merge, Sum), is_split)
+        first, then = graph.functions[before.function], graph.functions[task.function]
+        if (before.phase is FORWARD) is (task.phase is FORWARD):
+            pairs.append((first, then) if task.phase is FORWARD else (then, first))
+    found = (find(graph, producer, reader) for find in (_joins, _read_by_all) for producer, reader in pairs)
+    return next((whole for whole in found if whole is not None), None)
+
+
+def _joins(graph: TaskGraph, producer: Function, reader: Function) -> Whole | None:
+    """The operator of a function that reads all parts of what another makes."""
+    for given in reader.inputs:
+        if given.producer == producer.number and given.merges:
+            merge = given.merges[0]
+            operator = graph.operator_of(_reader(reader, given.var.name))
+            where = operator.kind, operator.path, operator.source
+            index, is_split = merge.index, merge.index in reader.time
+            return Whole(*where, index.name, index.parts, isinstance(merge, Sum), is_split)
     return None
+
+
+def _read_by_all(graph: TaskGraph, producer: Function, reader: Function) -> Whole | None:
+    """The operator of a function whose result all parts of another one read; its gradient is a sum over them."""
+    late = [index for index in reader.time if index not in producer.time]
+    for given in reader.inputs:
+        if given.producer == producer.number and given.gradient and late:
+            name = next(o.name for o in producer.outputs if o.slot == given.slot)
+            operator = graph.operator_of(_maker(producer, name))
+            where = operator.kind, operator.path, operator.source
+            return Whole(*where, late[0].name, late[0].parts, sums=True, split=False, backward=True)
+    return None
+
+
+def _maker(function: Function, value: Name) -> str:
+    """The operator that a value comes from, in whatever layout."""
+    for instr in reversed(list(function.body())):
+        if value in (v.name for v in results_of(instr)):
+            if isinstance(instr, Op):
+                return instr.operator
+            value = instr.source
+    raise InternalError(f"function {function.name} does not compute its output {value}")
 
 
 def _reader(function: Function, value: Name) -> str:
