@@ -99,8 +99,7 @@ def _compare(plan: Trained, single: Trained, growth: Growth) -> Iterator[Compari
         got = plan.losses[step] if step < len(plan.losses) else math.nan
         unit = torch.finfo(single.loss_type).eps
         expected = torch.tensor(loss, dtype=torch.float64)
-        terms = single.loss_terms[step] if single.loss_terms else 0.0  # 1 - 0.5 x may be small where x is not
-        rounding = LOSS_UNITS * unit * max(_largest(expected), terms)
+        rounding = LOSS_UNITS * unit * _largest(expected)
         yield tensors(
             "loss", f"step {step}", torch.tensor(got, dtype=torch.float64), expected, growth.losses[step], rounding
         )
