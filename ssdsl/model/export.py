@@ -20,8 +20,8 @@ from ssdsl.model.kept_state import attributes_kept, module_kept
 from ssdsl.model.known_truth import Constants, answering
 from ssdsl.model.on_meta import device_of
 from ssdsl.model.place import is_own, module_name, of_function, raised
-from ssdsl.model.recurrent import split_recurrent
 from ssdsl.model.regions import regions_left_open, write_regions
+from ssdsl.model.rewrite.recurrent import split_recurrent
 from ssdsl.model.source import Model
 from ssdsl.model.state import Snapshot, changes, replaced, snapshot, unsteady
 from ssdsl.model.trace_errors import CaptureFailed

@@ -6,13 +6,13 @@ from ssdsl.model.analyse import Analysis, Reading, analyse, stages
 from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture, capture_calls
 from ssdsl.model.discover.discover import discover
-from ssdsl.model.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Stage, Value
 from ssdsl.model.name_dims import name_dims
-from ssdsl.model.normalise import normalise
 from ssdsl.model.ops.flops import flops
 from ssdsl.model.ops.registry import row
-from ssdsl.model.routing import leave_unsorted
+from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
+from ssdsl.model.rewrite.normalise import normalise
+from ssdsl.model.rewrite.routing import leave_unsorted
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import NotALoss
 from ssdsl.text.diagnostic import PlanError

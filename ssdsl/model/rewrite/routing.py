@@ -21,7 +21,7 @@ from ssdsl.model.analyse import signature_of
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture
 from ssdsl.model.graph import Ref
-from ssdsl.model.normalise import rename
+from ssdsl.model.rewrite.normalise import rename
 from ssdsl.model.signature import Axis
 
 aten = torch.ops.aten

@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import torch
 
-from ssdsl.model.aligned_index import aligned_index, aligned_index_put
-from ssdsl.model.buffer_updates import check_statistics, compute_updates
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture
-from ssdsl.model.fused import take_apart
 from ssdsl.model.graph import Origin, Ref
-from ssdsl.model.new_call import new_call, temporary
 from ssdsl.model.ops.loss import LOSSES
 from ssdsl.model.ops.move import REGROUPINGS
+from ssdsl.model.rewrite.aligned_index import aligned_index, aligned_index_put
+from ssdsl.model.rewrite.buffer_updates import check_statistics, compute_updates
+from ssdsl.model.rewrite.fused import take_apart
+from ssdsl.model.rewrite.new_call import new_call, temporary
 
 aten = torch.ops.aten
 SUM = 2  # the number of `reduction="sum"` in ATen

@@ -15,8 +15,8 @@ from ssdsl.model.analyse import Analysis
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture, kind_of
 from ssdsl.model.graph import Origin, Ref
-from ssdsl.model.normalise import rename
 from ssdsl.model.ops.registry import is_random
+from ssdsl.model.rewrite.normalise import rename
 from ssdsl.model.trace_errors import RandomOperator
 from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.draws import end_of

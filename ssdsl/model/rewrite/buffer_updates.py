@@ -10,7 +10,7 @@ import torch
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture
 from ssdsl.model.graph import Origin, Ref
-from ssdsl.model.new_call import replace_call, temporary
+from ssdsl.model.rewrite.new_call import replace_call, temporary
 from ssdsl.model.trace_errors import StatisticsRead
 from ssdsl.text.diagnostic import PlanError
 

@@ -14,7 +14,7 @@ import torch
 from ssdsl.model.call import Call, Tensor, refs_in
 from ssdsl.model.capture import Capture
 from ssdsl.model.graph import Ref
-from ssdsl.model.new_call import new_call
+from ssdsl.model.rewrite.new_call import new_call
 
 aten = torch.ops.aten
 LARGEST = 1 << 20  # elements of a constant that is looked at
