@@ -9,6 +9,7 @@ import pytest
 
 from bench.fuzz.trial import try_plan
 from ssdsl.cli.main import main
+from ssdsl.cli.terminal import PIPED_WIDTH, results
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
@@ -31,6 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(results, "width", PIPED_WIDTH)
     return tmp_path
 
 
