@@ -7,6 +7,7 @@ can compute with their numbers, as `torch.linspace(0, 0.1, layers).tolist()` doe
 """
 
 import copy
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -139,6 +140,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.steps: list[Step] = []
         self.given: dict[int, torch.Tensor] = {}
         self._memories: dict[int, int] = {}  # the number of a memory by its identity
+        self._numbers = itertools.count()
         self._kept: list[torch.Tensor] = []  # so that no memory is given to another tensor
         self._hollow: set[int] = set()
 
@@ -151,6 +153,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         draw = self.draws.count
         if kwargs.get("generator") is not None:  # the user's own state: what it draws is given
             self._need_numbers(target, tensors)
+            for tensor in _changed(target, args, kwargs):  # no step makes these numbers: from here on another memory
+                self._memories.pop(memory_of(tensor), None)
             return target(*args, **kwargs)
         if self._is_hollow(target, tensors, args, kwargs):
             result = self._pretended(target, args, kwargs)
@@ -179,7 +183,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _number(self, tensor: torch.Tensor) -> int:
         if memory_of(tensor) not in self._memories:
             self._kept.append(tensor)
-        return self._memories.setdefault(memory_of(tensor), len(self._memories))
+            self._memories[memory_of(tensor)] = next(self._numbers)
+        return self._memories[memory_of(tensor)]
 
     def _recorded(self, item: Any) -> Any:
         match item:

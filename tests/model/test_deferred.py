@@ -29,6 +29,7 @@ class Mixed(nn.Module):
         self.sum = nn.Parameter(self.linear.weight.detach() @ torch.ones(40, 5) / 40)
         self.given = nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
         self.own = nn.Parameter(torch.randn(10, 10, generator=torch.Generator().manual_seed(5)))
+        self.filled = nn.Parameter(torch.empty(6, 6).normal_(generator=torch.Generator().manual_seed(6)))
         rates = [float(x) for x in torch.linspace(0, 0.1, 4)]  # small tensors have numbers
         self.register_buffer("positions", torch.arange(400).view(20, 20) * rates[-1], persistent=False)
         self.block = self.linear.weight.detach()[5:9, 2:7]  # no weight, just Python
