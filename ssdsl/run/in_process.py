@@ -153,7 +153,7 @@ def run_in_process(program: Program, training: Training) -> Finished:
             trainer = Trainer(
                 _own(program), role, world, torch.device("cpu"), training.optimizer, training.lr, training.seed
             )
-            turns.ranks[rank].where = lambda: f"role {role['name']}, {trainer.engine.doing or 'between tasks'}"
+            turns.ranks[rank].where = lambda: f"role {role['name']}, {trainer.runner.doing or 'between tasks'}"
             found = [trainer.step(number, grads) for number in range(training.steps)]
             losses[rank] = [loss for loss in found if loss is not None]
             dumps[rank] = {**trainer.state(), "grads": grads}

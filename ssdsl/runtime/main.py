@@ -102,8 +102,8 @@ def _train(trainer: Trainer, options: argparse.Namespace, base_bytes: int) -> No
     transfers_s: dict[str, float] = {}
     recorder = trainer.record() if options.record else None
     if recorder is not None:
-        count, mover = len(trainer.table["messages"]), trainer.engine.mover
-        transfers_s = time_messages(trainer.engine.messages, count, mover, trainer.device)
+        count, mover = len(trainer.table["messages"]), trainer.runner.mover
+        transfers_s = time_messages(trainer.runner.messages, count, mover, trainer.device)
     times: list[float] = []
     losses: list[float] = []
     dumped: list[dict[str, Any]] = []

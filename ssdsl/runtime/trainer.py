@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from .engine import Engine
 from .flat import FlatParam
 from .piece import Piece
 from .program import Program
 from .record import Recorder
+from .runner import Runner
 from .table import Table, is_at, messages_of, pieces_of, weights_of
 from .world import World
 
@@ -29,7 +29,7 @@ class Trainer:
             self.weights = weights_of(table, role, world, state, device)
             given = {name: state[name].to(device) for name in table["constants"] if name in state}
             self.constants = self.code.constants(given, device)
-        self.engine = Engine(messages_of(table, world), self.weights, device, world, self._update)
+        self.runner = Runner(messages_of(table, world), self.weights, device, world, self._update)
         self.optimizer = _optimizer(self.weights.flats, optimizer, lr)
         self.grads: list[dict[str, Any]] | None = None
         self.steps = 0
@@ -39,7 +39,7 @@ class Trainer:
 
     def now(self) -> tuple[int, str]:
         """The step and the task that run now, for another thread."""
-        return self.steps, self.engine.doing or "reports"
+        return self.steps, self.runner.doing or "reports"
 
     def step(self, number: int, grads: list[dict[str, Any]] | None = None) -> float | None:
         """One training step; its loss, on the ranks that compute it. `grads` receives the gradients."""
@@ -49,7 +49,7 @@ class Trainer:
             prepared = self.code.prepare(self.constants | batch, self.device)
         self.grads = grads
         self.steps = number
-        losses = self.engine.step(self.code.step, prepared)
+        losses = self.runner.step(self.code.step, prepared)
         self.weights.take_next()
         with torch.no_grad():
             return self._loss(losses)
@@ -58,15 +58,15 @@ class Trainer:
         """The optimizer's step, once all gradients are complete."""
         if self.grads is not None:
             self.grads.append(self.gradients())
-        recorder = self.engine.recorder
+        recorder = self.runner.recorder
         with recorder.span("optimizer") if recorder is not None else nullcontext():
             if self.optimizer is not None:
                 self.optimizer.step()
 
     def record(self) -> Recorder:
         """Note from now on when each task runs."""
-        self.engine.recorder = Recorder(self.device, self.world)
-        return self.engine.recorder
+        self.runner.recorder = Recorder(self.device, self.world)
+        return self.runner.recorder
 
     def _loss(self, losses: list[torch.Tensor]) -> float | None:
         """The step's loss on the ranks that compute it: the sum of its parts in time, and over the axes that split

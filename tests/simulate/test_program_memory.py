@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_leaves
 
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import Compiled
-from ssdsl.runtime.engine import Block
 from ssdsl.runtime.program import Program
+from ssdsl.runtime.runner import Block
 from ssdsl.runtime.table import join_world, role_of
 from ssdsl.runtime.trainer import Trainer
 from ssdsl.runtime.world import World
@@ -83,7 +83,7 @@ class Watched:
         self.inputs: dict[Task, set[int]] = {}
 
     def step(self) -> None:
-        engine, weights = self.trainer.engine, self.trainer.weights
+        engine, weights = self.trainer.runner, self.trainer.weights
         own = [t for f in weights.flats for t in (*f.trained(), *f.parameters.values(), f.flat) if t is not None]
         living = Living([*self.prepared.values(), *weights.buffers.values(), *own])
         for phase in ("forward", "backward", "backward_inputs", "backward_weights"):
@@ -92,7 +92,7 @@ class Watched:
             engine.step(self.trainer.code.step, self.prepared)
 
     def _watch(self, phase: str, living: Living) -> None:
-        engine = self.trainer.engine
+        engine = self.trainer.runner
         run = getattr(engine, phase)
 
         def watched(block: Block, **at: int) -> None:

@@ -78,7 +78,7 @@ def block(
     return lambda run: Block(run, number, time, inputs, prepared, outputs, loss, backward)
 
 
-class Engine:
+class Runner:
     """One rank's share of a training step. `updated` steps the optimizer."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Engine:
         self.doing: str | None = None
         self.recorder: Recorder | None = None
 
-    def step(self, run: Callable[["Engine"], None], prepared: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    def step(self, run: Callable[["Runner"], None], prepared: dict[str, torch.Tensor]) -> list[torch.Tensor]:
         """Runs a role's step; returns the losses of its parts."""
         self.prepared, self.losses = prepared, []
         for flat in self.weights.flats:
