@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import torch
 
+from .flat import Weights
 from .piece import Piece
 from .program import Program
 from .runner import Runner
 from .state import State
 from .table import Table, is_at, messages_of, pieces_of, role_of
-from .flat import Weights
 from .world import World
 
 Tensors = dict[str, torch.Tensor]
@@ -18,9 +18,7 @@ Tensors = dict[str, torch.Tensor]
 class Share:
     """Made, and used, by all ranks alike. A rank that the plan gives nothing to do has no role, and runs nothing."""
 
-    def __init__(
-        self, program: Program, world: World, device: torch.device, weights: Weights, state: State
-    ) -> None:
+    def __init__(self, program: Program, world: World, device: torch.device, weights: Weights, state: State) -> None:
         self.table: Table = program.table
         self.world, self.device = world, device
         self.role = role_of(self.table, world)

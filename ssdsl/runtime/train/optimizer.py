@@ -4,7 +4,6 @@ An optimizer that treats each element by itself (Adam, SGD) gives the same numbe
 that looks at a weight as a whole (Adafactor, Muon) does not; which it is, is found out by trying.
 """
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -22,7 +21,11 @@ Make = type[torch.optim.Optimizer]
 
 @dataclass(eq=False)
 class Stepped:
-    """What the optimizer steps on, of one weight: `parameter` is what is trained itself, or its master copy."""
+    """What the optimizer steps on, of one weight.
+
+    `parameter` shares the memory of what is trained; of a weight in half precision it is a copy in float32, the master
+    (Micikevicius et al. 2018).
+    """
 
     held: Held
     flat: FlatParam
@@ -33,59 +36,68 @@ class Stepped:
         """The weight's."""
         return self.held.name
 
-    @property
-    def is_master(self) -> bool:
-        """Whether the optimizer steps on a copy of higher precision."""
-        return self.parameter.dtype != self.held.tensor.dtype
-
-    def take(self, gradient: torch.Tensor | None) -> None:
-        """The gradient of the coming step."""
-        if gradient is not None and gradient.dtype != self.parameter.dtype:
-            gradient = gradient.to(self.parameter.dtype)
-        self.parameter.grad = gradient
-
     @torch.no_grad()
     def give_back(self) -> None:
-        """What is trained takes the value of its master copy."""
-        if self.is_master:
+        """What is trained takes the value of its master."""
+        if self.parameter.dtype != self.held.tensor.dtype:
             self.held.tensor.copy_(self.parameter)
 
+    @torch.no_grad()
+    def take(self) -> None:
+        """The master takes the value of what is trained."""
+        if self.parameter.dtype != self.held.tensor.dtype:
+            self.parameter.copy_(self.held.tensor)
 
-def stepped(flats: Iterable[FlatParam], held: Sequence[Held], masters: Mapping[str, torch.Tensor]) -> list[Stepped]:
-    """What an optimizer steps on, in the order of the model's weights; `masters` are the copies to step on."""
+
+def stepped(flats: Iterable[FlatParam], held: Sequence[Held], masters: bool) -> list[Stepped]:
+    """What an optimizer steps on, in the order of what is held; with `masters` in float32, whatever is trained."""
     flat_of = {name: flat for flat in flats for name in flat.stepped()}
-    found = []
-    for one in held:
-        if one.name in flat_of:
-            copy = masters.get(one.name)
-            parameter = torch.nn.Parameter(one.tensor if copy is None else copy)
-            found.append(Stepped(one, flat_of[one.name], parameter))
-    return found
+    trained = [one for one in held if one.name in flat_of]
+    return [
+        Stepped(one, flat_of[one.name], torch.nn.Parameter(one.tensor.float() if masters else one.tensor))
+        for one in trained
+    ]
 
 
-def make_optimizer(
-    make: Make, weights: Sequence[Stepped], names: Sequence[str], groups: Groups, options: Mapping[str, Any]
-) -> torch.optim.Optimizer:
-    """The optimizer of this rank, of as many parameter groups on each: one per entry of `groups`, then all the rest.
+class Optimizer:
+    """An optimizer of this rank, of as many parameter groups on each: one per entry of `groups`, then all the rest.
 
     A key of `groups` has patterns of names (`"*.bias|*norm*"`); a weight belongs to the first that fits. `names` are
     those of all trained weights, here or elsewhere. Raises EngineError: a pattern fits none; the optimizer cannot
     step on parts of weights, or does not take the options.
     """
-    chosen = {name: _group_of(name, groups) for name in names}
-    for key in groups:
-        if key not in chosen.values():
-            known = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-            raise EngineError(f"`{key}`: no trained weight has such a name", f"the model's are {known}")
-    table: list[dict[str, Any]] = []
-    for key in (*groups, None):
-        of_group = [w for w in weights if chosen[w.name] == key]
-        own = dict(groups[key]) if key is not None else {}
-        table.append({"params": [(w.name, w.parameter) for w in of_group], **own})
-    _check(make, weights, options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a rank may have no weight of a group
-        return make(table, **options)
+
+    def __init__(
+        self,
+        make: Make,
+        weights: Sequence[Stepped],
+        names: Sequence[str],
+        groups: Groups | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        self.weights, self.keys = weights, [*(groups or {}), None]
+        self.chosen = {name: _group_of(name, groups or {}) for name in names}
+        for key in groups or {}:
+            if key not in self.chosen.values():
+                raise EngineError(f"`{key}`: no trained weight has such a name", f"they are {_some(names)}")
+        _check(make, weights, options)
+        self.torch = make([self._group(key, (groups or {}).get(key or "", {})) for key in self.keys], **options)
+
+    def _group(self, key: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {"params": [w.parameter for w in self.weights if self.chosen[w.name] == key], **options}
+
+    def state(self, weight: Stepped) -> dict[str, Any]:
+        """What the optimizer keeps of a weight, such as its moments; empty before its first step."""
+        found: dict[str, Any] = self.torch.state.get(weight.parameter, {})
+        return found
+
+    def group(self, name: str) -> int:
+        """The number of a weight's parameter group."""
+        return self.keys.index(self.chosen[name])
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _group_of(name: str, groups: Groups) -> str | None:
