@@ -10,7 +10,7 @@ from .flat import FlatParam
 from .piece import Piece
 from .program import Program
 from .record import Recorder
-from .table import Table, is_at, messages_of, pieces_of, weights_of
+from .table import Table, inputs_of, is_at, messages_of, pieces_of, weights_of
 from .world import World
 
 
@@ -31,6 +31,7 @@ class Trainer:
             self.constants = self.code.constants(given, device)
         self.engine = Engine(messages_of(table, world), self.weights, device, world, self._update)
         self.optimizer = _optimizer(self.weights.flats, optimizer, lr)
+        self.inputs = inputs_of(role, world)
         self.grads: list[dict[str, Any]] | None = None
         self.steps = 0
         self.pieces: dict[str, Piece] = {
@@ -43,7 +44,8 @@ class Trainer:
 
     def step(self, number: int, grads: list[dict[str, Any]] | None = None) -> float | None:
         """One training step; its loss, on the ranks that compute it. `grads` receives the gradients."""
-        batch = {k: v.to(self.device) for k, v in self.batches[number % len(self.batches)].items()}
+        whole = self.batches[number % len(self.batches)]
+        batch = {name: piece.of(whole[name]).to(self.device) for name, piece in self.inputs.items()}
         batch |= {name: torch.tensor([self.seed, number], device=self.device) for name in self.table["seed"]}
         with torch.no_grad():
             prepared = self.code.prepare(self.constants | batch, self.device)

@@ -125,7 +125,8 @@ def _trainer(folder: Path, world: World) -> tuple[Trainer, dict[str, torch.Tenso
         assert role is not None
         trainer = Trainer(program, role, world, CPU, "sgd", 0.1, 0)
         with torch.no_grad():
-            return trainer, trainer.code.prepare(trainer.constants | program.batches[0], CPU)
+            batch = {name: piece.of(program.batches[0][name]) for name, piece in trainer.inputs.items()}
+            return trainer, trainer.code.prepare(trainer.constants | batch, CPU)
 
 
 @pytest.fixture
