@@ -3,7 +3,7 @@
 from typing import Any, assert_never
 
 from ssdsl.ir.comm import Message, Move, Signal
-from ssdsl.ir.layout import Shape, Shard, Submesh, cut
+from ssdsl.ir.layout import Layout, Shape, Shard, Submesh, cut
 from ssdsl.ir.param import (
     AllReduceGrads,
     ChunkGrads,
@@ -14,7 +14,7 @@ from ssdsl.ir.param import (
     SumTiedGrads,
 )
 from ssdsl.ir.program import Program, Role
-from ssdsl.model.graph import Origin
+from ssdsl.model.graph import Graph, Origin, Value
 
 Groups = dict[tuple[str, tuple[str, ...]], None]
 
@@ -36,7 +36,7 @@ def program_table(program: Program, groups: Groups) -> dict[str, Any]:
             "fixed": dict(loss.submesh.fixed),
             "axes": list(program.loss.axes),
         },
-        "inputs": {v.name: {"shape": list(v.shape), "dtype": v.dtype} for v in graph.of(Origin.INPUT)},
+        "inputs": {v.name: _input(v, graph) for v in graph.of(Origin.INPUT)},
         "constants": [v.name for v in graph.of(Origin.CONSTANT)],
         "seed": [v.name for v in graph.of(Origin.SEED)],
         "ties": _ties(program),
@@ -61,7 +61,7 @@ def _role(program: Program, role: Role, wanted: Groups) -> dict[str, Any]:
         "name": role.name,
         "mesh": mesh,
         "fixed": dict(role.submesh.fixed),
-        "inputs": [{"name": v.name, "shape": list(v.shape), "takes": []} for v in program.graph.of(Origin.INPUT)],
+        "inputs": _inputs_of(program, role),
         "flats": [_flat(f, params) for f in flats],
         "others": [_param(p) for key, p in params.items() if key not in trained],
     }
@@ -98,15 +98,19 @@ def _completion(step: Completion) -> list[Any]:
 
 
 def _param(param: Param) -> dict[str, Any]:
-    """A weight with the takes that lead from the whole tensor to the local one: [axis, dim, outer, count]."""
+    return _part(param.weight, param.shape, param.layout, param.submesh)
+
+
+def _part(name: str, shape: Shape, layout: Layout, submesh: Submesh) -> dict[str, Any]:
+    """A tensor with the takes that lead from the whole one to the local one: [axis, dim, outer, count]."""
     takes = []
     done: list[Shard] = []
-    for (axis, _), place in zip(param.submesh.axes, param.layout.places, strict=True):
+    for (axis, _), place in zip(submesh.axes, layout.places, strict=True):
         if isinstance(place, Shard):
-            where = cut(param.shape, place, tuple(done))
+            where = cut(shape, place, tuple(done))
             takes.append([axis, where.dim, where.outer, where.count])
             done.append(place)
-    return {"name": param.weight, "shape": list(param.shape.sizes), "takes": takes}
+    return {"name": name, "shape": list(shape.sizes), "takes": takes}
 
 
 def _ties(program: Program) -> dict[str, list[dict[str, Any]]]:
@@ -119,6 +123,25 @@ def _ties(program: Program) -> dict[str, list[dict[str, Any]]]:
         for w in f.weights
     }
     return {w: [_place(s) for s in submeshes] for w, submeshes in tied.items()}
+
+
+# -- inputs ------------------------------------------------------------------------------------------------------------
+
+
+def _input(value: Value, graph: Graph) -> dict[str, Any]:
+    """A tensor of the batch, whole, with the names that the model gives its axes."""
+    return {"shape": list(value.shape), "dtype": value.dtype, "axes": list(graph.axes.get(value.name, ()))}
+
+
+def _inputs_of(program: Program, role: Role) -> list[dict[str, Any]]:
+    """The part of each input that a role's prologues begin with; they agree."""
+    found = {
+        var.name.value: _part(var.name.value, Shape(value.sizes), var.type.layout, prologue.submesh)
+        for prologue in program.prologues_of(role)
+        for var in prologue.given
+        if (value := program.graph.values[var.name.value]).origin is Origin.INPUT
+    }
+    return [found[v.name] for v in program.graph.of(Origin.INPUT) if v.name in found]
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------

@@ -72,3 +72,7 @@ class Program:
     def flats_of(self, role: Role) -> tuple[FlatParam, ...]:
         """The flat parameters of a role's devices."""
         return tuple(f for f in self.flats if role.is_in(f.submesh))
+
+    def prologues_of(self, role: Role) -> tuple[Prologue, ...]:
+        """The prologues that a role's devices run."""
+        return tuple(p for p in self.prologues if role.is_in(p.submesh))

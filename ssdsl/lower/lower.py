@@ -10,6 +10,7 @@ from ssdsl.ir.verify import verify
 from ssdsl.lower.functions.form_functions import form_functions
 from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.insert_communication import insert_communication
+from ssdsl.lower.functions.narrow_inputs import narrow_inputs
 from ssdsl.lower.functions.save_tensors import save_tensors
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.find_gradients import find_gradients
@@ -51,6 +52,7 @@ PASSES: tuple[Pass, ...] = (
     form_functions,
     place_params,
     insert_communication,
+    narrow_inputs,
     flatten_params,
     form_sections,
     save_tensors,

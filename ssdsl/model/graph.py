@@ -141,7 +141,8 @@ class Graph:
     """A captured model with its loss: operators in an order in which they can run.
 
     `dim_names` gives the name of every dimension class. `updates` maps a buffer to the value it takes after the step.
-    `constants` are the tensors stored in the captured program (of torch.Tensor; nothing here looks inside).
+    `constants` are the tensors stored in the captured program (of torch.Tensor; nothing here looks inside). `axes` has
+    the names that the model gives the axes of its inputs.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Graph:
     dim_names: dict[int, str]
     updates: dict[str, str]
     constants: dict[str, Any] = field(default_factory=dict)
+    axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def users_of_changed(self) -> dict[str, list[str]]:
         """For each buffer that a step changes the operators that read it or make its new value, in their order."""

@@ -52,9 +52,8 @@ class _Builder:
             for call in self.calls.calls
         )
         values = {name: self._value(name) for name in self._named_values()}
-        return Graph(
-            self.model.name, operators, values, self.calls.loss, self.names, self.calls.updates, self.calls.constants
-        )
+        calls, axes = self.calls, self.model.axes
+        return Graph(self.model.name, operators, values, calls.loss, self.names, calls.updates, calls.constants, axes)
 
     def _named_values(self) -> list[str]:
         outputs = [o for c in self.calls.calls for o in c.outputs if o in self.found.axes]

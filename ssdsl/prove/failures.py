@@ -53,6 +53,7 @@ class Rule(Enum):
     MERGE = "the parts of a value are made one in a wrong way"
     INDEX = "a task reads another part than its own"
     PIECES = "the pieces that travel are not the tensor that arrives"
+    PART = "devices are given, or prepare, another part of a tensor than the one that its readers count on"
     PREPARED = "a function reads what the prologue does not make"
     # parameters
     PARAM = "a parameter is not what the functions use"

@@ -9,7 +9,7 @@ from .piece import Piece
 from .program import Program
 from .runner import Runner
 from .state import State
-from .table import Table, is_at, messages_of, pieces_of, role_of
+from .table import Table, inputs_of, is_at, messages_of, role_of
 from .world import World
 
 Tensors = dict[str, torch.Tensor]
@@ -26,7 +26,7 @@ class Share:
         self.inputs: dict[str, Piece] = {}
         if self.role is None:
             return
-        self.inputs = {p.name: p for p in pieces_of(self.role["inputs"], self.role, world)}
+        self.inputs = inputs_of(self.role, world)
         self.runner.messages = messages_of(self.table, world)
         self.code = program.code(self.role["name"])
         with torch.no_grad():

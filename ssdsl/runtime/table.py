@@ -80,16 +80,24 @@ def _box(box: list[list[int]]) -> tuple[tuple[int, int], ...]:
     return tuple((start, length) for start, length in box)
 
 
+# -- inputs ----------------------------------------------------------------------------------------------------------
+
+
+def inputs_of(role: Table, world: World) -> dict[str, Piece]:
+    """This rank's part of each tensor of a batch that its role needs."""
+    return {piece.name: piece for piece in pieces_of(role["inputs"], role, world)}
+
+
 # -- weights ---------------------------------------------------------------------------------------------------------
 
 
-def pieces_of(weights: list[Table], role: Table, world: World) -> list[Piece]:
-    """This rank's parts of some weights of its role."""
+def pieces_of(tensors: list[Table], role: Table, world: World) -> list[Piece]:
+    """This rank's parts of some weights, or inputs, of its role."""
     at = is_at(role, world)
     assert at is not None
     return [
-        Piece(w["name"], tuple(w["shape"]), tuple((dim, outer, n, at[axis]) for axis, dim, outer, n in w["takes"]))
-        for w in weights
+        Piece(t["name"], tuple(t["shape"]), tuple((dim, outer, n, at[axis]) for axis, dim, outer, n in t["takes"]))
+        for t in tensors
     ]
 
 

@@ -28,6 +28,7 @@ OTHERS = [  # plans of these tests for models of their own
     ("recomputed", DROPPING),
     ("found", f"{HERE / 'models.py'}:found"),
     ("noisy", f"{HERE / 'models.py'}:noisy"),
+    ("two_prologues", f"{HERE / 'models.py'}:read_twice"),
 ]
 if importlib.util.find_spec("transformers"):
     OTHERS.append(("routed", f"{HERE / 'models.py'}:routed"))
