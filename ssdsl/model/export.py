@@ -18,7 +18,7 @@ from ssdsl.model.fails import own_failure
 from ssdsl.model.hooks import lost_hooks
 from ssdsl.model.kept_state import attributes_kept, module_kept
 from ssdsl.model.known_truth import Constants, answering
-from ssdsl.model.on_meta import device_of
+from ssdsl.model.on_meta import captured_batch, device_of
 from ssdsl.model.place import is_own, module_name, of_function, raised
 from ssdsl.model.regions import regions_left_open, write_regions
 from ssdsl.model.rewrite.recurrent import split_recurrent
@@ -78,8 +78,8 @@ def export(model: Model) -> tuple[torch.export.ExportedProgram, frozenset[str]]:
     constants = Constants.of(model.module)
     wrapped = LossOf(model.module, tuple(model.batches[0]), witness, constants)
     try:
-        with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines(), device_of(model):
-            program = torch.export.export(wrapped, tuple(model.example().values()), strict=False)
+        with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines(), captured_batch(model) as batch:
+            program = torch.export.export(wrapped, batch, strict=False)
     except Exception as error:  # torch.export raises its own and the module's errors of any type
         raise PlanError(*witness.found or wrapped.watch.replaced or (failure(model, error),)) from error
     found = (*witness.found, *lost_writes(program, model))
