@@ -14,6 +14,7 @@ from ssdsl.model.export import export, failure, quiet
 from ssdsl.model.graph import Origin, Ref
 from ssdsl.model.node_place import path_of, source_of
 from ssdsl.model.ops.registry import is_known
+from ssdsl.model.on_meta import without_numbers
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import CaptureFailed, NotALoss
 from ssdsl.text.diagnostic import PlanError
@@ -134,7 +135,7 @@ def _constant(program: torch.export.ExportedProgram, target: str, model: Model) 
         else:
             fact, change = f"the forward uses an object of `{type(tensor).__name__}`", "use tensors and numbers"
         raise PlanError(CaptureFailed(None, model.name, fact, change))
-    return tensor.detach()
+    return without_numbers(tensor.detach())
 
 
 def _outputs(program: torch.export.ExportedProgram, model: Model, names: dict[str, str], capture: Capture) -> None:

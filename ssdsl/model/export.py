@@ -18,13 +18,14 @@ from ssdsl.model.fails import own_failure
 from ssdsl.model.hooks import lost_hooks
 from ssdsl.model.kept_state import attributes_kept, module_kept
 from ssdsl.model.known_truth import Constants, answering
-from ssdsl.model.on_meta import device_of
+from ssdsl.model.loss import NoLoss
+from ssdsl.model.on_meta import captured_batch, device_of
 from ssdsl.model.place import is_own, module_name, of_function, raised
 from ssdsl.model.regions import regions_left_open, write_regions
 from ssdsl.model.rewrite.recurrent import split_recurrent
 from ssdsl.model.source import Model
 from ssdsl.model.state import Snapshot, changes, replaced, snapshot, unsteady
-from ssdsl.model.trace_errors import CaptureFailed
+from ssdsl.model.trace_errors import CaptureFailed, NotALoss
 from ssdsl.model.witness import Witness, watching
 from ssdsl.model.writes import lost_writes
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -35,12 +36,12 @@ CTC = "give the lengths as tensors: their mean as numbers is computed where no g
 
 
 class LossOf(torch.nn.Module):
-    """Calls a module with the tensors of a batch by name and returns its loss; sees what the call leaves behind."""
+    """Computes a model's loss from the tensors of a batch; sees what the call leaves behind."""
 
-    def __init__(self, module: torch.nn.Module, names: tuple[str, ...], witness: Witness, constants: Constants) -> None:
+    def __init__(self, model: Model, witness: Witness, constants: Constants) -> None:
         super().__init__()
-        self.module = module
-        self.names = names
+        self.module = model.module
+        self.model = model
         self.watch = _Watch(witness)
         self.constants = constants
 
@@ -48,9 +49,9 @@ class LossOf(torch.nn.Module):
         before = snapshot(self.module)
         self.constants.find(self.module)
         with watching(self.watch.witness), answering(self.constants):
-            result = self.module(**dict(zip(self.names, batch, strict=True)))
+            loss = self.model.compute(dict(zip(self.model.batches[0], batch, strict=True)), self.module)
         self.watch.compare(before, self.module)
-        return getattr(result, "loss", result)
+        return loss
 
 
 class _Watch:
@@ -76,10 +77,12 @@ def export(model: Model) -> tuple[torch.export.ExportedProgram, frozenset[str]]:
     paths = {id(module): path for path, module in reversed([*model.module.named_modules()])}
     witness = Witness(paths, _device(model))
     constants = Constants.of(model.module)
-    wrapped = LossOf(model.module, tuple(model.batches[0]), witness, constants)
+    wrapped = LossOf(model, witness, constants)
     try:
-        with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines(), device_of(model):
-            program = torch.export.export(wrapped, tuple(model.example().values()), strict=False)
+        with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines(), captured_batch(model) as batch:
+            program = torch.export.export(wrapped, batch, strict=False)
+    except NoLoss as error:
+        raise PlanError(NotALoss(None, model.name, str(error))) from error
     except Exception as error:  # torch.export raises its own and the module's errors of any type
         raise PlanError(*witness.found or wrapped.watch.replaced or (failure(model, error),)) from error
     found = (*witness.found, *lost_writes(program, model))
@@ -144,7 +147,7 @@ def _eager(model: Model) -> Exception | None:
     """The exception that the module raises by itself."""
     try:
         with quiet(), module_kept(model.module), device_of(model):
-            model.module(**model.example())
+            model.compute(model.example())
     except Exception as error:  # whatever the user's code raises
         return None if "meta tensor" in str(error) else error
     return None

@@ -17,6 +17,7 @@ from ssdsl.model.ops.random import attention_dropout
 from ssdsl.model.ops.registry import row
 from ssdsl.model.source import Model
 
+CAST = "aten::_to_copy"
 SPACE = ("depth", "height", "width", "length")
 IMAGE = ("channels", *SPACE, *(f"kernel_{word}" for word in SPACE))
 IN_GROUPS = {"heads": "heads_per_group"}  # of a dimension in two pieces, the inner one
@@ -42,6 +43,10 @@ class _Naming:
 
     def __init__(self, model: Model, capture: Capture, found: Analysis, names: dict[int, str]) -> None:
         self.model, self.capture, self.found, self.names = model, capture, found, names
+        self.weights = {name for name, origin in capture.origins.items() if origin is Origin.WEIGHT}
+        for call in capture.calls:
+            if call.target.name() == CAST and self.weights.issuperset(call.refs()):
+                self.weights.update(call.outputs)
         self.computed = {o for reading in found.readings for o in reading.call.outputs} | set(model.axes)
         self.taken = {name for axes in model.axes.values() for name in axes}
         self.vocabularies = [r.slots["vocab"].factors for r in found.readings if self.looks_up(r)]
@@ -73,7 +78,8 @@ class _Naming:
         return {leaf for slot in slots for leaf in self.leaves(reading, slot)}
 
     def is_weight(self, value: str) -> bool:
-        return self.capture.origins.get(value) is Origin.WEIGHT
+        """Whether a value is a weight, or what autocast makes of one."""
+        return value in self.weights
 
     def projects(self, reading: Reading) -> bool:
         """Whether the call applies weights to one activation."""

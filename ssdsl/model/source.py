@@ -1,10 +1,13 @@
 """What the user brings: a module with its loss, example batches and the names of their axes."""
 
+import contextlib
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from ssdsl.model.deferred import with_numbers
+from ssdsl.model.loss import Batch, Where, loss_of
 from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.recipe import Recipes
 
@@ -13,12 +16,13 @@ USER_PREFIX = "ssdsl_user_"  # of the name under which a user's file is imported
 
 @dataclass(frozen=True)
 class Model:
-    """A module whose forward, called with a batch as keyword arguments, returns its loss (or an object with `.loss`).
+    """A module whose forward, called with a batch as keyword arguments, returns its loss or outputs that have it.
 
     `batches` are example batches, all of the same shapes; training repeats them. `axes` names the axes
     of each input: `{"input_ids": ("batch", "seq")}`. The module may live on the meta device, with `recipes` by which
     the processes make its weights; without them, or with batches on the meta device, it compiles but does not run.
-    `generator` draws its random numbers ("hash" or "philox").
+    `generator` draws its random numbers ("hash" or "philox"). `loss` says where in the outputs the loss is, if that is
+    not plain (`loss.py`). With `autocast`, all of forward and loss run under `torch.autocast` to this type.
     """
 
     name: str
@@ -27,6 +31,23 @@ class Model:
     axes: dict[str, tuple[str, ...]]
     generator: Generator = "hash"
     recipes: Recipes | None = None
+    loss: Where = None
+    autocast: torch.dtype | None = None
+
+    def compute(self, batch: Batch, module: torch.nn.Module | None = None) -> Any:
+        """The loss of a batch, by the module or a copy of it.
+
+        Raises NoLoss where the outputs have none, and whatever the user's code raises.
+        """
+        with self.casting():
+            return loss_of((self.module if module is None else module)(**batch), batch, self.loss)
+
+    def casting(self) -> contextlib.AbstractContextManager[Any]:
+        """The autocast region in which the model runs, if there is one."""
+        if self.autocast is None:
+            return contextlib.nullcontext()
+        device = next((p.device.type for p in self.module.parameters() if not p.is_meta), "cpu")
+        return torch.autocast(device, self.autocast)
 
     @property
     def is_meta(self) -> bool:
