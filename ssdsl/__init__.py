@@ -1,7 +1,7 @@
 """A language for parallel training plans, and its compiler to torch.distributed programs.
 
 `Op` and what a row of the table of operators is made of are here for models' files: `ssdsl.Op("mylib::scan", ...)`;
-so is `micro_batch_statistics`. They load torch when they are first named, `import ssdsl` does not.
+so is `micro_batch_statistics`. `engine` is for training scripts. They load torch when they are first named, `import ssdsl` does not.
 """
 
 import importlib
@@ -12,10 +12,15 @@ if TYPE_CHECKING:
     from ssdsl.model.ops.op import Collective as Collective
     from ssdsl.model.ops.op import Op as Op
     from ssdsl.model.ops.op import PartKernel as PartKernel
+    from ssdsl.run.script import engine as engine
+    from ssdsl.runtime.errors import EngineError as EngineError
 
 __version__ = "0.1.0"
 _PLACES = dict.fromkeys(("Op", "PartKernel", "Collective"), "ssdsl.model.ops.op")
 _PLACES["micro_batch_statistics"] = "ssdsl.model.grouped_norm"
+
+_PLACES["engine"] = "ssdsl.run.script"
+_PLACES["EngineError"] = "ssdsl.runtime.errors"
 
 
 def __getattr__(name: str) -> Any:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ssdsl.cli.names import plan_path
 from ssdsl.cli.terminal import show_diagnostics, talk
+from ssdsl.lang.shipped import plan_path
 
 if TYPE_CHECKING:
     from ssdsl.compile import Compiled

@@ -74,3 +74,23 @@ def join_group(folder: Path, device: str, seed: int, timeout_s: float) -> torch.
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=timedelta(seconds=timeout_s))
     return torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else torch.device("cpu")
+
+
+def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> torch.device:
+    """Join the process group of a training script's ranks, if the script has not; the device of this one.
+
+    A script that nobody told which rank it is, is the only one. `device` is cuda where there is a GPU, if not given;
+    `backend` is NCCL for GPUs and gloo for the CPU.
+    """
+    if "RANK" not in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
+        _from_slurm()
+    kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if kind == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    if not dist.is_initialized():
+        timeout, chosen = timedelta(seconds=timeout_s), backend or ("nccl" if kind == "cuda" else "gloo")
+        if "RANK" in os.environ:
+            dist.init_process_group(chosen, timeout=timeout)
+        else:
+            dist.init_process_group(chosen, store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
+    return torch.device("cuda", torch.cuda.current_device()) if kind == "cuda" else torch.device("cpu")

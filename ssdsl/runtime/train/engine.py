@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from ..control import Control
 from ..errors import EngineError
 from ..flat import Weights
 from ..held import Held
@@ -40,7 +39,7 @@ class Engine:
         self.seed, self.precision = seed, precision
         self.steps = self.micro_steps = 0
         with world.enter():
-            self.control = Control(world.transport)
+            self.control = world.control
             self.table = programs.training.table
             join_world(self.table, world)
             self.weights, self.pieces = _placed(programs, world, device)
