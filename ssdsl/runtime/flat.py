@@ -134,10 +134,11 @@ class FlatParam:
         """
         if self.shard is None:
             return {name: (None, parameter.detach()) for name, parameter in self.parameters.items()}
-        shard, found = self.shard.detach(), {}
-        for slot, low, high, first in self._in_shard():
-            found[slot.name] = ((low - slot.start, high - slot.start), shard[low - first : high - first])
-        return found
+        shard = self.shard.detach()
+        return {
+            slot.name: ((low - slot.start, high - slot.start), shard[low - first : high - first])
+            for slot, low, high, first in self._in_shard()
+        }
 
     def gradients(self) -> dict[str, torch.Tensor | None]:
         """The completed gradient of each weight, as `stepped` has the weight."""

@@ -43,9 +43,8 @@ class Homes:
     def owns(self, name: str) -> bool:
         """Whether of all ranks that hold the same elements of a tensor as this one, this one saves and counts them."""
         home, roles = next(iter(self._roles[name].items()))
-        return any(is_at(role, self.world) is not None for role in roles) and self.world.rank == self._first(
-            home, roles
-        )
+        is_here = any(is_at(role, self.world) is not None for role in roles)
+        return is_here and self.world.rank == self._first(home, roles)
 
     def _first(self, home: _Home, roles: list[Table]) -> int:
         """The lowest rank of a home that holds the same elements as this one."""
@@ -71,6 +70,9 @@ def _takes(weight: Table) -> Any:
 
 def held(weights: Weights, pieces: dict[str, Piece], homes: Homes) -> list[Held]:
     """What this rank holds, trained weights first, then the others and the buffers."""
-    trained = [(name, *part) for flat in weights.flats for name, part in flat.stepped().items()]
-    others = [(name, None, tensor) for name, tensor in weights.buffers.items()]
-    return [Held(name, pieces[name], span, tensor, homes.owns(name)) for name, span, tensor in (*trained, *others)]
+    found = [
+        Held(name, pieces[name], span, tensor, homes.owns(name))
+        for flat in weights.flats
+        for name, (span, tensor) in flat.stepped().items()
+    ]
+    return found + [Held(n, pieces[n], None, tensor, homes.owns(n)) for n, tensor in weights.buffers.items()]
