@@ -1,0 +1,22 @@
+"""Ranks as threads of this process, for what all ranks do alike."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ssdsl.run.in_process import RanksFailed, Turns
+from ssdsl.run.mailbox import Exchange, Threaded
+from ssdsl.runtime.control import Control
+
+
+def together(count: int, body: Callable[[Control], Any]) -> list[Any]:
+    """What `body` returns on each rank."""
+    turns = Turns()
+    exchange = Exchange(count, turns.wait, RanksFailed)
+    found: dict[int, Any] = {}
+
+    def run(rank: int) -> None:
+        found[rank] = body(Control(Threaded(rank, exchange)))
+
+    turns.run([lambda rank=rank: run(rank) for rank in range(count)])  # type: ignore[misc]
+    exchange.check_empty()
+    return [found[rank] for rank in range(count)]
