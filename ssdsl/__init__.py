@@ -1,7 +1,8 @@
 """A language for parallel training plans, and its compiler to torch.distributed programs.
 
 `Op` and what a row of the table of operators is made of are here for models' files: `ssdsl.Op("mylib::scan", ...)`;
-so is `micro_batch_statistics`. `engine` is for training scripts. They load torch when they are first named, `import ssdsl` does not.
+so is `micro_batch_statistics`. `engine` is for training scripts. They load torch when they are first named, `import
+ssdsl` does not.
 """
 
 import importlib

@@ -19,7 +19,6 @@ from ssdsl.runtime.control import Control
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.program import Program
 from ssdsl.runtime.state import State
-from ssdsl.runtime.train.batch import Sizes
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 
@@ -43,9 +42,14 @@ class Live:
         self.training = self._program(lambda: self._compiled(request.model, check=True))
         self.state = self._state()
 
-    def other(self, kind: str, sizes: Sizes | None, outputs: tuple[str, ...]) -> Program:
+    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...]) -> Program:
         """A program for training or evaluation, on batches of other sizes."""
         raise EngineError(f"there is no program for this ({kind})")
+
+    @property
+    def plan(self) -> str:
+        """The text of the plan."""
+        return self.request.plan.read_text()
 
     # -- compiling -----------------------------------------------------------------------------------------------------
 

@@ -40,11 +40,11 @@ def engine(
 ) -> Engine:
     """The engine that trains `model` as `plan` says; called alike on every rank that torchrun started.
 
-    `plan` is a file or the name of a plan that comes with ssdsl, `params` sets its parameters. `model` is untouched; of one on
-    the meta device, or a function that makes the module, each rank makes only its part. `example` is a global batch;
-    `axes` names axes of its tensors (`{"x": ("batch", "seq")}`), `loss` says where the loss is in what forward returns.
-    `precision` "bf16" or "fp16" computes in that type, with master weights in float32. `seed` is of random numbers in training;
-    all ranks start from rank 0's weights. `timeout` is how many seconds a rank waits for others.
+    `plan` is a file or the name of a plan that comes with ssdsl, `params` sets its parameters. `model` is untouched; of
+    one on the meta device, or a function that makes the module, each rank makes only its part. `example` is a global
+    batch; `axes` names axes of its tensors (`{"x": ("batch", "seq")}`), `loss` says where the loss is in what forward
+    returns. `precision` "bf16" or "fp16" computes in that type, with master weights in float32. `seed` is of random
+    numbers in training; all ranks start from rank 0's weights. A rank waits `timeout` seconds for others at most.
 
     Raises EngineError on all ranks, with the diagnostics of what is wrong.
     """

@@ -87,7 +87,7 @@ class Control:
         if self.rank == 0 and payload is not None:
             sent.copy_(_as_tensor(payload))
         self.transport.all_reduce(sent, self._group, "max")
-        return _as_bytes(sent, int(size))
+        return bytes_of(sent)
 
     def share(self, tensor: torch.Tensor) -> None:
         """Overwrites a tensor on the CPU with rank 0's."""
@@ -102,8 +102,10 @@ def _as_tensor(payload: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(payload), dtype=torch.uint8) if payload else torch.zeros(0, dtype=torch.uint8)
 
 
-def _as_bytes(tensor: torch.Tensor, size: int) -> bytes:
-    return ctypes.string_at(tensor.data_ptr(), size)
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    """The numbers of a tensor on the CPU as they lie in memory, without NumPy, which may not be there."""
+    tensor = tensor.contiguous()
+    return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
 def _told(said: list[str]) -> tuple[str, str]:

@@ -163,10 +163,12 @@ def test_facts_that_are_no_plain_values(tmp_path: Path) -> None:
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
-    lambda inner: st.lists(inner)
-    | st.lists(inner).map(tuple)
-    | st.dictionaries(st.text() | st.integers(), inner)
-    | st.dictionaries(st.integers(), st.integers()).map(Counter),
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(st.text() | st.integers(), inner)
+        | st.dictionaries(st.integers(), st.integers()).map(Counter)
+    ),
     max_leaves=10,
 )
 
@@ -263,7 +265,7 @@ def test_a_damaged_checkpoint(tmp_path: Path, by: str) -> None:
     zeros = {name: torch.zeros_like(t) for name, t in parts.tensors(1).items()}
     text = refused(tmp_path, weights(**zeros))
     said = {"cut": "is cut off", "changed": "is damaged", "gone": "is missing"}.get(by, "cannot be read")
-    assert f"`{file}`" in text and said in text or "rows" in text
+    assert (f"`{file}`" in text and said in text) or "rows" in text
 
 
 def test_no_code_runs(tmp_path: Path) -> None:

@@ -67,6 +67,11 @@ def newest(folder: Path) -> Path:
     )
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Whether there is something that `newest` finds, or that is damaged."""
+    return (folder / METADATA).exists() or (folder / LATEST).exists()
+
+
 def begin(run: Path, step: int) -> Path:
     """A new folder for a checkpoint, empty; what a run that died has left behind is removed."""
     _make(run)

@@ -5,12 +5,19 @@ for batch in engine.loader(dataset, batch_size=64, shuffle=True):
     loss = engine.step(batch, clip=1.0)
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..checkpoint.folder import has_checkpoint
+from ..checkpoint.loader import open_on_all
+from ..checkpoint.saver import Saver
+from ..control import Control
 from ..errors import EngineError
 from ..flat import Weights
 from ..held import Held
@@ -20,9 +27,12 @@ from ..record import Recorder
 from ..share import Share
 from ..table import join_world, pieces_of, role_of, tie_groups, weights_of
 from ..world import World
-from .batch import Batch, Part, check, named, part_of
+from .batch import Batch, Part, Sizes, check, compare, named, part_of, sizes_of
+from .feed import Feed, Given
+from .loader import Loader
 from .optimizer import Groups, Make, Optimizer
 from .programs import Programs
+from .training_state import content, restore
 from .update import Update, Wish
 
 
@@ -33,8 +43,16 @@ class Engine:
     """
 
     def __init__(
-        self, programs: Programs, world: World, device: torch.device, *, seed: int = 0, precision: str | None = None
+        self,
+        programs: Programs,
+        world: World,
+        device: torch.device,
+        *,
+        seed: int = 0,
+        precision: str | None = None,
+        background: bool = True,
     ) -> None:
+        self.background = background  # whether saves go on in a thread of their own
         self.programs, self.world, self.device = programs, world, device
         self.seed, self.precision = seed, precision
         self.steps = self.micro_steps = 0
@@ -47,6 +65,9 @@ class Engine:
             self._update = Update(self.weights, self.held(), self.control, precision)
             self.training = self._share(programs.training)
         self._others: dict[Any, Share] = {}
+        self._loaders: list[Loader] = []
+        self._last: Given | None = None  # the loader's batch of the last step
+        self._compared = False  # whether the ranks have compared what they were given
 
     def _share(self, program: Any) -> Share:
         join_world(program.table, self.world)
@@ -93,6 +114,36 @@ class Engine:
             self._update.optimizer = Optimizer(make, self._update.weights, list(dict.fromkeys(names)), groups, options)
         return self.optim
 
+    # -- data ----------------------------------------------------------------------------------------------------------
+
+    def loader(self, dataset: Any, batch_size: int | None = None, **options: Any) -> Loader:
+        """Global batches of a data set, the same whatever the plan, of which this rank loads what it needs.
+
+        `dataset` is a map-style or iterable data set of samples, or a DataLoader; the options are those of `Loader`:
+        shuffle, seed, collate_fn, drop_last, workers, ... A checkpoint keeps where the loader is. With
+        `drop_last=False` a last batch of another size is trained on by a program of its own, compiled when it comes.
+        """
+        made = Loader(dataset, self.training.feed, self.control, feeds=self._feed, batch_size=batch_size, **options)
+        self._loaders.append(made)
+        return made
+
+    def _feed(self, samples: int) -> Feed:
+        return self._share_for("train", samples).feed
+
+    def _share_for(self, kind: str, samples: int, outputs: tuple[str, ...] = ()) -> Share:
+        """The share of a program for batches of so many samples, compiled when it is first needed."""
+        if (kind, samples) == ("train", self.training.feed.samples):
+            return self.training
+        key = kind, samples, outputs
+        if key not in self._others:
+            with self.world.enter():
+                size = None if samples == self.training.feed.samples else samples
+                share = self._share(self.programs.other(kind, size, outputs))
+                with self._together():
+                    share.check_fits(self.training)
+            self._others[key] = share
+        return self._others[key]
+
     # -- a step --------------------------------------------------------------------------------------------------------
 
     def step(
@@ -113,10 +164,7 @@ class Engine:
         then nothing was updated.
         """
         with self.world.enter():
-            with self._together():
-                share, part = self._find(batch)
-                if update:
-                    _ = self.optim
+            share, part = self._find("train", batch)
             self._update.wish = Wish(clip, update, scale, allow_nan)
             share.run(part, self.seed, self.micro_steps, self._update.loss_scale)
             if share.role is None:
@@ -125,16 +173,111 @@ class Engine:
             self.weights.take_next()
         self.micro_steps += 1
         self.steps += self._update.updated
+        if isinstance(batch, Given):
+            self._last = batch
         return loss
 
-    def _find(self, batch: Batch) -> tuple[Share, Part]:
+    def _find(self, kind: str, batch: Batch, outputs: tuple[str, ...] = ()) -> tuple[Share, Part]:
         """The program for a batch, and this rank's part of it."""
-        inputs, own = self.table["inputs"], self.training.inputs
-        if not isinstance(batch, Part):
-            whole = named(batch, inputs)
-            batch = part_of(whole, own)
-        check(batch, inputs)
-        return self.training, batch
+        if isinstance(batch, Given):  # the loader has checked it, on all ranks
+            _ = self.optim
+            return self._share_for(kind, self._samples(batch.sizes), outputs), batch
+        with self._together():
+            _ = self.optim
+            whole = self._cast(named(batch, self.table["inputs"]))
+            sizes = sizes_of(whole)
+            check(whole, self.table["inputs"], self.training.feed.samples)
+        if not self._compared:
+            self._compared = True
+            compare(whole, self.control)
+        share = self._share_for(kind, self._samples(sizes), outputs)
+        return share, part_of(whole, share.inputs)
+
+    def _samples(self, sizes: Sizes) -> int:
+        return next((sizes[name][0] for name in self.table["inputs"] if sizes[name]), 1)
+
+    def _cast(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Floating-point inputs in the precision of the model."""
+        if self.precision is None:
+            return batch
+        types = {name: getattr(torch, entry["dtype"]) for name, entry in self.table["inputs"].items()}
+        return {n: t.to(types[n]) if t.is_floating_point() else t for n, t in batch.items()}
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def save(
+        self, folder: str | Path, *, keep: int | None = 3, wait: bool = False, more: dict[str, Any] | None = None
+    ) -> None:
+        """Saves a checkpoint of this step in a folder, which may hold those of other steps; the newest `keep` stay.
+
+        Returns when the numbers are copied; the next `save`, `load` or `close` says what went wrong afterwards, or
+        this one with `wait`. Kept are weights, buffers, the optimizer's state, learning rates and their schedulers,
+        the loss scale, the step, the seed, where the loader is, the plan, and `more`: plain values for `resume`.
+        """
+        with self.world.enter():
+            facts = self._facts() | {"more": more or {}}
+            optimizer = self._update.optimizer if self._update.has_optimizer else None
+            found = content(self.held(), self._update.weights, optimizer, facts)
+            aliases = self.table.get("aliases", {})
+            self.saver.save(folder, self.steps, replace(found, aliases=aliases), keep, wait)
+
+    def _facts(self) -> dict[str, Any]:
+        scaler = self._update.scaler
+        return {
+            "steps": self.steps,
+            "micro steps": self.micro_steps,
+            "seed": self.seed,
+            "data": [loader.state_dict(self._last) for loader in self._loaders[-1:]],
+            "scaler": scaler.state_dict() if scaler is not None else None,
+            "plan": self.programs.plan,
+            "params": self.table["params"],
+            "world size": self.world_size,
+            "torch": torch.__version__,
+        }
+
+    def load(self, folder: str | Path, *, strict: bool = True, cast: bool = False) -> dict[str, Any]:
+        """Loads weights and buffers, and the optimizer's state if there is an optimizer, saved under any plan.
+
+        `folder` is a checkpoint or a folder of them, of which the newest counts. Without `strict` names may be missing
+        on either side; with `cast` numbers of another type are converted. Returns what is known of the training.
+        Raises EngineError: no checkpoint, a damaged one, one of another model or optimizer.
+        """
+        self.saver.wait()
+        with self.world.enter():
+            checkpoint = open_on_all(folder, self.control).named(self.table.get("aliases", {}))
+            optimizer = self._update.optimizer if self._update.has_optimizer else None
+            cast = cast or self.precision is not None
+            weights = self._update.weights
+            restore(checkpoint, self.held(), weights, optimizer, self.control, strict=strict, cast=cast)
+        return checkpoint.facts
+
+    def resume(self, folder: str | Path) -> dict[str, Any] | None:
+        """Goes on where a checkpoint was saved, `more` of which it returns; None where the folder has none yet.
+
+        Called when the optimizer, its schedulers and the loader are made, as they were in the run that saved.
+        """
+        with self._together():
+            there = bool(self.control.all_gather(str(int(has_checkpoint(Path(folder)))).encode())[0] == b"1")
+        if not there:
+            return None
+        facts = self.load(folder)
+        self.steps, self.micro_steps, self.seed = facts["steps"], facts["micro steps"], facts["seed"]
+        if self._update.scaler is not None and facts["scaler"] is not None:
+            self._update.scaler.load_state_dict(facts["scaler"])
+        for loader, state in zip(self._loaders[-1:], facts["data"], strict=False):
+            loader.load_state_dict(state)
+        found: dict[str, Any] = facts["more"]
+        return found
+
+    @cached_property
+    def saver(self) -> Saver:
+        """What saves; first used by all ranks alike."""
+        return Saver(Control(self.world.transport), background=self.background)
+
+    def close(self) -> None:
+        """Waits for a save that is under way; raises EngineError if it failed."""
+        if "saver" in vars(self):
+            self.saver.close()
 
     # -- what ranks do together ----------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ from typing import Protocol
 from ..errors import EngineError
 from ..program import Program
 from ..state import State
-from .batch import Sizes
 
 
 class Programs(Protocol):
@@ -22,8 +21,13 @@ class Programs(Protocol):
         """What its weights start from."""
         ...
 
-    def other(self, kind: str, sizes: Sizes | None, outputs: tuple[str, ...]) -> Program:
-        """A program for training ("train") or evaluation ("evaluate") on batches of other sizes, None for the same.
+    @property
+    def plan(self) -> str:
+        """The text of the plan."""
+        ...
+
+    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...]) -> Program:
+        """A program for training ("train") or evaluation ("evaluate") on batches of so many samples, None for as many as in training.
 
         `outputs` are the names of what evaluation returns beside the loss. Raises EngineError where there is none.
         """
@@ -36,12 +40,13 @@ class InFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.training = Program.read(folder)
+        self.plan = (folder / "plan.ssp").read_text()
         self.state, self.batches = self.training.weights, self.training.batches
 
-    def other(self, kind: str, sizes: Sizes | None, outputs: tuple[str, ...]) -> Program:
+    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...]) -> Program:
         """A program in a folder inside."""
         folder = self.folder / kind
-        if sizes is not None:
+        if samples is not None:
             raise EngineError(
                 "a compiled program is for batches of one size",
                 "drop the last batch (`drop_last=True`), or use `ssdsl.engine(...)`, which compiles for another size",
@@ -55,8 +60,8 @@ class InMemory:
     """A program for training that lies in no folder."""
 
     def __init__(self, training: Program) -> None:
-        self.training, self.state = training, training.weights
+        self.training, self.state, self.plan = training, training.weights, ""
 
-    def other(self, kind: str, sizes: Sizes | None, outputs: tuple[str, ...]) -> Program:
+    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...]) -> Program:
         """Raises EngineError."""
         raise EngineError(f"there is no program for this ({kind})")

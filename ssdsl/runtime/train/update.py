@@ -51,6 +51,11 @@ class Update:
         self._loss = 0.0
 
     @property
+    def has_optimizer(self) -> bool:
+        """Whether one was made."""
+        return self._optimizer is not None
+
+    @property
     def optimizer(self) -> Optimizer:
         """Raises EngineError where there is none yet."""
         if self._optimizer is None:
