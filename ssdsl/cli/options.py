@@ -100,4 +100,13 @@ Out = Annotated[
     str | None,
     typer.Option("--out", "-o", metavar="DIR", help="Keep the program, its results and logs in this folder."),
 ]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="FILE:FUNCTION",
+        help="Train on what this function returns: a Dataset, a DataLoader or batches.",
+        show_default="the model's batches",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]

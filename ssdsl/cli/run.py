@@ -30,6 +30,7 @@ def run(
     plan: options.Plan,
     model: options.Model,
     set_: options.Set,
+    data: options.Data = None,
     steps: options.Steps = 10,
     seed: options.Seed = 0,
     generator: options.WithGenerator = Generator.HASH,
@@ -51,12 +52,14 @@ def run(
     overrides = settings(set_)
     loaded = load(plan, model, seed, generator.value, meta)
     program = compiled(loaded, overrides)
+    from ssdsl.run.data import check_data
     from ssdsl.run.launch import Training
     from ssdsl.show.run_report import run_views
     from ssdsl.show.view import table
 
     recorded = profile is not None or trace is not None
-    training = Training(steps, seed, device.value, optimizer.value, lr, recorded, timeout)
+    given = check_data(data, loaded.model) if data is not None else None
+    training = Training(steps, seed, device.value, optimizer.value, lr, recorded, timeout, given)
     with workplace(out) as folder:
         result = train(loaded, program, training, folder, processes, dump=False)
     warn_of_losses(result, lr)

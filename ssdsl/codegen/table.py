@@ -29,6 +29,7 @@ def program_table(program: Program, groups: Groups) -> dict[str, Any]:
         "model": graph.name,
         "world_size": plan.devices,
         "params": plan.params,
+        "flops": graph.step_flops,
         "meshes": [{"name": m.name, "axes": dict(m.axes), "first": m.first} for m in plan.meshes],
         "groups": [{"mesh": mesh, "axes": list(axes)} for mesh, axes in wanted],
         "loss": {

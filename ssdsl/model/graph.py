@@ -154,6 +154,16 @@ class Graph:
     constants: dict[str, Any] = field(default_factory=dict)
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @property
+    def step_flops(self) -> int:
+        """Flops of a training step: forward once, backward twice that where there is a gradient; nothing twice."""
+        total = 0
+        for operator in self.operators:
+            if operator.stage is Stage.COMPUTE:
+                learns = any(self.values[o.value].differentiable for o in operator.outputs)
+                total += operator.flops * (3 if learns else 1)
+        return total
+
     def users_of_changed(self) -> dict[str, list[str]]:
         """For each buffer that a step changes the operators that read it or make its new value, in their order."""
         found: dict[str, list[str]] = {buffer: [] for buffer in self.updates}

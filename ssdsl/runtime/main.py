@@ -7,8 +7,10 @@ import resource
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import timedelta
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,17 @@ from .failure import leave, report_failure, save, state_folder, whole
 from .pulse import Pulse
 from .record import time_messages
 from .start import find_place, join_group
+from .train.batch import Batch
 from .train.engine import Engine
+from .train.feed import Feed
+from .train.log import Log, Work, known_peak_flops
 from .train.programs import InFolder
+from .train.user_data import open_data
 from .transport import Distributed
 from .world import World
 
 FOLDER = Path(__file__).parent.parent
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 OPTIMIZERS: dict[str, Any] = {"adamw": (torch.optim.AdamW, {"fused": True}), "sgd": (torch.optim.SGD, {})}
 
 
@@ -47,7 +54,7 @@ def main() -> None:
         engine = Engine(programs, world, device, seed=options.seed)
         pulse.says("training", engine.training.name)
         pulse.watch(engine.now)
-        _train(engine, programs.batches, options, base_bytes)
+        _train(engine, _batches(engine, programs.batches, options), options, base_bytes)
         pulse.says("waiting for the other ranks to end")
         world.transport.barrier()
         dist.destroy_process_group()
@@ -71,6 +78,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--optimizer", choices=("adamw", "sgd"), default="adamw")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 0.001)")
+    parser.add_argument("--data", default=None, help="FILE:FUNCTION that returns the data; else the batches beside it")
     parser.add_argument("--out", type=Path, default=None, help="folder for the ranks' reports")
     parser.add_argument(
         "--timeout", type=float, default=600, help="seconds to wait for a rank that does not move (default 600)"
@@ -82,7 +90,15 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _train(engine: Engine, batches: list[dict[str, torch.Tensor]], options: argparse.Namespace, base: int) -> None:
+def _batches(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse.Namespace) -> Iterator[Batch]:
+    """As many as there are steps, of the user's data or the program's own, over and over."""
+    if options.data is None:
+        return cycle(own)
+    feed = Feed.of(engine.table["inputs"], engine.training.inputs)
+    return open_data(options.data, feed, engine.control, options.seed).epochs()
+
+
+def _train(engine: Engine, batches: Iterator[Batch], options: argparse.Namespace, base: int) -> None:
     """All steps, then the reports."""
     make, given = OPTIMIZERS[options.optimizer]
     engine.optimizer(make, lr=options.lr, **given)
@@ -91,6 +107,7 @@ def _train(engine: Engine, batches: list[dict[str, torch.Tensor]], options: argp
     if recorder is not None:
         count, runner = len(engine.table["messages"]), engine.training.runner
         transfers_s = time_messages(runner.messages, count, runner.mover, engine.device)
+    log = Log(options.out, Work.of(engine.table), peak_flops=_peak_flops(engine), writes=engine.rank == 0)
     times: list[float] = []
     losses: list[float] = []
     dumped: list[dict[str, Any]] = []
@@ -98,12 +115,17 @@ def _train(engine: Engine, batches: list[dict[str, torch.Tensor]], options: argp
         engine.watch_gradients(lambda: dumped.append(gradients(engine.weights, engine.pieces)))
     for step in range(options.steps):
         with recorder.step(step, options.steps - 1) if recorder is not None else nullcontext():
+            batch = next(batches)
             start = time.perf_counter()
-            losses.append(engine.step(batches[step % len(batches)], allow_nan=True))
+            losses.append(engine.step(batch, allow_nan=True))
             if engine.device.type == "cuda":
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
-        _progress(engine, options.out, step, losses[-1], times[-1])
+        lr = engine.optim.param_groups[0]["lr"] if engine.optim.param_groups else options.lr
+        said = log.step(step, losses[-1], lr=lr, time_s=times[-1])
+        if options.out is None and engine.rank == 0:
+            print("  ".join(_words(said)), flush=True)
+    log.close()
     if options.out is None:
         if engine.rank == 0 and times:
             print(f"median step {statistics.median(times) * 1e3:.1f} ms")
@@ -124,14 +146,22 @@ def _train(engine: Engine, batches: list[dict[str, torch.Tensor]], options: argp
     _write_report(options.out, report)
 
 
-def _progress(engine: Engine, out: Path | None, step: int, loss: float, time_s: float) -> None:
-    if engine.rank != 0:
-        return
-    if out is None:
-        print(f"step {step}  loss {loss:.6f}  {time_s * 1e3:.1f} ms", flush=True)
-    else:
-        with (out / "progress.jsonl").open("a") as file:
-            file.write(json.dumps({"step": step, "loss": loss, "time_s": time_s}) + "\n")
+def _peak_flops(engine: Engine) -> float | None:
+    """Of all devices, if they are like this one, for the format in which most of the arithmetic is done."""
+    held = engine.held()
+    dtype = PRECISIONS.get(engine.precision or "", held[0].tensor.dtype if held else torch.float32)
+    peak = known_peak_flops(engine.device, dtype)
+    return peak * engine.world_size if peak is not None else None
+
+
+def _words(said: dict[str, Any]) -> list[str]:
+    """A line of the log for a terminal."""
+    return [
+        f"step {said['step']}",
+        f"loss {said['loss']:.6f}",
+        f"lr {said['lr']:.3g}",
+        f"{said['time_s'] * 1e3:.1f} ms",
+    ]
 
 
 def _held(device: torch.device) -> int:

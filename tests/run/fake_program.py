@@ -50,7 +50,7 @@ if behaviour != "good":
 
 for step in range(steps):
     if rank == 0:
-        with (out / "progress.jsonl").open("a") as file:
+        with (out / "metrics.jsonl").open("a") as file:
             file.write(json.dumps({"step": step, "loss": 1.0 / (step + 1), "time_s": 0.01}) + "\n")
 losses = [1.0 / (step + 1) for step in range(steps)] if rank == 0 else []
 comm = {"all_reduce": {"calls": 2 * steps, "bytes": 100 * steps}}

@@ -9,6 +9,7 @@ import torch
 
 from ..errors import EngineError
 from ..piece import Piece
+from .batch import Part, Sizes
 
 Tensors = dict[str, torch.Tensor]
 PAD = "make all batches alike, as by padding to a fixed length in collate_fn; the plan is compiled for one shape"
@@ -22,7 +23,7 @@ class Feed:
     """
 
     samples: int
-    shapes: dict[str, tuple[int, ...]]
+    shapes: Sizes
     dtypes: dict[str, torch.dtype]
     pieces: dict[str, Piece]
 
@@ -88,15 +89,15 @@ class Feed:
         return int(tensor.shape[0]) if tensor is not None and tensor.dim() else self.samples
 
 
-class Part(Tensors):
+class Given(Part):
     """The part of a global batch that this rank's program needs, as a loader gives it: checked, on all ranks alike.
 
-    `sizes` are those of the whole tensors; `position` is the loader's state behind this batch.
+    `position` is the loader's state behind this batch.
     """
 
-    def __init__(self, tensors: Tensors, sizes: dict[str, tuple[int, ...]], position: dict[str, Any]) -> None:
-        super().__init__(tensors)
-        self.sizes, self.position = sizes, position
+    def __init__(self, tensors: Tensors, sizes: Sizes, position: dict[str, Any]) -> None:
+        super().__init__(tensors, sizes)
+        self.position = position
 
 
 def text(dtype: torch.dtype, shape: tuple[int, ...]) -> str:

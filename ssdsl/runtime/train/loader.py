@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..control import Control
 from ..errors import EngineError
-from .feed import Feed, Part
+from .feed import Feed, Given
 from .fetch import Fetch, Job, Loaded, Maker, Stream, raised
 from .order import Order
 from .workers import Workers
@@ -95,7 +95,7 @@ class Loader:
             raise TypeError("an iterable data set has no length")
         return len(self.order)
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[Given]:
         """An epoch, or what is left of the one that `load_state_dict` gave. One that was left is not gone on with."""
         if self.begun:
             self.epoch, self.batches = self.epoch + 1, 0
@@ -117,7 +117,7 @@ class Loader:
             raise EngineError(*self._nothing())
         self.epoch, self.batches, self.begun, self.state = self.epoch + 1, 0, False, None
 
-    def epochs(self, end: int | None = None) -> Iterator[Part]:
+    def epochs(self, end: int | None = None) -> Iterator[Given]:
         """The batches of all epochs before `end`, or for ever; one that is resumed goes on where it was."""
         while end is None or self.epoch < end:
             yield from self
@@ -128,7 +128,7 @@ class Loader:
 
     # -- the state -----------------------------------------------------------------------------------------------------
 
-    def state_dict(self, after: Part | None = None) -> dict[str, Any]:
+    def state_dict(self, after: Given | None = None) -> dict[str, Any]:
         """Where the loader is: behind the last batch that it gave, or a certain one. Called by all ranks alike."""
         state = dict(after.position) if after is not None else self._position()
         if self.is_stream and hasattr(self.dataset, "state_dict"):
@@ -177,12 +177,12 @@ class Loader:
         (samples,) = sizes
         return loaded._replace(samples=samples) if samples else None
 
-    def _part(self, loaded: Loaded) -> Part | None:
+    def _part(self, loaded: Loaded) -> Given | None:
         """This rank's part of a batch, None if it is dropped. Of another size it is cut for another program."""
         samples = loaded.samples
         assert samples is not None
         if samples == self.feed.samples:
-            return Part(loaded.tensors, self.feed.shapes, self._position())
+            return Given(loaded.tensors, self.feed.shapes, self._position())
         if samples < self.feed.samples and self.drop_last:
             return None
         feed = self.feeds(samples)
@@ -196,7 +196,7 @@ class Loader:
         except EngineError as wrong:
             error = str(wrong)
         self.control.vote(error)
-        return Part(feed.cut(loaded.tensors, list(range(samples))), feed.shapes, self._position())
+        return Given(feed.cut(loaded.tensors, list(range(samples))), feed.shapes, self._position())
 
     def _loaded(self) -> Generator[Loaded, None, None]:
         """This rank's parts from the current batch on; one that needs nothing counts."""

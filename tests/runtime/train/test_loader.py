@@ -21,7 +21,7 @@ from torch.utils.data import (
 
 from ssdsl.runtime.control import Control
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.train.feed import Part
+from ssdsl.runtime.train.batch import Part
 from ssdsl.runtime.train.loader import Loader
 from ssdsl.runtime.train.workers import Workers
 from tests.runtime.train.data import BATCH, PLANS, Flow, Noisy, Numbers, Stateful, feeds
