@@ -13,8 +13,8 @@ from ssdsl.model.call import Call, Tensor
 from ssdsl.model.export import export, failure, quiet
 from ssdsl.model.graph import Origin, Ref
 from ssdsl.model.node_place import path_of, source_of
-from ssdsl.model.ops.registry import is_known
 from ssdsl.model.on_meta import without_numbers
+from ssdsl.model.ops.registry import is_known
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import CaptureFailed, NotALoss
 from ssdsl.text.diagnostic import PlanError
