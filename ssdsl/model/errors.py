@@ -204,3 +204,22 @@ class NumbersNeeded(Diagnostic):
     def reading(self) -> str:
         asks = self.operator.removeprefix("aten.").startswith("_local_scalar_dense")
         return "one number is read, by `.item()`, `float` or `if`" if asks else f"`{self.operator}` needs the numbers"
+
+
+@dataclass(frozen=True)
+class NoInitialiser(Diagnostic):
+    """A module was constructed on the meta device, and something of it cannot be initialised.
+
+    Processes make the weights of such a module as its own initialisers would: `reset_parameters()` of the module that
+    owns them, `_init_weights(module)` or `init_weights()` of a module around it. A function that makes the module, such
+    as `lambda: Net()`, needs none of these: it is followed as it is. Weights that a checkpoint will bring may be left
+    out by `load_later=True`; buffers that are no part of a checkpoint may not.
+    """
+
+    code: ClassVar[str] = "E0371"
+    title: ClassVar[str] = "{what} of the module on the meta device {lacks}"
+    help: ClassVar[str] = "{method}, or give a function that makes the module: `lambda: Net()`{later}"
+    what: str
+    lacks: str
+    method: str
+    later: str = ""

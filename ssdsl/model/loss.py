@@ -1,8 +1,8 @@
 """Where the loss is in what a forward returns: one rule for the capture, its checks and the single device.
 
-A tensor is the loss itself. Of an object it is `.loss`, of a dictionary `["loss"]`, and of a tuple or another dictionary
-the only element that is one number of a floating-point type. Where that does not say it, `loss` does: a name, the
-position in a tuple, or a function of the outputs and the batch.
+A tensor is the loss itself. Of an object it is `.loss`, of a dictionary `["loss"]`, and of a tuple or another
+dictionary the only element that is one number of a floating-point type. Where that does not say it, `loss` does: a
+name, the position in a tuple, or a function of the outputs and the batch.
 """
 
 from collections.abc import Callable, Mapping

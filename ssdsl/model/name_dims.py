@@ -8,6 +8,7 @@ introduces it: `h.0.mixer.A_log.1`. A name does not depend on what stands beside
 from collections.abc import Callable, Iterator
 
 from ssdsl.model.analyse import Analysis, Reading
+from ssdsl.model.axes import automatic
 from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture
 from ssdsl.model.graph import Origin
@@ -88,10 +89,20 @@ class _Naming:
 
 
 def _of_inputs(n: _Naming) -> Names:
-    """What the user says of the axes of the inputs."""
+    """What the user says of the axes of the inputs, or convention does."""
+    return ((leaves, name) for leaves, name, own in _inputs(n) if own)
+
+
+def _of_nameless_inputs(n: _Naming) -> Names:
+    """An axis of an input that nobody has named is called by its place."""
+    return ((leaves, name) for leaves, name, own in _inputs(n) if not own)
+
+
+def _inputs(n: _Naming) -> Iterator[tuple[list[int], str, bool]]:
+    """The axes of the inputs: dimensions, name, and whether it says what the axis is."""
     for name, axes in n.model.axes.items():
-        for factors, axis in zip(n.found.axes.get(name, ()), axes, strict=False):
-            yield n.found.factors.leaves(factors), axis
+        for at, (factors, axis) in enumerate(zip(n.found.axes.get(name, ()), axes, strict=False)):
+            yield n.found.factors.leaves(factors), axis, axis != automatic(name, at)
 
 
 def _of_attention(n: _Naming) -> Names:
@@ -253,6 +264,7 @@ RULES = (  # the strongest first
     _between_projections,
     _in_front,
     _of_letters(*IMAGE),
+    _of_nameless_inputs,
     _of_weights,
     _of_results,
 )

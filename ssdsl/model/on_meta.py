@@ -15,11 +15,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_map_only
 
-from ssdsl.model.deferred import with_tensors
+from ssdsl.model.deferred import REGISTERED, with_tensors
 from ssdsl.model.source import Model
 
 OF_DATA = {torch.tensor, torch.as_tensor, torch.asarray, torch.from_file}  # these have numbers, which the graph keeps
-REGISTERED = {"_parameters", "_buffers", "_modules"}
 
 
 class _OnMeta(TorchFunctionMode):

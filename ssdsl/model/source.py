@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ssdsl.model.batch import taken
 from ssdsl.model.deferred import with_numbers
 from ssdsl.model.loss import Batch, Where, loss_of
 from ssdsl.runtime.bits import Generator
@@ -39,8 +40,10 @@ class Model:
 
         Raises NoLoss where the outputs have none, and whatever the user's code raises.
         """
+        module = self.module if module is None else module
+        given = taken(self.module, batch) if callable(self.loss) else batch
         with self.casting():
-            return loss_of((self.module if module is None else module)(**batch), batch, self.loss)
+            return loss_of(module(**given), batch, self.loss)
 
     def casting(self) -> contextlib.AbstractContextManager[Any]:
         """The autocast region in which the model runs, if there is one."""

@@ -71,9 +71,9 @@ class NotALoss(Diagnostic):
     """What the forward returns has no loss: one scalar that depends on the weights.
 
     The loss is what the forward returns, or its `.loss` or `["loss"]`, or the only single number in a tuple or a
-    dictionary. Elsewhere, say where it is: by a name, by a position, or by a function of the outputs and the batch. That
-    is the fourth of what a model's function returns, and `loss=` in Python. Models of `transformers` return a loss where
-    the batch has `labels`.
+    dictionary. Elsewhere, say where it is: by a name, by a position, or by a function of the outputs and the batch.
+    That is the fourth of what a model's function returns, and `loss=` in Python. Models of `transformers` return a
+    loss where the batch has `labels`.
     """
 
     code: ClassVar[str] = "E0333"

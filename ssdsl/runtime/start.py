@@ -92,5 +92,7 @@ def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tor
         if "RANK" in os.environ:
             dist.init_process_group(chosen, timeout=timeout)
         else:
-            dist.init_process_group(chosen, store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1, timeout=timeout)
+            dist.init_process_group(
+                chosen, store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1, timeout=timeout
+            )
     return torch.device("cuda", torch.cuda.current_device()) if kind == "cuda" else torch.device("cpu")
