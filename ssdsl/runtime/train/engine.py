@@ -30,10 +30,13 @@ from ..world import World
 from .batch import Batch, Part, Sizes, check, compare, named, part_of, sizes_of
 from .feed import Feed, Given
 from .loader import Loader
-from .optimizer import Groups, Make, Optimizer
+from .optimizer import Groups, Make, Optimizer, stepped
 from .programs import Programs
+from .scaler import Scaler
 from .training_state import content, restore
 from .update import Update, Wish
+
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Engine:
@@ -60,9 +63,12 @@ class Engine:
             self.control = world.control
             self.table = programs.training.table
             join_world(self.table, world)
-            self.weights, self.pieces = _placed(programs, world, device)
+            half = HALF[precision] if precision is not None else None
+            self.weights, self.pieces = _placed(programs, world, device, half)
             self._homes = Homes(self.table, world)
-            self._update = Update(self.weights, self.held(), self.control, precision)
+            masters = programs.state if half is not None else None
+            scaler = Scaler() if half is torch.float16 else None
+            self._update = Update(stepped(self.weights.flats, self.held(), masters), self.control, scaler)
             self.training = self._share(programs.training)
         self._others: dict[Any, Share] = {}
         self._loaders: list[Loader] = []
@@ -95,6 +101,11 @@ class Engine:
     def optim(self) -> torch.optim.Optimizer:
         """The optimizer, for torch's learning-rate schedulers and the like; raises EngineError before `optimizer`."""
         return self._update.optimizer.torch
+
+    @property
+    def scaler(self) -> Scaler | None:
+        """The scale of the loss, of a model in float16."""
+        return self._update.scaler
 
     @property
     def grad_norm(self) -> float | None:
@@ -305,7 +316,9 @@ class Engine:
         return self.micro_steps, self.training.runner.doing or "reports"
 
 
-def _placed(programs: Programs, world: World, device: torch.device) -> tuple[Weights, dict[str, Piece]]:
+def _placed(
+    programs: Programs, world: World, device: torch.device, half: torch.dtype | None
+) -> tuple[Weights, dict[str, Piece]]:
     """This rank's weights, and of each which part of the whole it is."""
     table = programs.training.table
     role = role_of(table, world)
@@ -313,6 +326,6 @@ def _placed(programs: Programs, world: World, device: torch.device) -> tuple[Wei
         tie_groups(table, world)
         return Weights([], {}), {}
     with torch.no_grad():
-        weights = weights_of(table, role, world, programs.state, device)
+        weights = weights_of(table, role, world, programs.state, device, half)
     listed = [w for flat in role["flats"] for w in flat["weights"]] + role["others"]
     return weights, {p.name: p for p in pieces_of(listed, role, world)}

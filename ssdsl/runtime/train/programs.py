@@ -27,9 +27,10 @@ class Programs(Protocol):
         ...
 
     def other(self, kind: str, samples: int | None, outputs: tuple[str, ...]) -> Program:
-        """A program for training ("train") or evaluation ("evaluate") on batches of so many samples, None for as many as in training.
+        """A program for training ("train") or evaluation ("evaluate"), on batches of so many samples.
 
-        `outputs` are the names of what evaluation returns beside the loss. Raises EngineError where there is none.
+        None is as many as in training. `outputs` are the names of what evaluation returns beside the loss. Raises
+        EngineError where there is none.
         """
         ...
 
