@@ -21,10 +21,11 @@ from ssdsl.model.known_truth import Constants, answering
 from ssdsl.model.on_meta import device_of
 from ssdsl.model.place import is_own, module_name, of_function, raised
 from ssdsl.model.regions import regions_left_open, write_regions
+from ssdsl.model.result import NoSuchOutput, evaluated, loss_of
 from ssdsl.model.rewrite.recurrent import split_recurrent
 from ssdsl.model.source import Model
 from ssdsl.model.state import Snapshot, changes, replaced, snapshot, unsteady
-from ssdsl.model.trace_errors import CaptureFailed
+from ssdsl.model.trace_errors import CaptureFailed, OutputMissing
 from ssdsl.model.witness import Witness, watching
 from ssdsl.model.writes import lost_writes
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -37,10 +38,11 @@ CTC = "give the lengths as tensors: their mean as numbers is computed where no g
 class LossOf(torch.nn.Module):
     """Calls a module with the tensors of a batch by name and returns its loss; sees what the call leaves behind."""
 
-    def __init__(self, module: torch.nn.Module, names: tuple[str, ...], witness: Witness, constants: Constants) -> None:
+    def __init__(self, model: Model, witness: Witness, constants: Constants) -> None:
         super().__init__()
-        self.module = module
-        self.names = names
+        self.module = model.module
+        self.names = tuple(model.batches[0])
+        self.evaluation = model.evaluation
         self.watch = _Watch(witness)
         self.constants = constants
 
@@ -50,7 +52,13 @@ class LossOf(torch.nn.Module):
         with watching(self.watch.witness), answering(self.constants):
             result = self.module(**dict(zip(self.names, batch, strict=True)))
         self.watch.compare(before, self.module)
-        return getattr(result, "loss", result)
+        if self.evaluation is None:
+            return loss_of(result)
+        try:
+            return evaluated(result, self.evaluation.outputs)
+        except NoSuchOutput as error:
+            self.watch.missing = OutputMissing(None, error.name, error.known)
+            raise
 
 
 class _Watch:
@@ -60,6 +68,7 @@ class _Watch:
         self.witness = witness
         self.changed: tuple[str, ...] = ()
         self.replaced: tuple[Diagnostic, ...] = ()
+        self.missing: Diagnostic | None = None
 
     def compare(self, before: Snapshot, module: torch.nn.Module) -> None:
         self.changed = changes(before, module)
@@ -76,11 +85,13 @@ def export(model: Model) -> tuple[torch.export.ExportedProgram, frozenset[str]]:
     paths = {id(module): path for path, module in reversed([*model.module.named_modules()])}
     witness = Witness(paths, _device(model))
     constants = Constants.of(model.module)
-    wrapped = LossOf(model.module, tuple(model.batches[0]), witness, constants)
+    wrapped = LossOf(model, witness, constants)
     try:
         with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines(), device_of(model):
             program = torch.export.export(wrapped, tuple(model.example().values()), strict=False)
     except Exception as error:  # torch.export raises its own and the module's errors of any type
+        if wrapped.watch.missing is not None:
+            raise PlanError(wrapped.watch.missing) from error
         raise PlanError(*witness.found or wrapped.watch.replaced or (failure(model, error),)) from error
     found = (*witness.found, *lost_writes(program, model))
     found += () if witness.found else wrapped.watch.replaced  # which may be the same, without a line

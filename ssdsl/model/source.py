@@ -1,6 +1,7 @@
 """What the user brings: a module with its loss, example batches and the names of their axes."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -12,13 +13,26 @@ USER_PREFIX = "ssdsl_user_"  # of the name under which a user's file is imported
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """What is wanted of a forward that does not train.
+
+    `outputs` are results beside the loss, by attribute, key, or position in a tuple. `buffers` are state although this
+    forward does not change them: training does. `constants` are those of the training graph, whose names are taken.
+    """
+
+    outputs: tuple[str, ...] = ()
+    buffers: frozenset[str] = frozenset()
+    constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Model:
     """A module whose forward, called with a batch as keyword arguments, returns its loss (or an object with `.loss`).
 
     `batches` are example batches, all of the same shapes; training repeats them. `axes` names the axes
     of each input: `{"input_ids": ("batch", "seq")}`. The module may live on the meta device, with `recipes` by which
     the processes make its weights; without them, or with batches on the meta device, it compiles but does not run.
-    `generator` draws its random numbers ("hash" or "philox").
+    `generator` draws its random numbers ("hash" or "philox"). `evaluation`: its forward is not to train.
     """
 
     name: str
@@ -27,6 +41,7 @@ class Model:
     axes: dict[str, tuple[str, ...]]
     generator: Generator = "hash"
     recipes: Recipes | None = None
+    evaluation: Evaluation | None = None
 
     @property
     def is_meta(self) -> bool:
