@@ -13,7 +13,7 @@ from ssdsl.ir.param import (
     ReduceScatterGrads,
     SumTiedGrads,
 )
-from ssdsl.ir.program import Program, Role
+from ssdsl.ir.program import Program, Result, Role
 from ssdsl.model.graph import Graph, Origin, Value
 
 Groups = dict[tuple[str, tuple[str, ...]], None]
@@ -40,6 +40,8 @@ def program_table(program: Program, groups: Groups) -> dict[str, Any]:
         "inputs": {v.name: _input(v, graph) for v in graph.of(Origin.INPUT)},
         "constants": [v.name for v in graph.of(Origin.CONSTANT)],
         "seed": [v.name for v in graph.of(Origin.SEED)],
+        "outputs": [_result(program, r) for r in program.results],
+        "trains": program.trains,
         "ties": _ties(program),
         "roles": roles,
         "messages": [_message(m) for m in program.messages],
@@ -143,6 +145,37 @@ def _inputs_of(program: Program, role: Role) -> list[dict[str, Any]]:
         if (value := program.graph.values[var.name.value]).origin is Origin.INPUT
     }
     return [found[v.name] for v in program.graph.of(Origin.INPUT) if v.name in found]
+
+
+# -- outputs -----------------------------------------------------------------------------------------------------------
+
+
+def _result(program: Program, result: Result) -> dict[str, Any]:
+    """A tensor that was asked for, with the devices that keep it, and the part of the whole that each keeps for each
+    coordinate in time: takes of [axis or index in time, dim, outer, count, or the sizes of unequal parts]. Over the
+    indices in `sums` the parts are addends."""
+    function = program.functions[result.function]
+    value, var = program.graph.values[result.value.value], function.variables()[result.value]
+    shape, submesh = Shape(value.sizes), function.submesh
+    sizes = {t.name: t.sizes for t in function.time}
+    places = zip(submesh.axes, var.type.layout.places, strict=True)
+    digits = [(axis, place) for (axis, _), place in places if isinstance(place, Shard)]
+    digits += sorted(var.type.time, key=lambda digit: sizes[digit[0]] is not None)  # unequal parts cut what is left
+    takes: list[list[Any]] = []
+    for number, (name, digit) in enumerate(digits):
+        where = cut(shape, digit, tuple(d for _, d in digits[:number]))
+        takes.append([name, where.dim, where.outer, list(sizes.get(name) or ()) or where.count])
+    return {
+        "name": result.name,
+        "dtype": value.dtype,
+        "shape": list(shape.sizes),
+        "mesh": submesh.mesh.name,
+        "fixed": dict(submesh.fixed),
+        "slot": result.slot,
+        "time": {t.name: t.parts for t in function.time},
+        "takes": takes,
+        "sums": list(var.type.owed),
+    }
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------

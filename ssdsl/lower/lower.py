@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from ssdsl.cluster.link import LOOPBACK, Link
 from ssdsl.ir.layout import Submesh
+from ssdsl.ir.param import Param
 from ssdsl.ir.program import Program
 from ssdsl.ir.verify import verify
 from ssdsl.lower.functions.form_functions import form_functions
@@ -64,13 +65,14 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def lower(plan: Plan, link: Link = LOOPBACK, after: After | None = None) -> Program:
-    """The program of a plan; `after` is called with each pass's name and result.
+def lower(plan: Plan, link: Link = LOOPBACK, after: After | None = None, held: tuple[Param, ...] = ()) -> Program:
+    """The program of a plan; `after` is called with each pass's name and result. `held` are parameters of another
+    program, whose layouts hold here too.
 
     Raises PlanError: unequal parts cut again, statistics split in time, state that cannot be sharded, an order that is
     a circle.
     """
-    lowering = Lowering(plan, link)
+    lowering = Lowering(plan, link, held)
     for step in PASSES:
         lowering = step(lowering)
         if after is not None:

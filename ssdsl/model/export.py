@@ -22,10 +22,11 @@ from ssdsl.model.loss import NoLoss
 from ssdsl.model.on_meta import captured_batch, device_of
 from ssdsl.model.place import is_own, module_name, of_function, raised
 from ssdsl.model.regions import regions_left_open, write_regions
+from ssdsl.model.result import NoSuchOutput
 from ssdsl.model.rewrite.recurrent import split_recurrent
 from ssdsl.model.source import Model
 from ssdsl.model.state import Snapshot, changes, replaced, snapshot, unsteady
-from ssdsl.model.trace_errors import CaptureFailed, NotALoss
+from ssdsl.model.trace_errors import CaptureFailed, NotALoss, OutputMissing
 from ssdsl.model.witness import Witness, watching
 from ssdsl.model.writes import lost_writes
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -49,9 +50,17 @@ class LossOf(torch.nn.Module):
         before = snapshot(self.module)
         self.constants.find(self.module)
         with watching(self.watch.witness), answering(self.constants):
-            loss = self.model.compute(dict(zip(self.model.batches[0], batch, strict=True)), self.module)
+            results = self._results(dict(zip(self.model.batches[0], batch, strict=True)))
         self.watch.compare(before, self.module)
-        return loss
+        return results if self.model.evaluation is not None else results[0]
+
+    def _results(self, batch: dict[str, torch.Tensor]) -> tuple[Any, ...]:
+        """The loss, and the outputs that an evaluation wants."""
+        try:
+            return self.model.results(batch, self.module)
+        except NoSuchOutput as error:
+            self.watch.missing = OutputMissing(None, error.name, error.known)
+            raise
 
 
 class _Watch:
@@ -61,6 +70,7 @@ class _Watch:
         self.witness = witness
         self.changed: tuple[str, ...] = ()
         self.replaced: tuple[Diagnostic, ...] = ()
+        self.missing: Diagnostic | None = None
 
     def compare(self, before: Snapshot, module: torch.nn.Module) -> None:
         self.changed = changes(before, module)
@@ -84,6 +94,8 @@ def export(model: Model) -> tuple[torch.export.ExportedProgram, frozenset[str]]:
     except NoLoss as error:
         raise PlanError(NotALoss(None, model.name, str(error))) from error
     except Exception as error:  # torch.export raises its own and the module's errors of any type
+        if wrapped.watch.missing is not None:
+            raise PlanError(wrapped.watch.missing) from error
         raise PlanError(*witness.found or wrapped.watch.replaced or (failure(model, error),)) from error
     found = (*witness.found, *lost_writes(program, model))
     found += () if witness.found else wrapped.watch.replaced  # which may be the same, without a line

@@ -142,7 +142,7 @@ class Graph:
 
     `dim_names` gives the name of every dimension class. `updates` maps a buffer to the value it takes after the step.
     `constants` are the tensors stored in the captured program (of torch.Tensor; nothing here looks inside). `axes` has
-    the names that the model gives the axes of its inputs.
+    the names that the model gives the axes of its inputs, `outputs` the values that were asked for beside the loss.
     """
 
     name: str
@@ -153,6 +153,7 @@ class Graph:
     updates: dict[str, str]
     constants: dict[str, Any] = field(default_factory=dict)
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
 
     @property
     def step_flops(self) -> int:

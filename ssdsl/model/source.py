@@ -1,7 +1,8 @@
 """What the user brings: a module with its loss, example batches and the names of their axes."""
 
 import contextlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -9,10 +10,24 @@ import torch
 from ssdsl.model.batch import taken
 from ssdsl.model.deferred import with_numbers
 from ssdsl.model.loss import Batch, Where, loss_of
+from ssdsl.model.result import outputs_of
 from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.recipe import Recipes
 
 USER_PREFIX = "ssdsl_user_"  # of the name under which a user's file is imported
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is wanted of a forward that does not train.
+
+    `outputs` are results beside the loss, by attribute, key, or position in a tuple. `buffers` are state although this
+    forward does not change them: training does. `constants` are those of the training graph, whose names are taken.
+    """
+
+    outputs: tuple[str, ...] = ()
+    buffers: frozenset[str] = frozenset()
+    constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -24,6 +39,7 @@ class Model:
     the processes make its weights; without them, or with batches on the meta device, it compiles but does not run.
     `generator` draws its random numbers ("hash" or "philox"). `loss` says where in the outputs the loss is, if that is
     not plain (`loss.py`). With `autocast`, all of forward and loss run under `torch.autocast` to this type.
+    `evaluation`: its forward is not to train.
     """
 
     name: str
@@ -34,16 +50,23 @@ class Model:
     recipes: Recipes | None = None
     loss: Where = None
     autocast: torch.dtype | None = None
+    evaluation: Evaluation | None = None
 
     def compute(self, batch: Batch, module: torch.nn.Module | None = None) -> Any:
         """The loss of a batch, by the module or a copy of it.
 
         Raises NoLoss where the outputs have none, and whatever the user's code raises.
         """
+        return self.results(batch, module)[0]
+
+    def results(self, batch: Batch, module: torch.nn.Module | None = None) -> tuple[Any, ...]:
+        """The loss, and the outputs that the evaluation wants. Raises NoLoss, NoSuchOutput and what `compute` does."""
         module = self.module if module is None else module
         given = taken(self.module, batch) if callable(self.loss) else batch
         with self.casting():
-            return loss_of(module(**given), batch, self.loss)
+            outputs = module(**given)
+            loss = loss_of(outputs, batch, self.loss)
+        return (loss, *outputs_of(outputs, self.evaluation.outputs if self.evaluation is not None else ()))
 
     def casting(self) -> contextlib.AbstractContextManager[Any]:
         """The autocast region in which the model runs, if there is one."""

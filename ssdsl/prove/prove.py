@@ -20,7 +20,7 @@ from ssdsl.prove.parts import parts_of
 from ssdsl.prove.prologues import prologues
 from ssdsl.prove.roles import check_places, check_role
 from ssdsl.prove.updates import check_updates
-from ssdsl.prove.whole import check_loss, check_operators
+from ssdsl.prove.whole import check_loss, check_operators, check_results
 from ssdsl.text.diagnostic import PlanError
 
 MOST_SHOWN = 10
@@ -80,6 +80,7 @@ def prove(program: Program) -> Proof:
     check_draws(facts)
     check_operators(facts)
     check_loss(facts, flow.typed)
+    check_results(facts, flow.typed)
     check_buffers(facts, flow.typed)
     check_params(facts)
     parts = parts_of(facts)

@@ -63,9 +63,7 @@ class Net(torch.nn.Module):
 
 def batches(count: int = 4, samples: int = 12) -> list[dict[str, torch.Tensor]]:
     draw = torch.Generator().manual_seed(1)
-    return [
-        {name: torch.randint(0, 48, (samples, 5), generator=draw) for name in ("x", "y")} for _ in range(count)
-    ]
+    return [{name: torch.randint(0, 48, (samples, 5), generator=draw) for name in ("x", "y")} for _ in range(count)]
 
 
 def net() -> Net:
