@@ -8,7 +8,6 @@ from ssdsl.model.user_file import Mistakes, UserFile
 from ssdsl.run.data_errors import BadData, DataFailed, DataFileMissing, DataFunctionMissing, DataUnlike
 from ssdsl.runtime.control import Control
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.piece import Piece
 from ssdsl.runtime.train.feed import Feed
 from ssdsl.runtime.train.loader import Loader
 from ssdsl.runtime.train.user_data import data_of, loader_arguments
@@ -38,7 +37,7 @@ def _check_first_batch(data: Any, model: Model, place: Span | None) -> None:
     """Makes the first batch as a single device would."""
     example = model.batches[0]
     inputs = {n: {"shape": t.shape, "dtype": str(t.dtype).removeprefix("torch.")} for n, t in example.items()}
-    feed = Feed.of(inputs, {name: Piece(name, tuple(tensor.shape), ()) for name, tensor in example.items()})
+    feed = Feed.of(inputs, Feed.of(inputs, {}).wholes())
     try:
         loader = Loader(data, feed, _Alone(), **loader_arguments(data, feed.samples))
         loader.workers = Workers()

@@ -1,4 +1,4 @@
-"""What can be wrong with `--data`: the file, its function, and what the function gives."""
+"""What can be wrong with `--data`: the file, its function, and what the function gives, at first or later."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -60,6 +60,23 @@ class DataUnlike(Diagnostic):
     note: ClassVar[str] = "{detail}"
     help: ClassVar[str] = "{change}"
     model: str
+    fact: str
+    detail: str
+    change: str
+
+
+@dataclass(frozen=True)
+class TrainingStopped(Diagnostic):
+    """The run ended because of what it was given, which showed only while it trained.
+
+    A sample or batch could not be made, or is not one that the plan was compiled for; or the ranks were given different
+    data. All ranks end together, with what the failing ones say.
+    """
+
+    code: ClassVar[str] = "E0555"
+    title: ClassVar[str] = "the run ended: {fact}"
+    note: ClassVar[str] = "{detail}"
+    help: ClassVar[str] = "{change}"
     fact: str
     detail: str
     change: str

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen
 
+from ssdsl.run.data_errors import TrainingStopped
 from ssdsl.run.errors import DiskFull, FolderUnwritable, LaunchFailed, OutOfMemory, RankFailed, RankStuck
 from ssdsl.run.lack import FULL, Lack, lack_in
 from ssdsl.runtime.stall import Stall, place, read_states
@@ -14,6 +15,7 @@ from ssdsl.text.diagnostic import Diagnostic
 
 LINES = 25
 LOGS = "`--out DIR` keeps the output of every rank in DIR/logs"
+HELP = "  help: "  # begins a line of an EngineError
 MEMORY = "the machine may have run out of memory: take a smaller model, or cut it into more parts"
 
 
@@ -24,6 +26,7 @@ class _Said:
     rank: int
     time_s: float
     text: str
+    mistake: str | None = None
 
 
 def failure(out: Path, status: int, exits: dict[int, int]) -> Diagnostic:
@@ -36,6 +39,8 @@ def failure(out: Path, status: int, exits: dict[int, int]) -> Diagnostic:
     for one in said.values():
         if lack := lack_in(one.text):
             return _lacking(lack, one, out)
+    if (mistake := next((one.mistake for one in said.values() if one.mistake is not None), None)) is not None:
+        return _stopped(mistake)
     silent = [rank for rank, code in exits.items() if rank not in said and code != -signal.SIGTERM]
     if silent:
         rank = min(silent, key=lambda r: (exits[r] > 0, r))
@@ -93,8 +98,16 @@ def _said(out: Path) -> dict[int, _Said]:
         found[rank] = _Said(rank, path.stat().st_mtime, text)
     for rank, state in read_states(out).items():  # complete also when the disk is full
         if (failed := state["failed"]) is not None:
-            found[rank] = _Said(rank, failed["time"], failed["text"])
+            found[rank] = _Said(rank, failed["time"], failed["text"], failed.get("mistake"))
     return {said.rank: said for said in sorted(found.values(), key=lambda said: said.time_s)}
+
+
+def _stopped(mistake: str) -> TrainingStopped:
+    """What all ranks say of a mistake: a fact, more of it, and the changes to make."""
+    lines = mistake.splitlines()
+    changes = [line.strip().removeprefix("help: ") for line in lines if line.startswith(HELP)]
+    fact, *rest = [line.strip() for line in lines if not line.startswith(HELP)] or [""]
+    return TrainingStopped(None, fact, "\n".join(rest), "\n".join(dict.fromkeys(changes)) or LOGS)
 
 
 def _lacking(lack: Lack, said: _Said, out: Path) -> Diagnostic:

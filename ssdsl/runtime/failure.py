@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .errors import EngineError
 from .pulse import Pulse
 from .stall import place, stall_in
 
@@ -23,7 +24,8 @@ def report_failure(
     error: BaseException, rank: int, pulse: Pulse | None, folder: Path, ranks: int, timeout_s: float
 ) -> None:
     """Say on stderr, and in the rank's files, where it failed and why."""
-    text = str(error) if isinstance(error, SystemExit) else "".join(traceback.format_exception(error))
+    says_all = isinstance(error, SystemExit | EngineError)
+    text = str(error) if says_all else "".join(traceback.format_exception(error))
     where = f"rank {rank}"
     if pulse is not None:
         pulse.stop()
@@ -32,7 +34,7 @@ def report_failure(
             text += _stalled(folder, ranks, timeout_s)
     message = f"{where}:\n{text}"
     if pulse is not None:
-        pulse.failed(message)
+        pulse.failed(message, mistake=text if isinstance(error, EngineError) else None)
     with contextlib.suppress(OSError), whole(folder / f"rank{rank}.err") as beside:
         beside.write_text(message)
     with contextlib.suppress(OSError):

@@ -57,9 +57,11 @@ class Pulse:
         if self.look is not None:
             self.known["step"], self.known["doing"] = self.look()
 
-    def failed(self, text: str) -> None:
-        """The rank's last words; nothing is written after them."""
+    def failed(self, text: str, mistake: str | None = None) -> None:
+        """The rank's last words; nothing is written after them. `mistake` is what all ranks say of a user's mistake."""
         self.known["failed"] = {"text": text[-SIZE // 2 :], "time": time.time()}
+        if mistake is not None and len(mistake) < SIZE // 4:
+            self.known["failed"]["mistake"] = mistake
         self._write()
 
     def end(self) -> None:

@@ -1,21 +1,27 @@
 """`--data file.py:function`: what is wrong with it is said before anything starts; what is right trains."""
 
+import json
 import os
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data import default_collate
 
 from ssdsl.model.source import Model
 from ssdsl.run import data_errors
 from ssdsl.run.data import check_data
+from ssdsl.runtime.train.order import Order
 from ssdsl.runtime.train.user_data import Again, load_data
 from ssdsl.text.diagnostic import REGISTRY, PlanError
 from ssdsl.text.render import render
 
-ERRORS = Path(__file__).parent.parent / "errors"
+ROOT = Path(__file__).parents[2]
+ERRORS = ROOT / "tests/errors"
 GOOD = """\
     import torch
     from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -117,4 +123,62 @@ def test_what_is_wrong_is_said(
 
 def test_each_is_explained() -> None:
     own = {code for code, cls in REGISTRY.items() if cls.__module__ == data_errors.__name__}
-    assert own == set(WRONG) and all(REGISTRY[code].__doc__ for code in own)
+    assert own == {*WRONG, "E0555"} and all(REGISTRY[code].__doc__ for code in own)
+
+
+NET = """\
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(4, 32)
+
+        def forward(self, x, y):
+            return torch.nn.functional.cross_entropy(self.fc(x), y)
+
+    def net():
+        batch = {"x": torch.zeros(8, 4), "y": torch.zeros(8, dtype=torch.int64)}
+        return Net(), batch, {"x": ("batch", "width"), "y": ("batch",)}
+"""
+SPLIT = "mesh gpus(dp = 2)\nsplit model by batch into dp\nassign model to gpus\n"
+
+
+def ssdsl(folder: Path, data: str) -> "subprocess.CompletedProcess[str]":
+    (folder / "net.py").write_text(textwrap.dedent(NET))
+    (folder / "p.ssp").write_text(SPLIT)
+    words = ["run", "p.ssp", "--model", "net.py:net", "--data", data, "--steps", "5", "--out", "out", "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    command = [sys.executable, "-m", "ssdsl", *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_a_run_on_data_of_ones_own(tmp_path: Path) -> None:
+    """It trains on the batches of a single device, shuffled, epoch after epoch."""
+    done = ssdsl(tmp_path, written(tmp_path, GOOD).replace(os.path.relpath(tmp_path), "."))
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "out/results/metrics.jsonl").read_text().splitlines()]
+    weights = torch.load(tmp_path / "out/program/weights.pt", weights_only=True)
+    net = torch.nn.Linear(4, 32)
+    net.load_state_dict({"weight": weights["fc.weight"], "bias": weights["fc.bias"]})
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    data = load_data(f"{tmp_path / 'mine.py'}:data")
+    order = Order(32, 8, True, True)
+    keys = [batch for epoch in range(2) for batch in order.batches(0, epoch)][:5]
+    for line, batch in zip(lines, keys, strict=True):
+        x, y = default_collate([data[key] for key in batch])
+        loss = torch.nn.functional.cross_entropy(net(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert line["loss"] == pytest.approx(loss.item(), rel=1e-5) and line["samples_per_s"] > 0
+
+
+def test_what_shows_only_in_training_is_said_by_all(tmp_path: Path, golden: Callable[[Path, str], None]) -> None:
+    bad = GOOD.replace("return torch.full", "assert i != 7, 'no seven'\n            return torch.full")
+    bad = bad.replace(
+        "        return Words()\n", "        return DataLoader(Words(), 8, sampler=range(31, -1, -1))\n", 1
+    )
+    done = ssdsl(tmp_path, written(tmp_path, bad).replace(os.path.relpath(tmp_path), "."))
+    assert done.returncode == 1
+    golden(ERRORS / "E0555.err", done.stderr.replace(str(tmp_path), "/path"))

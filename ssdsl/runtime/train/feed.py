@@ -35,6 +35,10 @@ class Feed:
         first = next((shape[0] for shape in shapes.values() if shape), 1)
         return cls(samples or first, shapes, dtypes, dict(pieces))
 
+    def wholes(self) -> dict[str, Piece]:
+        """All of every input."""
+        return {name: Piece(name, shape, ()) for name, shape in self.shapes.items()}
+
     @property
     def is_idle(self) -> bool:
         """Whether this rank needs nothing."""

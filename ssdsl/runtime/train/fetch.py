@@ -3,6 +3,7 @@
 What fails is not raised but told, so that all ranks hear of it when its batch is due.
 """
 
+import contextlib
 import copy
 import traceback
 from collections.abc import Callable, Iterator
@@ -100,27 +101,44 @@ class Fetch:
     def __init__(self, dataset: Any, maker: Maker) -> None:
         self.dataset, self.maker = dataset, maker
         self.epoch: int | None = None
+        self.draws = False  # whether a sample has drawn random numbers
 
     def __getitem__(self, job: Job) -> Loaded:
-        maker, (epoch, number, samples, keys) = self.maker, job
+        maker, (epoch, number, samples, _) = self.maker, job
         if self.epoch != epoch:
             self.epoch = epoch
             begin_epoch(self.dataset, epoch)
         with Generators(maker.seed, "batch", epoch, number) as own:
-            items = []
-            for key in keys:
-                own.seed(maker.seed, "sample", epoch, key)
-                try:
-                    items.append(self._item(key))
-                except Exception as error:
-                    where = f"`dataset[{key!r}]`, of batch {number} of epoch {epoch}, raised {raised(error)}"
-                    return Loaded(samples, error=str(EngineError(where, CORRECT)))
+            try:
+                items = self._items(job, own)
+            except EngineError as error:
+                return Loaded(samples, error=str(error))
             return maker.make(items, samples, epoch, number, own)
 
-    def _item(self, key: Any) -> Any:
+    def _items(self, job: Job, own: Generators) -> list[Any]:
+        """The samples. Where one draws random numbers all are made again, each with numbers of its own: seeding takes
+        longer than many a sample."""
+        if not self.draws:
+            own.mark()
+            with contextlib.suppress(EngineError):  # with other numbers it may succeed
+                items = [self._item(key, job) for key in job.keys]
+                if not own.has_drawn():
+                    return items
+                self.draws = True
+        items = []
+        for key in job.keys:
+            own.seed(self.maker.seed, "sample", job.epoch, key)
+            items.append(self._item(key, job))
+        return items
+
+    def _item(self, key: Any, job: Job) -> Any:
         """A sample, by the function for several where there is one: alone, so that its random numbers are its own."""
         several = getattr(self.dataset, "__getitems__", None)
-        return several([key])[0] if several is not None and not self.maker.batched else self.dataset[key]
+        try:
+            return several([key])[0] if several is not None and not self.maker.batched else self.dataset[key]
+        except Exception as error:
+            where = f"`dataset[{key!r}]`, of batch {job.number} of epoch {job.epoch}, raised {raised(error)}"
+            raise EngineError(where, CORRECT) from error
 
 
 class Stream(IterableDataset[Loaded]):
@@ -143,10 +161,8 @@ class Stream(IterableDataset[Loaded]):
                 samples = iter(self.dataset)
             for number in count(first, step):
                 with own:
-                    items: list[Any] = []
-                    for place in range(self.batch_size):
-                        own.seed(seed, "sample", self.epoch, number, place)
-                        items += islice(samples, 1)
+                    own.seed(seed, "samples", self.epoch, number)
+                    items = list(islice(samples, self.batch_size))
                     if not items or (len(items) < self.batch_size and self.drop_last):
                         return
                     kept = [items[row] for row in self.maker.rows(len(items))]

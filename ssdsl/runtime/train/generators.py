@@ -62,7 +62,7 @@ class Generators:
         assert self.start is not None
         (torchs, pythons, numpys), now = self.start, _states()
         drawn = not torch.equal(torchs, now[0]) or pythons != now[1]
-        return drawn or (numpys is not None and [*map(str, numpys)] != [*map(str, now[2])])
+        return drawn or (numpys is not None and _bytes(numpys) != _bytes(now[2]))
 
 
 def number_of(*key: object) -> int:
@@ -84,6 +84,11 @@ def _restore(states: States) -> None:
     random.setstate(states[1])
     if states[2] is not None and (numpy := _numpy()) is not None:
         numpy.random.set_state(states[2])
+
+
+def _bytes(state: Any) -> tuple[Any, ...]:
+    """A state of numpy's, of which one entry is an array, as it can be compared."""
+    return tuple(entry.tobytes() if hasattr(entry, "tobytes") else entry for entry in state)
 
 
 def _numpy() -> Any:

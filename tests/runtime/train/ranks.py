@@ -10,12 +10,17 @@ from ssdsl.runtime.control import Control
 
 def together(count: int, body: Callable[[Control], Any]) -> list[Any]:
     """What `body` returns on each rank."""
+    return on_ranks(count, lambda transport: body(Control(transport)))
+
+
+def on_ranks(count: int, body: Callable[[Threaded], Any]) -> list[Any]:
+    """The same of a body that is given its transport."""
     turns = Turns()
     exchange = Exchange(count, turns.wait, RanksFailed)
     found: dict[int, Any] = {}
 
     def run(rank: int) -> None:
-        found[rank] = body(Control(Threaded(rank, exchange)))
+        found[rank] = body(Threaded(rank, exchange))
 
     turns.run([lambda rank=rank: run(rank) for rank in range(count)])  # type: ignore[misc]
     exchange.check_empty()
