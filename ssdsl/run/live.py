@@ -8,15 +8,15 @@ from pathlib import Path
 import torch
 
 from ssdsl.codegen.write import program_files
-from ssdsl.compile import Compiled, compile_source
+from ssdsl.compile import Compiled, compile_evaluation, compile_source
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.model.check_capture import check_capture
 from ssdsl.model.half import in_half
+from ssdsl.model.samples import with_samples
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.runtime.control import Control
-from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.program import Program
 from ssdsl.runtime.state import State
 from ssdsl.text.diagnostic import PlanError
@@ -39,12 +39,20 @@ class Live:
     def __init__(self, request: Request, control: Control) -> None:
         self.request, self.control = request, control
         self._constants: dict[str, torch.Tensor] = {}
-        self.training = self._program(lambda: self._compiled(request.model, check=True))
+        self.training = self._program(self._train)
         self.state = self._state()
 
     def other(self, kind: str, samples: int | None, outputs: tuple[str, ...]) -> Program:
-        """A program for training or evaluation, on batches of other sizes."""
-        raise EngineError(f"there is no program for this ({kind})")
+        """A program for training or evaluation, on batches of so many samples, None for as many as the example has."""
+        model = self.request.model if samples is None else with_samples(self.request.model, samples)
+
+        def make() -> Compiled:
+            compiled = self._trains if samples is None else self._compiled(model)
+            return compiled if kind == "train" else compile_evaluation(compiled, self._computing(model), outputs)
+
+        program = self._program(make)
+        self.state.tensors = {**self._constants, **self.state.tensors}
+        return program
 
     @property
     def plan(self) -> str:
@@ -53,15 +61,21 @@ class Live:
 
     # -- compiling -----------------------------------------------------------------------------------------------------
 
-    def _compiled(self, model: Model, check: bool) -> Compiled:
-        half, request = self.request.half, self.request
-        computing = in_half(model, half) if half is not None else model
+    def _compiled(self, model: Model) -> Compiled:
+        computing, request = self._computing(model), self.request
         source = read_source(request.plan)
         parse(source)  # a mistake in its text shows before anything is captured
         graph = capture(computing)
-        if check:
-            check_capture(computing, graph)
+        check_capture(computing, graph)
         return compile_source(source, graph, request.params, request.plan.parent)
+
+    def _train(self) -> Compiled:
+        self._trains = self._compiled(self.request.model)
+        return self._trains
+
+    def _computing(self, model: Model) -> Model:
+        """The model in the precision that it computes in."""
+        return in_half(model, self.request.half) if self.request.half is not None else model
 
     def _program(self, make: Callable[[], Compiled]) -> Program:
         """What rank 0 makes, on all ranks; where it cannot, all raise EngineError with its diagnostics."""

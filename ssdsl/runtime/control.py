@@ -89,13 +89,17 @@ class Control:
         self.transport.all_reduce(sent, self._group, "max")
         return bytes_of(sent)
 
-    def share(self, tensor: torch.Tensor) -> None:
-        """Overwrites a tensor on the CPU with rank 0's."""
+    def merge(self, tensor: torch.Tensor) -> None:
+        """Overwrites a tensor on the CPU, of which each element is zero on all ranks but one, with that one's."""
         flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
-        if self.rank != 0:
-            flat = torch.zeros_like(flat)
         self.transport.all_reduce(flat, self._group, "max")
         tensor.detach().copy_(flat.view(tensor.dtype).view(tensor.shape))
+
+    def share(self, tensor: torch.Tensor) -> None:
+        """Overwrites a tensor on the CPU with rank 0's."""
+        if self.rank != 0:
+            tensor.detach().zero_()
+        self.merge(tensor)
 
 
 def _as_tensor(payload: bytes) -> torch.Tensor:

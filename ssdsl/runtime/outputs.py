@@ -13,6 +13,7 @@ from .world import World
 
 Take = tuple[str, int, int, Any]  # along an axis or an index in time: dim, outer, and a count or the sizes of the parts
 At = tuple[int, ...]
+Placed = tuple[list[torch.Tensor], torch.Tensor]  # positions on every axis of the whole, and the part
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Output:
     at: dict[str, int]
     owns: bool
 
-    def parts(self, values: Mapping[tuple[str, At], torch.Tensor]) -> Iterator[tuple[list[torch.Tensor], torch.Tensor]]:
+    def parts(self, values: Mapping[tuple[str, At], torch.Tensor]) -> Iterator[Placed]:
         """The parts that the rank keeps at the end of a step, each with its positions on every axis of the whole."""
         cut = {name for name, *_ in self.takes}
         ranges = [range(n) if name in cut else (0,) for name, n in self.time.items()]

@@ -8,6 +8,7 @@ import torch
 
 from .errors import EngineError
 from .flat import Weights
+from .outputs import outputs_of
 from .piece import Piece
 from .program import Program
 from .runner import Runner
@@ -32,6 +33,7 @@ class Share:
             return
         self.inputs = inputs_of(self.role, world)
         self.runner.messages = messages_of(self.table, world)
+        self.runner.outputs = outputs_of(self.table, world)
         self.code = program.code(self.role["name"])
         with torch.no_grad():
             given = {name: state[name].to(device) for name in self.table["constants"] if name in state}

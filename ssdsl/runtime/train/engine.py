@@ -5,7 +5,7 @@ for batch in engine.loader(dataset, batch_size=64, shuffle=True):
     loss = engine.step(batch, clip=1.0)
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -28,7 +28,8 @@ from ..share import Share
 from ..table import join_world, pieces_of, role_of, tie_groups, weights_of
 from ..world import World
 from .batch import Batch, Part, Sizes, check, compare, named, part_of, sizes_of
-from .feed import Feed, Given
+from .evaluation import Gather, gathered
+from .feed import Given
 from .loader import Loader
 from .optimizer import Groups, Make, Optimizer, stepped
 from .programs import Programs
@@ -72,7 +73,7 @@ class Engine:
             self.training = self._share(programs.training)
         self._others: dict[Any, Share] = {}
         self._loaders: list[Loader] = []
-        self._last: Given | None = None  # the loader's batch of the last step
+        self._fed_by: Loader | None = None  # the loader of the last step's batch
         self._compared = False  # whether the ranks have compared what they were given
 
     def _share(self, program: Any) -> Share:
@@ -127,19 +128,25 @@ class Engine:
 
     # -- data ----------------------------------------------------------------------------------------------------------
 
-    def loader(self, dataset: Any, batch_size: int | None = None, **options: Any) -> Loader:
+    def loader(self, dataset: Any, batch_size: int | None = None, *, evaluate: bool = False, **options: Any) -> Loader:
         """Global batches of a data set, the same whatever the plan, of which this rank loads what it needs.
 
         `dataset` is a map-style or iterable data set of samples, or a DataLoader; the options are those of `Loader`:
         shuffle, seed, collate_fn, drop_last, workers, ... A checkpoint keeps where the loader is. With
-        `drop_last=False` a last batch of another size is trained on by a program of its own, compiled when it comes.
+        `drop_last=False` a last batch of another size has a program of its own, compiled when it comes. `evaluate`: the
+        batches are for `evaluate` and `predict`, which may need other parts.
         """
-        made = Loader(dataset, self.training.feed, self.control, feeds=self._feed, batch_size=batch_size, **options)
+        kind, samples = "evaluate" if evaluate else "train", self.training.feed.samples
+        made = Loader(
+            dataset,
+            self._share_for(kind, samples).feed,
+            self.control,
+            feeds=lambda other: self._share_for(kind, other).feed,
+            batch_size=batch_size,
+            **options,
+        )
         self._loaders.append(made)
         return made
-
-    def _feed(self, samples: int) -> Feed:
-        return self._share_for("train", samples).feed
 
     def _share_for(self, kind: str, samples: int, outputs: tuple[str, ...] = ()) -> Share:
         """The share of a program for batches of so many samples, compiled when it is first needed."""
@@ -150,8 +157,9 @@ class Engine:
             with self.world.enter():
                 size = None if samples == self.training.feed.samples else samples
                 share = self._share(self.programs.other(kind, size, outputs))
-                with self._together():
-                    share.check_fits(self.training)
+                if kind == "train":
+                    with self._together():
+                        share.check_fits(self.training)
             self._others[key] = share
         return self._others[key]
 
@@ -174,6 +182,8 @@ class Engine:
         Raises EngineError: a batch of other names, sizes or dtypes; a loss that is not finite, unless `allow_nan`:
         then nothing was updated.
         """
+        if update:
+            self._need_optimizer()
         with self.world.enter():
             share, part = self._find("train", batch)
             self._update.wish = Wish(clip, update, scale, allow_nan)
@@ -185,16 +195,23 @@ class Engine:
         self.micro_steps += 1
         self.steps += self._update.updated
         if isinstance(batch, Given):
-            self._last = batch
+            self._fed_by = batch.loader
         return loss
+
+    def _need_optimizer(self) -> None:
+        _ = self.optim
 
     def _find(self, kind: str, batch: Batch, outputs: tuple[str, ...] = ()) -> tuple[Share, Part]:
         """The program for a batch, and this rank's part of it."""
         if isinstance(batch, Given):  # the loader has checked it, on all ranks
-            _ = self.optim
-            return self._share_for(kind, self._samples(batch.sizes), outputs), batch
+            share = self._share_for(kind, self._samples(batch.sizes), outputs)
+            if share.inputs == batch.feed.pieces:
+                return share, batch
+            raise EngineError(
+                "evaluation needs other parts of a batch than training does, and this loader is for training",
+                "make a loader for it: `engine.loader(dataset, ..., evaluate=True)`",
+            )
         with self._together():
-            _ = self.optim
             whole = self._cast(named(batch, self.table["inputs"]))
             sizes = sizes_of(whole)
             check(whole, self.table["inputs"], self.training.feed.samples)
@@ -213,6 +230,38 @@ class Engine:
             return batch
         types = {name: getattr(torch, entry["dtype"]) for name, entry in self.table["inputs"].items()}
         return {n: t.to(types[n]) if t.is_floating_point() else t for n, t in batch.items()}
+
+    # -- evaluation ----------------------------------------------------------------------------------------------------
+
+    def evaluate(self, batches: Batch | Iterable[Batch]) -> float:
+        """The mean loss of some global batches, or of one, by the module in eval mode; each sample counts alike.
+
+        Dropout is off, running statistics are read, nothing changes. The same number on every rank, before any
+        training too. Raises EngineError as `step` does.
+        """
+        total, samples = 0.0, 0
+        for batch in _many(batches):
+            share = self._evaluated(batch, ())
+            (loss,) = self.control.sum([share.loss()])
+            total, samples = total + loss * share.feed.samples, samples + share.feed.samples
+        if not samples:
+            raise EngineError("there is no batch to evaluate", "give at least one")
+        return total / samples
+
+    def predict(self, batch: Batch, *outputs: str, gather: Gather = "all") -> dict[str, torch.Tensor]:
+        """What the module in eval mode returns for a global batch, by name, as in `engine.predict(batch, "logits")`.
+
+        `outputs` are keys or attributes of what forward returns, or positions in its tuple. They are gathered on all
+        ranks, on the CPU, or with `gather="first"` on rank 0 alone; the others have an empty dictionary.
+        """
+        share = self._evaluated(batch, outputs)
+        return gathered(share, self.control, gather)
+
+    def _evaluated(self, batch: Batch, outputs: tuple[str, ...]) -> Share:
+        with self.world.enter():
+            share, part = self._find("evaluate", batch, outputs)
+            share.run(part, self.seed, self.micro_steps)
+        return share
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
@@ -238,7 +287,7 @@ class Engine:
             "steps": self.steps,
             "micro steps": self.micro_steps,
             "seed": self.seed,
-            "data": [loader.state_dict(self._last) for loader in self._loaders[-1:]],
+            "data": {n: loader.state_dict() for n, loader in enumerate(self._loaders) if loader is self._fed_by},
             "scaler": scaler.state_dict() if scaler is not None else None,
             "plan": self.programs.plan,
             "params": self.table["params"],
@@ -275,8 +324,10 @@ class Engine:
         self.steps, self.micro_steps, self.seed = facts["steps"], facts["micro steps"], facts["seed"]
         if self._update.scaler is not None and facts["scaler"] is not None:
             self._update.scaler.load_state_dict(facts["scaler"])
-        for loader, state in zip(self._loaders[-1:], facts["data"], strict=False):
-            loader.load_state_dict(state)
+        for number, state in facts["data"].items():
+            if number < len(self._loaders):
+                self._loaders[number].load_state_dict(state)
+                self._fed_by = self._loaders[number]
         found: dict[str, Any] = facts["more"]
         return found
 
@@ -314,6 +365,10 @@ class Engine:
     def now(self) -> tuple[int, str]:
         """The step and the task that run now, for another thread."""
         return self.micro_steps, self.training.runner.doing or "reports"
+
+
+def _many(batches: Batch | Iterable[Batch]) -> Iterable[Batch]:
+    return [batches] if isinstance(batches, (Mapping, torch.Tensor, Part)) else batches
 
 
 def _placed(

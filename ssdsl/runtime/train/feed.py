@@ -96,12 +96,12 @@ class Feed:
 class Given(Part):
     """The part of a global batch that this rank's program needs, as a loader gives it: checked, on all ranks alike.
 
-    `position` is the loader's state behind this batch.
+    `feed` says which part it is, `loader` who gave it, and `position` is the loader's state behind this batch.
     """
 
-    def __init__(self, tensors: Tensors, sizes: Sizes, position: dict[str, Any]) -> None:
-        super().__init__(tensors, sizes)
-        self.position = position
+    def __init__(self, tensors: Tensors, feed: Feed, loader: Any, position: dict[str, Any]) -> None:
+        super().__init__(tensors, feed.shapes)
+        self.feed, self.loader, self.position = feed, loader, position
 
 
 def text(dtype: torch.dtype, shape: tuple[int, ...]) -> str:

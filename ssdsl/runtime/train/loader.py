@@ -182,7 +182,7 @@ class Loader:
         samples = loaded.samples
         assert samples is not None
         if samples == self.feed.samples:
-            return Given(loaded.tensors, self.feed.shapes, self._position())
+            return Given(loaded.tensors, self.feed, self, self._position())
         if samples < self.feed.samples and self.drop_last:
             return None
         feed = self.feeds(samples)
@@ -196,7 +196,7 @@ class Loader:
         except EngineError as wrong:
             error = str(wrong)
         self.control.vote(error)
-        return Given(feed.cut(loaded.tensors, list(range(samples))), feed.shapes, self._position())
+        return Given(feed.cut(loaded.tensors, list(range(samples))), feed, self, self._position())
 
     def _loaded(self) -> Generator[Loaded, None, None]:
         """This rank's parts from the current batch on; one that needs nothing counts."""

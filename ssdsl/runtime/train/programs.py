@@ -58,11 +58,15 @@ class InFolder:
 
 
 class InMemory:
-    """A program for training that lies in no folder."""
+    """A program for training, and perhaps one for evaluation, that lie in no folder."""
 
-    def __init__(self, training: Program) -> None:
-        self.training, self.state, self.plan = training, training.weights, ""
+    def __init__(self, training: Program, evaluation: Program | None = None) -> None:
+        self.training, self.evaluation, self.plan = training, evaluation, ""
+        constants = evaluation.weights.tensors if evaluation is not None else {}
+        self.state = State({**constants, **training.weights.tensors}, training.weights.recipes)
 
     def other(self, kind: str, samples: int | None, outputs: tuple[str, ...]) -> Program:
-        """Raises EngineError."""
-        raise EngineError(f"there is no program for this ({kind})")
+        """The program for evaluation; raises EngineError for another."""
+        if kind == "train" or samples is not None or self.evaluation is None:
+            raise EngineError(f"there is no program for this ({kind})")
+        return self.evaluation
