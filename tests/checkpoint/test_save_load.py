@@ -61,7 +61,7 @@ def test_a_rank_reads_only_the_files_that_it_needs(tmp_path: Path) -> None:
     mine = parts.held("rows", torch.zeros(12, 3), 0, 2)  # the rows of ranks 0 and 1 of four
     found.read({("model", "rows"): mine})
     assert torch.equal(mine.tensor, parts.tensors(1)["rows"][:6])
-    with pytest.raises(EngineError, match="__3_0.distcp` is missing"):
+    with pytest.raises(EngineError, match=r"__3_0\.distcp` is missing"):
         found.whole(("model", "rows"))
 
 
@@ -163,10 +163,12 @@ def test_facts_that_are_no_plain_values(tmp_path: Path) -> None:
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
-    lambda inner: st.lists(inner)
-    | st.lists(inner).map(tuple)
-    | st.dictionaries(st.text() | st.integers(), inner)
-    | st.dictionaries(st.integers(), st.integers()).map(Counter),
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(st.text() | st.integers(), inner)
+        | st.dictionaries(st.integers(), st.integers()).map(Counter)
+    ),
     max_leaves=10,
 )
 
@@ -263,7 +265,7 @@ def test_a_damaged_checkpoint(tmp_path: Path, by: str) -> None:
     zeros = {name: torch.zeros_like(t) for name, t in parts.tensors(1).items()}
     text = refused(tmp_path, weights(**zeros))
     said = {"cut": "is cut off", "changed": "is damaged", "gone": "is missing"}.get(by, "cannot be read")
-    assert f"`{file}`" in text and said in text or "rows" in text
+    assert (f"`{file}`" in text and said in text) or "rows" in text
 
 
 def test_no_code_runs(tmp_path: Path) -> None:
