@@ -119,10 +119,11 @@ def test_a_full_disk_anywhere(before: Path, calls: list[tuple[int, str]], tmp_pa
         shutil.rmtree(run)
 
 
+KINDS = {"os.mkdir": "mkdir", "os.rename": "rename", "os.remove": "unlink", "os.rmdir": "rmdir"}
+
+
 class Audit:
     """What Python itself says that ranks do to files under a folder."""
-
-    KINDS = {"os.mkdir": "mkdir", "os.rename": "rename", "os.remove": "unlink", "os.rmdir": "rmdir"}
 
     def __init__(self, run: Path, disk: Disk) -> None:
         self.run, self.disk, self.seen = str(run), disk, Counter[str]()
@@ -130,8 +131,8 @@ class Audit:
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if threading.get_ident() not in self.disk.ranks:
             return
-        if event in self.KINDS:
-            self.seen[self.KINDS[event]] += 1
+        if event in KINDS:
+            self.seen[KINDS[event]] += 1
         elif event == "open" and str(arguments[0]).startswith(self.run) and arguments[2] & (os.O_WRONLY | os.O_RDWR):
             self.seen["open"] += 1
 

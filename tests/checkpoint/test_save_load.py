@@ -61,7 +61,7 @@ def test_a_rank_reads_only_the_files_that_it_needs(tmp_path: Path) -> None:
     mine = parts.held("rows", torch.zeros(12, 3), 0, 2)  # the rows of ranks 0 and 1 of four
     found.read({("model", "rows"): mine})
     assert torch.equal(mine.tensor, parts.tensors(1)["rows"][:6])
-    with pytest.raises(EngineError, match="__3_0.distcp` is missing"):
+    with pytest.raises(EngineError, match=r"__3_0\.distcp` is missing"):
         found.whole(("model", "rows"))
 
 
