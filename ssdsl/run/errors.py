@@ -143,7 +143,7 @@ class RankStuck(Diagnostic):
 
     code: ClassVar[str] = "E0513"
     title: ClassVar[str] = "rank {rank}{role} has not moved for {since_s} s"
-    note: ClassVar[str] = "{how}\nit is in {doing}\n{waiting}"
+    note: ClassVar[str] = "{how}\n{doing}\n{waiting}"
     help: ClassVar[str] = "if one task may take that long, allow more with --timeout {more}"
     rank: int
     role: str

@@ -15,17 +15,21 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .failure import leave, report_failure, save, state_folder, whole
+from .failure import prepare_folder, report_failure, save, whole
+from .nodes import check_alike, collect, hand_in
 from .program import Program
 from .pulse import Pulse
 from .record import time_messages
+from .sites import Sites
 from .start import find_place, join_group
 from .table import join_world, role_of, tie_groups
 from .trainer import Trainer
 from .transport import Distributed
+from .watch import Watch
 from .world import World
 
 FOLDER = Path(__file__).parent.parent
+LATER_S = 30.0  # torch.distributed gives up that much later than the watch, which knows more
 
 
 def main() -> None:
@@ -33,15 +37,19 @@ def main() -> None:
     options = _options()
     ranks = int(json.loads((FOLDER / "program.json").read_text())["world_size"])
     rank = find_place(ranks, str(FOLDER / "main.py"))
-    folder, pulse = state_folder(options.out), None
+    pulse = watch = None
     try:
-        pulse = Pulse(folder, rank)
+        if options.out is not None:
+            prepare_folder(options.out, rank)
+        pulse = Pulse(options.out, rank)
+        watch = Watch(pulse, ranks, options.timeout, options.out)
         pulse.says("joining the other ranks")
-        device = join_group(FOLDER, options.device, options.seed, options.timeout)
+        device = join_group(FOLDER, options.device, options.seed, options.timeout + LATER_S)
         if options.record:  # what an optimizer loads is no memory of the step
             torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True)
+        check_alike(watch.board, FOLDER)
         base_bytes = _held(device)  # before there are weights
-        program, world = Program.read(FOLDER), World(Distributed(timedelta(seconds=options.timeout)))
+        program, world = Program.read(FOLDER), World(Distributed(timedelta(seconds=options.timeout + LATER_S)))
         with world.enter():
             join_world(program.table, world)
             role = role_of(program.table, world)
@@ -51,15 +59,20 @@ def main() -> None:
             else:
                 pulse.says("loading its weights", role["name"])
                 trainer = Trainer(program, role, world, device, options.optimizer, options.lr, options.seed)
-                pulse.watch(trainer.now)
+                sites = Sites(program.table, role, program.roles[role["name"]])
+                pulse.watch(trainer.now, lambda: sites.waits(world))
                 _train(trainer, options, base_bytes)
             pulse.says("waiting for the other ranks to end")
+            if options.out is not None:
+                hand_in(watch.board, options.out, rank)
             world.transport.barrier()
+            if options.out is not None:
+                collect(watch.board, options.out, ranks)
         dist.destroy_process_group()
         pulse.end()
-        leave(folder, options.out)
+        watch.end()
     except BaseException as error:
-        report_failure(error, rank, pulse, folder, ranks, options.timeout)
+        report_failure(error, rank, pulse, watch, options.out)
         sys.stdout.flush()
         os._exit(1)  # the other ranks may wait for this one in a collective: leave without waiting for them
 
