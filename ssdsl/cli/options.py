@@ -96,6 +96,19 @@ Processes = Annotated[
 Timeout = Annotated[
     float, typer.Option(min=0.1, metavar="SECONDS", help="End the run when a process has not moved for so long.")
 ]
+NodeCount = Annotated[int, typer.Option("--nnodes", min=1, help="How many machines run this command together.")]
+NodeRank = Annotated[int, typer.Option("--node-rank", min=0, help="The number of this machine, from 0.")]
+Endpoint = Annotated[
+    str | None,
+    typer.Option("--rdzv-endpoint", metavar="HOST:PORT", help="Machine 0 and a free port there, where all meet."),
+]
+PerNode = Annotated[
+    int | None,
+    typer.Option("--nproc-per-node", min=1, help="Processes on each machine.", show_default="an equal share"),
+]
+Restarts = Annotated[
+    int, typer.Option("--max-restarts", min=0, help="How often all processes are restarted after one has died.")
+]
 Out = Annotated[
     str | None,
     typer.Option("--out", "-o", metavar="DIR", help="Keep the program, its results and logs in this folder."),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.source import Span
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,33 @@ class TooFewProcesses(Diagnostic):
     help: ClassVar[str] = "make the meshes smaller with --set, or allow more with --processes {needed}"
     needed: int
     allowed: int
+
+
+@dataclass(frozen=True)
+class NodesMisfit(Diagnostic):
+    """A plan has one process for each device of its meshes, and each machine of a run starts equally many of them.
+
+    So `--nnodes` times `--nproc-per-node` is the number of devices; with `--nnodes` alone, the processes of a machine
+    follow.
+    """
+
+    code: ClassVar[str] = "E0516"
+    title: ClassVar[str] = "the plan's meshes have {needed} devices, which is not {nodes} nodes of {found}"
+    label: ClassVar[str] = "{needed} devices with the meshes before it"
+    help: ClassVar[str] = "{change}, or change the meshes with --set"
+    needed: int
+    nodes: int
+    found: str
+    change: str
+
+    @classmethod
+    def of(cls, span: Span | None, needed: int, nodes: int, per_node: int | None) -> "NodesMisfit":
+        """With the change that makes it fit."""
+        found = f"{per_node} processes" if per_node is not None else "equally many processes"
+        if needed % nodes == 0:
+            return cls(span, needed, nodes, found, f"give --nproc-per-node {needed // nodes}, or leave it out")
+        fitting = next(n for n in range(nodes, 0, -1) if needed % n == 0)
+        return cls(span, needed, nodes, found, f"start {fitting} nodes of {needed // fitting}")
 
 
 @dataclass(frozen=True)

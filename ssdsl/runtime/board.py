@@ -9,15 +9,14 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from .pulse import attempt
-
 PATIENCE_S = 5.0  # how long the store may take to answer
 
 
 class Board:
-    """The notes of this attempt of this run."""
+    """The notes of one attempt of a run: those of earlier ones are not seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, attempt: str) -> None:
+        self.attempt = attempt
         self.host, self.port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         self._store: dist.Store | None = None
 
@@ -38,6 +37,6 @@ class Board:
         if self._store is None:
             patience = timedelta(seconds=PATIENCE_S)
             store = dist.TCPStore(self.host, self.port, is_master=False, timeout=patience, wait_for_workers=False)
-            self._store = dist.PrefixStore(f"ssdsl/{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{attempt()}", store)
+            self._store = dist.PrefixStore(f"ssdsl/board/{self.attempt}", store)
         return self._store
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from .meet import has_store, meet
+
 PER_NODE = 8
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_STEP_NUM_TASKS", "LOCAL_RANK": "SLURM_LOCALID"}
@@ -65,12 +67,33 @@ def first_host(hosts: str) -> str:
     return "".join(part or "" for part in found.groups()) if found else hosts
 
 
-def join_group(folder: Path, device: str, seed: int, timeout_s: float) -> torch.device:
-    """Join the process group of all ranks; the device of this one. A rank that waits longer than the timeout fails."""
+def join_group(folder: Path, device: str, backend: str | None, seed: int, timeout_s: float) -> tuple[torch.device, str]:
+    """Join the process group of all ranks; this one's device, and the name of this attempt of the run.
+
+    A rank that waits longer than the timeout fails. `backend` is NCCL for GPUs and gloo for the CPU if not given; gloo
+    also works on GPUs, and lets several ranks share one.
+    """
     if not (folder / "weights.pt").exists():
         raise SystemExit("this program was compiled from a model on the meta device: it has no weights and cannot run")
     torch.manual_seed(seed)
-    if device == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=timedelta(seconds=timeout_s))
-    return torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else torch.device("cpu")
+    chosen = _device(device)
+    backend = backend or ("nccl" if chosen.type == "cuda" else "gloo")
+    rank, ranks, timeout = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=timeout_s)
+    bound = chosen if backend == "nccl" else None  # NCCL connects at once, and barriers know their GPU
+    if not has_store():
+        dist.init_process_group(backend, timeout=timeout, device_id=bound)
+        return chosen, "first"
+    name, store = meet(rank, ranks, timeout)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=timeout, device_id=bound)
+    return chosen, name
+
+
+def _device(kind: str) -> torch.device:
+    """This rank's device: with fewer GPUs than ranks on this node, they share them in turn."""
+    if kind != "cuda":
+        return torch.device("cpu")
+    if torch.cuda.device_count() == 0:
+        raise SystemExit("this machine has no GPU that torch can use: start the program with --device cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from .board import Board
-from .pulse import Pulse
+from .pulse import Pulse, attempt
 from .stall import BEATS_S, Stall, State, find_stall, read_stall
 
 BEAT_S = 1.0
@@ -31,11 +31,15 @@ class Watch:
     def __init__(self, pulse: Pulse, ranks: int, limit_s: float, folder: Path | None = None) -> None:
         self.pulse, self.ranks, self.limit_s, self.folder = pulse, ranks, limit_s, folder
         self.rank = int(pulse.known["rank"])
-        self.board = Board()
+        self.board = Board(f"joining {attempt()}")
         self.started = time.time()
         self.seen: dict[int, tuple[State, float]] = {}  # of each rank what it said last, and when this was new here
         self.over = threading.Event()
         threading.Thread(target=self._run, daemon=True, name="watch").start()
+
+    def joined(self, name: str) -> None:
+        """The ranks have met, and have a name for this attempt."""
+        self.board = Board(name)
 
     def end(self) -> None:
         """Watch no longer: the rank has done all that it had to do, or fails by itself."""
