@@ -13,6 +13,11 @@ class Device(StrEnum):
     CUDA = "cuda"
 
 
+class Backend(StrEnum):
+    GLOO = "gloo"
+    NCCL = "nccl"
+
+
 class Optimizer(StrEnum):
     SGD = "sgd"
     ADAMW = "adamw"
@@ -87,6 +92,14 @@ WithGenerator = Annotated[
 ]
 Steps = Annotated[int, typer.Option(min=1, help="Training steps.")]
 OnDevice = Annotated[Device, typer.Option("--device", help="cpu (gloo) or cuda (NCCL).")]
+WithBackend = Annotated[
+    Backend | None,
+    typer.Option(
+        "--backend",
+        help="Of torch.distributed. With gloo several processes can share a GPU, slowly.",
+        show_default="nccl with cuda, else gloo",
+    ),
+]
 WithOptimizer = Annotated[Optimizer, typer.Option("--optimizer", help="Optimizer from torch.optim.")]
 LearningRate = Annotated[float, typer.Option("--lr", min=0, help="The optimizer's learning rate.")]
 Processes = Annotated[

@@ -35,6 +35,7 @@ def run(
     generator: options.WithGenerator = Generator.HASH,
     meta: options.Meta = False,
     device: options.OnDevice = Device.CPU,
+    backend: options.WithBackend = None,
     optimizer: options.WithOptimizer = Optimizer.ADAMW,
     lr: options.LearningRate = 1e-3,
     processes: options.Processes = None,
@@ -63,7 +64,7 @@ def run(
     from ssdsl.show.view import table
 
     recorded = profile is not None or trace is not None
-    training = Training(steps, seed, device.value, optimizer.value, lr, recorded, timeout)
+    training = Training(steps, seed, device.value, optimizer.value, lr, recorded, timeout, backend)
     with workplace(out) as folder:
         result = train(loaded, program, training, folder, processes, False, nodes, nproc_per_node, max_restarts)
     if nodes.rank > 0:

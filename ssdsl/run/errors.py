@@ -72,7 +72,7 @@ class TooFewDevices(Diagnostic):
 
     code: ClassVar[str] = "E0505"
     title: ClassVar[str] = "the plan needs {needed} GPUs, and this machine has {found}"
-    help: ClassVar[str] = "make the meshes smaller, or use --device cpu, where processes share the processors"
+    help: ClassVar[str] = "make the meshes smaller, or let processes share: --backend gloo on the GPUs, or --device cpu"
     needed: int
     found: int
 
@@ -118,6 +118,44 @@ class NodesMisfit(Diagnostic):
             return cls(span, needed, nodes, found, f"give --nproc-per-node {needed // nodes}, or leave it out")
         fitting = next(n for n in range(nodes, 0, -1) if needed % n == 0)
         return cls(span, needed, nodes, found, f"start {fitting} nodes of {needed // fitting}")
+
+
+@dataclass(frozen=True)
+class JobMisfit(Diagnostic):
+    """A job starts equally many processes on each of its nodes, and this does not make the processes of the program.
+
+    A plan has one process for each device of its meshes. How many a node has is said by the cluster's file, or by
+    `--gpus-per-node`; without both it is 8, or all where they are fewer.
+    """
+
+    code: ClassVar[str] = "E0517"
+    title: ClassVar[str] = "the program has {processes} processes, which is not {split}"
+    note: ClassVar[str] = "{reason}"
+    help: ClassVar[str] = "ask for {change}, or change the meshes with --set"
+    processes: int
+    split: str
+    reason: str
+    change: str
+
+    @classmethod
+    def of(cls, processes: int, nodes: int | None, per_node: int, most: int, reason: str) -> "JobMisfit":
+        """With the fullest nodes that fit."""
+        each = next(n for n in range(min(most, processes), 0, -1) if processes % n == 0)
+        split = f"{nodes} nodes of {per_node}" if nodes is not None else f"nodes of {per_node}"
+        change = f"--nodes {processes // each} --gpus-per-node {each}"
+        return cls(None, processes, split, reason, change)
+
+
+@dataclass(frozen=True)
+class NotAProgram(Diagnostic):
+    """`ssdsl launch` takes a plan with its model, the folder of a compiled program, or a Python script."""
+
+    code: ClassVar[str] = "E0518"
+    title: ClassVar[str] = "`{target}` {fact}"
+    help: ClassVar[str] = "{change}"
+    target: str
+    fact: str
+    change: str
 
 
 @dataclass(frozen=True)

@@ -37,12 +37,14 @@ class Training:
     lr: float = 1e-3
     record: bool = False
     timeout_s: float = 600.0
+    backend: str | None = None
 
     def arguments(self) -> list[str]:
         numbers = ["--steps", str(self.steps), "--seed", str(self.seed), "--lr", repr(self.lr)]
         record = ["--record"] if self.record else []
         timeout = ["--timeout", repr(self.timeout_s)]
-        return [*numbers, "--device", self.device, "--optimizer", self.optimizer, *timeout, *record]
+        backend = ["--backend", self.backend] if self.backend is not None else []
+        return [*numbers, "--device", self.device, *backend, "--optimizer", self.optimizer, *timeout, *record]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def launch(
     After a failure torchrun restarts all ranks, up to `max_restarts` times. Raises PlanError with the error of the rank
     that failed first.
     """
-    if training.device == "cuda":
+    if training.device == "cuda" and training.backend != "gloo":
         _need_gpus(processes // nodes.count)
     try:
         return _launch(folder, training, processes, out, dump, console, nodes, max_restarts)

@@ -21,6 +21,7 @@ from .program import Program
 from .pulse import Pulse
 from .record import time_messages
 from .sites import Sites
+from .staged import Staged
 from .start import find_place, join_group
 from .table import join_world, role_of, tie_groups
 from .trainer import Trainer
@@ -52,7 +53,7 @@ def main() -> None:
             torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True)
         check_alike(watch.board, FOLDER)
         base_bytes = _held(device)  # before there are weights
-        program, world = Program.read(FOLDER), World(Distributed(timedelta(seconds=options.timeout + LATER_S)))
+        program, world = Program.read(FOLDER), World(_transport(device, options.timeout + LATER_S))
         with world.enter():
             join_world(program.table, world)
             role = role_of(program.table, world)
@@ -78,6 +79,12 @@ def main() -> None:
         report_failure(error, rank, pulse, watch, options.out)
         sys.stdout.flush()
         os._exit(1)  # the other ranks may wait for this one in a collective: leave without waiting for them
+
+
+def _transport(device: torch.device, timeout_s: float) -> Distributed:
+    """How ranks exchange tensors of the device in the groups of torch.distributed."""
+    staged = device.type == "cuda" and dist.get_backend() == "gloo"
+    return (Staged if staged else Distributed)(timedelta(seconds=timeout_s))
 
 
 def _idle(rank: int, options: argparse.Namespace) -> None:

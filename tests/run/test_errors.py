@@ -23,6 +23,9 @@ SHOWN: tuple[Diagnostic, ...] = (
     errors.ResultMissing(None, 0, "rank0.json", "FileNotFoundError: rank0.json"),
     errors.TooFewDevices(None, 4, 1),
     errors.TooFewProcesses(Span(MESH, 0, 26), 512, 16),
+    errors.NodesMisfit.of(Span(MESH, 0, 26), 4, 3, None),
+    errors.JobMisfit.of(12, None, 8, 8, "each node starts equally many processes"),
+    errors.NotAProgram(None, "train.py", "does not exist", "name a script that is there"),
     errors.FolderInUse(None, "src"),
     errors.FolderUnwritable(None, "/proc/p", "no such file or directory"),
     errors.DiskFull(
