@@ -14,6 +14,7 @@ from ssdsl.cli.diff import diff
 from ssdsl.cli.explain import explain
 from ssdsl.cli.fmt import fmt
 from ssdsl.cli.help import PlanCommand
+from ssdsl.cli.launch import launch
 from ssdsl.cli.prove import prove
 from ssdsl.cli.repl import repl
 from ssdsl.cli.run import run
@@ -50,6 +51,7 @@ app.command("check", cls=PlanCommand)(check)
 app.command("prove", cls=PlanCommand)(prove)
 app.command("show", cls=PlanCommand)(show)
 app.command("compile", cls=PlanCommand)(compile_)
+app.command("launch", cls=PlanCommand)(launch)
 app.command("repl", cls=PlanCommand)(repl)
 app.command("simulate", cls=PlanCommand)(simulate)
 app.command("diff")(diff)

@@ -1,21 +1,50 @@
 """`ssdsl check`: everything short of running."""
 
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
 from ssdsl.cli import options
+from ssdsl.cli.names import complete_cluster
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import compiled, load
-from ssdsl.cli.terminal import print_json, results
+from ssdsl.cli.terminal import print_json, results, show_diagnostics
+
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        "-c",
+        metavar="NAME",
+        help="Also check how the meshes lie on the nodes of a cluster: one of `ssdsl clusters`, or a TOML file.",
+        autocompletion=complete_cluster,
+    ),
+]
 
 
 def check(
-    plan: options.Plan, model: options.Model, set_: options.Set, meta: options.Meta = False, json: options.Json = False
+    plan: options.Plan,
+    model: options.Model,
+    set_: options.Set,
+    cluster: Cluster = None,
+    meta: options.Meta = False,
+    json: options.Json = False,
 ) -> None:
-    """Check a plan against a model without running it: coverage, order, deadlock, repeated work."""
+    """Check a plan against a model without running it: coverage, order, deadlock, repeated work, and nodes."""
     overrides = settings(set_)
     loaded = load(plan, model, meta=meta)
     program = compiled(loaded, overrides)
     from ssdsl.show.check import check_json, check_views
     from ssdsl.show.view import table
 
+    if cluster is not None:
+        from ssdsl.cli.clusters import chosen_cluster
+        from ssdsl.show.across_nodes import across_nodes
+
+        found = across_nodes(program.program, chosen_cluster(cluster))
+        show_diagnostics(found)
+        program = replace(program, warnings=(*program.warnings, *found))
     if json:
         print_json(check_json(program))
         return

@@ -13,6 +13,11 @@ class Device(StrEnum):
     CUDA = "cuda"
 
 
+class Backend(StrEnum):
+    GLOO = "gloo"
+    NCCL = "nccl"
+
+
 class Optimizer(StrEnum):
     SGD = "sgd"
     ADAMW = "adamw"
@@ -87,6 +92,14 @@ WithGenerator = Annotated[
 ]
 Steps = Annotated[int, typer.Option(min=1, help="Training steps.")]
 OnDevice = Annotated[Device, typer.Option("--device", help="cpu (gloo) or cuda (NCCL).")]
+WithBackend = Annotated[
+    Backend | None,
+    typer.Option(
+        "--backend",
+        help="Of torch.distributed. With gloo several processes can share a GPU, slowly.",
+        show_default="nccl with cuda, else gloo",
+    ),
+]
 WithOptimizer = Annotated[Optimizer, typer.Option("--optimizer", help="Optimizer from torch.optim.")]
 LearningRate = Annotated[float, typer.Option("--lr", min=0, help="The optimizer's learning rate.")]
 Processes = Annotated[
@@ -95,6 +108,19 @@ Processes = Annotated[
 ]
 Timeout = Annotated[
     float, typer.Option(min=0.1, metavar="SECONDS", help="End the run when a process has not moved for so long.")
+]
+NodeCount = Annotated[int, typer.Option("--nnodes", min=1, help="How many machines run this command together.")]
+NodeRank = Annotated[int, typer.Option("--node-rank", min=0, help="The number of this machine, from 0.")]
+Endpoint = Annotated[
+    str | None,
+    typer.Option("--rdzv-endpoint", metavar="HOST:PORT", help="Machine 0 and a free port there, where all meet."),
+]
+PerNode = Annotated[
+    int | None,
+    typer.Option("--nproc-per-node", min=1, help="Processes on each machine.", show_default="an equal share"),
+]
+Restarts = Annotated[
+    int, typer.Option("--max-restarts", min=0, help="How often all processes are restarted after one has died.")
 ]
 Out = Annotated[
     str | None,

@@ -10,7 +10,7 @@ from ssdsl.cli.options import Device, Generator, Optimizer, settings
 from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, load
 from ssdsl.cli.terminal import print_json, results, talk
-from ssdsl.cli.training import train, warn_of_losses, workplace
+from ssdsl.cli.training import chosen_nodes, train, warn_of_losses, workplace
 
 if TYPE_CHECKING:
     from ssdsl.compile import Compiled
@@ -36,20 +36,28 @@ def run(
     generator: options.WithGenerator = Generator.HASH,
     meta: options.Meta = False,
     device: options.OnDevice = Device.CPU,
+    backend: options.WithBackend = None,
     optimizer: options.WithOptimizer = Optimizer.ADAMW,
     lr: options.LearningRate = 1e-3,
     processes: options.Processes = None,
     timeout: options.Timeout = 600.0,
+    nnodes: options.NodeCount = 1,
+    node_rank: options.NodeRank = 0,
+    rdzv_endpoint: options.Endpoint = None,
+    nproc_per_node: options.PerNode = None,
+    max_restarts: options.Restarts = 0,
     out: options.Out = None,
     profile: Profile = None,
     trace: Trace = None,
     json: options.Json = False,
 ) -> None:
-    """Train a model as a plan says, one local process per device, and report.
+    """Train a model as a plan says, one process per device, and report.
 
-    The report has the loss of each step, the step time, communication per collective, and peak memory per process.
+    The report has the loss of each step, the step time, communication per collective, and peak memory per process. On
+    several nodes, type the same command on each, with its own --node-rank; node 0 reports.
     """
     overrides = settings(set_)
+    nodes = chosen_nodes(nnodes, node_rank, rdzv_endpoint)
     loaded = load(plan, model, seed, generator.value, meta)
     program = compiled(loaded, overrides)
     from ssdsl.run.data import check_data
@@ -59,9 +67,12 @@ def run(
 
     recorded = profile is not None or trace is not None
     given = check_data(data, loaded.model) if data is not None else None
-    training = Training(steps, seed, device.value, optimizer.value, lr, recorded, timeout, given)
+    training = Training(steps, seed, device.value, optimizer.value, lr, recorded, timeout, given, backend)
     with workplace(out) as folder:
-        result = train(loaded, program, training, folder, processes, dump=False)
+        result = train(loaded, program, training, folder, processes, False, nodes, nproc_per_node, max_restarts)
+    if nodes.rank > 0:
+        talk.print(f"node {nodes.rank} of {nodes.count}: its {len(result.ranks)} ranks have trained; node 0 reports")
+        return
     warn_of_losses(result, lr)
     if recorded:
         _save(program, result, profile, trace)

@@ -8,29 +8,65 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from ssdsl.cli.pipeline import Loaded
 from ssdsl.cli.terminal import show_diagnostics, talk
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
     from ssdsl.compile import Compiled
-    from ssdsl.run.launch import Training
+    from ssdsl.run.launch import Nodes, Training
     from ssdsl.run.result import RunResult
 
 
 def train(
-    loaded: Loaded, compiled: "Compiled", training: "Training", folder: Path, processes: int | None, dump: bool
+    loaded: Loaded,
+    compiled: "Compiled",
+    training: "Training",
+    folder: Path,
+    processes: int | None,
+    dump: bool,
+    nodes: "Nodes | None" = None,
+    per_node: int | None = None,
+    max_restarts: int = 0,
 ) -> "RunResult":
-    """Write the program into `folder`, start it and wait for its results, which are there as well."""
-    from ssdsl.model.check_capture import check_capture
-    from ssdsl.run.launch import launch
+    """Write the program into `folder`, start it and wait for its results, which are there as well.
 
-    devices = compiled.plan.devices
-    _check(loaded, compiled, processes)
+    Each of several nodes has a folder of its own inside: the disk may be shared.
+    """
+    from ssdsl.model.check_capture import check_capture
+    from ssdsl.run.launch import ONE_NODE, launch
+
+    devices, nodes = compiled.plan.devices, nodes or ONE_NODE
+    _check(loaded, compiled, processes, nodes, per_node)
     check_capture(loaded.model, loaded.graph)
+    if nodes.count > 1:
+        folder = folder / f"node{nodes.rank}"
     write(loaded, compiled, folder / "program")
     out = folder / "results"
-    return launch(folder / "program", training, processes=devices, out=out, dump=dump, console=talk)
+    return launch(
+        folder / "program",
+        training,
+        processes=devices,
+        out=out,
+        dump=dump,
+        console=talk,
+        nodes=nodes,
+        max_restarts=max_restarts,
+    )
+
+
+def chosen_nodes(count: int, rank: int, endpoint: str | None) -> "Nodes":
+    """The machines of the command line, of which this one is number `rank`."""
+    from ssdsl.run.launch import Nodes
+
+    if rank >= count:
+        raise typer.BadParameter(f"{count} machines have the numbers 0 to {count - 1}", param_hint="'--node-rank'")
+    host, _, port = (endpoint or "").rpartition(":")
+    if count > 1 and not (host and port.isdecimal()):
+        raise typer.BadParameter("say where the machines meet, as in node0:29500", param_hint="'--rdzv-endpoint'")
+    return Nodes(count, rank, endpoint or "")
 
 
 def write(loaded: Loaded, compiled: "Compiled", folder: Path) -> None:
@@ -52,16 +88,18 @@ def write(loaded: Loaded, compiled: "Compiled", folder: Path) -> None:
         raise PlanError(lack) from error
 
 
-def _check(loaded: Loaded, compiled: "Compiled", processes: int | None) -> None:
-    """Raise where there is nothing to train on, or fewer processes than devices."""
-    from ssdsl.run.errors import ModelWithoutNumbers, TooFewProcesses
+def _check(loaded: Loaded, compiled: "Compiled", processes: int | None, nodes: "Nodes", per_node: int | None) -> None:
+    """Raise where there is nothing to train on, or where the processes are not as many as the devices."""
+    from ssdsl.run.errors import ModelWithoutNumbers, NodesMisfit, TooFewProcesses
 
     plan = compiled.plan
     if not loaded.model.can_run:
         raise PlanError(ModelWithoutNumbers(None, loaded.model.name))
-    allowed = processes or max(16, 2 * (os.cpu_count() or 1))
-    if plan.devices > allowed:
-        raise PlanError(TooFewProcesses(plan.meshes[-1].span, plan.devices, allowed))
+    if plan.devices % nodes.count or per_node not in (None, plan.devices // nodes.count):
+        raise PlanError(NodesMisfit.of(plan.meshes[-1].span, plan.devices, nodes.count, per_node))
+    allowed, here = processes or max(16, 2 * (os.cpu_count() or 1)), plan.devices // nodes.count
+    if here > allowed:
+        raise PlanError(TooFewProcesses(plan.meshes[-1].span, here, allowed))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ def verify(
     generator: options.WithGenerator = Generator.HASH,
     meta: options.Meta = False,
     device: options.OnDevice = Device.CPU,
+    backend: options.WithBackend = None,
     optimizer: options.WithOptimizer = Optimizer.SGD,
     lr: options.LearningRate = 0.1,
     processes: options.Processes = None,
@@ -39,7 +40,7 @@ def verify(
     from ssdsl.show.verdict import verdict_json, verdict_view
     from ssdsl.show.view import table
 
-    training = Training(steps, seed, device.value, optimizer.value, lr, timeout_s=timeout)
+    training = Training(steps, seed, device.value, optimizer.value, lr, timeout_s=timeout, backend=backend)
     with workplace(out) as folder:
         result = train(loaded, program, training, folder, processes, dump=True)
         with working("training on a single device"):

@@ -122,6 +122,17 @@ class Cluster:
         """Seconds from one rank to another."""
         return 0.0 if source == target else self.link((source, target)).point_to_point_time(size_bytes)
 
+    def node(self, rank: int) -> int:
+        """The number of the node on which a rank is, counted over all groups."""
+        if self.shares_cores:
+            return 0
+        nodes = first = 0
+        for group in self.groups:
+            if rank < first + group.size:
+                return nodes + (rank - first) // group.per_node
+            nodes, first = nodes + group.nodes, first + group.size
+        raise AssertionError(f"{self.name} has no rank {rank}")
+
     def _group(self, rank: int) -> int:
         if self.shares_cores:
             return 0

@@ -177,3 +177,26 @@ class ClusterFileUnwritable(Diagnostic):
     help: ClassVar[str] = "name a file in a folder that you may write: ssdsl clusters measure --out laptop.toml"
     path: str
     reason: str
+
+
+@dataclass(frozen=True)
+class AxisAcrossNodes(Diagnostic):
+    """Devices on several nodes exchange activations along this axis, in every layer, while they wait for each other.
+
+    Ranks go to nodes in order: with eight devices a node, ranks 0 to 7 are on the first. A mesh numbers its devices by
+    its last axis first, so the last axes lie inside a node. Tensor parallelism (and any other split whose collectives
+    are inside a layer) belongs there, because links inside a node are many times faster. Gradients, which are exchanged
+    once a step, and the transfers of a pipeline can cross nodes.
+    """
+
+    code: ClassVar[str] = "E0613"
+    severity: ClassVar[str] = "warning"
+    title: ClassVar[str] = "`{axes}` exchanges activations between nodes of `{cluster}`"
+    label: ClassVar[str] = "{where}"
+    note: ClassVar[str] = "{traffic}"
+    help: ClassVar[str] = "{change}"
+    axes: str
+    cluster: str
+    where: str
+    traffic: str
+    change: str

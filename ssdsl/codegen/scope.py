@@ -6,8 +6,9 @@ from typing import get_args
 
 from ssdsl.codegen.body import RESERVED, Body
 from ssdsl.codegen.identifiers import Identifiers
+from ssdsl.codegen.sites import Place
 from ssdsl.ir.comm import Step
-from ssdsl.ir.function import Function
+from ssdsl.ir.function import Function, Instr
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator
@@ -34,6 +35,7 @@ class Scope:
     names: Identifiers = field(default_factory=lambda: Identifiers(RUNTIME + RESERVED))
     groups: dict[tuple[str, ...], str] = field(default_factory=dict)
     functions: dict[str, str] = field(default_factory=dict)  # text behind the name -> name
+    waits: dict[Place, Instr] = field(default_factory=dict)  # what communicates, by where it stands
 
     def __post_init__(self) -> None:
         """Axes name groups and indices in time name arguments: nothing else may be called so."""

@@ -2,7 +2,9 @@
 
 from typing import Any, assert_never
 
+from ssdsl.codegen.sites import Origins, Place
 from ssdsl.ir.comm import Message, Move, Signal
+from ssdsl.ir.function import Instr
 from ssdsl.ir.layout import Layout, Shape, Shard, Submesh, cut
 from ssdsl.ir.param import (
     AllReduceGrads,
@@ -17,13 +19,15 @@ from ssdsl.ir.program import Program, Result, Role
 from ssdsl.model.graph import Graph, Origin, Value
 
 Groups = dict[tuple[str, tuple[str, ...]], None]
+Waits = dict[str, dict[Place, Instr]]
 
 
-def program_table(program: Program, groups: Groups) -> dict[str, Any]:
-    """Everything about the program that is data. `groups` are the process groups that the roles' code uses."""
-    graph, plan = program.graph, program.plan
+def program_table(program: Program, groups: Groups, waits: Waits) -> dict[str, Any]:
+    """Everything about the program that is data. `groups` are the process groups that the roles' code uses, `waits` the
+    places of each role's code at which ranks wait for each other."""
+    graph, plan, origins = program.graph, program.plan, Origins(program)
     wanted = dict(groups)
-    roles = [_role(program, r, wanted) for r in program.roles if r.actions]
+    roles = [_role(program, r, wanted, origins, waits[r.name]) for r in program.roles if r.actions]
     loss = program.functions[program.loss.function]
     return {
         "model": graph.name,
@@ -44,14 +48,14 @@ def program_table(program: Program, groups: Groups) -> dict[str, Any]:
         "trains": program.trains,
         "ties": _ties(program),
         "roles": roles,
-        "messages": [_message(m) for m in program.messages],
+        "messages": [_message(m, origins) for m in program.messages],
     }
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------
 
 
-def _role(program: Program, role: Role, wanted: Groups) -> dict[str, Any]:
+def _role(program: Program, role: Role, wanted: Groups, origins: Origins, waits: dict[Place, Instr]) -> dict[str, Any]:
     mesh = role.submesh.mesh.name
     params = {(p.weight, p.submesh): p for p in program.params_of(role)}
     flats = program.flats_of(role)
@@ -65,8 +69,9 @@ def _role(program: Program, role: Role, wanted: Groups) -> dict[str, Any]:
         "mesh": mesh,
         "fixed": dict(role.submesh.fixed),
         "inputs": _inputs_of(program, role),
-        "flats": [_flat(f, params) for f in flats],
+        "flats": [{**_flat(f, params), "plan": origins.flat(f)} for f in flats],
         "others": [_param(p) for key, p in params.items() if key not in trained],
+        "sites": origins.table(waits),
     }
 
 
@@ -181,9 +186,10 @@ def _result(program: Program, result: Result) -> dict[str, Any]:
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _message(message: Message, origins: Origins) -> dict[str, Any]:
     common = {
         "number": message.number,
+        "plan": origins.message(origins.program.functions[message.consumer]),
         "source": _place(message.source),
         "target": _place(message.target),
         "forward": _move(message.forward),

@@ -12,7 +12,7 @@ import torch
 
 from ssdsl.codegen.role import role_text
 from ssdsl.codegen.scope import Scope
-from ssdsl.codegen.table import Groups, program_table
+from ssdsl.codegen.table import Groups, Waits, program_table
 from ssdsl.ir.program import Program
 from ssdsl.model.source import Model
 from ssdsl.runtime.state import State
@@ -119,10 +119,12 @@ def program_files(program: Program) -> dict[str, str]:
     """The generated files by name: one per role and the table."""
     texts: dict[str, str] = {}
     groups: Groups = {}
+    waits: Waits = {}
     operators = {o.name: o for o in program.graph.operators}
     for role in program.roles:
         if role.actions:
             scope = Scope(program, role, operators)
             texts[f"role_{role.name}.py"] = role_text(scope)
+            waits[role.name] = scope.waits
             groups.update(dict.fromkeys((role.submesh.mesh.name, axes) for axes in scope.groups))
-    return {**texts, "program.json": json.dumps(program_table(program, groups), indent=1) + "\n"}
+    return {**texts, "program.json": json.dumps(program_table(program, groups, waits), indent=1) + "\n"}

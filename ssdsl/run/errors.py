@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.source import Span
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class TooFewDevices(Diagnostic):
 
     code: ClassVar[str] = "E0505"
     title: ClassVar[str] = "the plan needs {needed} GPUs, and this machine has {found}"
-    help: ClassVar[str] = "make the meshes smaller, or use --device cpu, where processes share the processors"
+    help: ClassVar[str] = "make the meshes smaller, or let processes share: --backend gloo on the GPUs, or --device cpu"
     needed: int
     found: int
 
@@ -90,6 +91,71 @@ class TooFewProcesses(Diagnostic):
     help: ClassVar[str] = "make the meshes smaller with --set, or allow more with --processes {needed}"
     needed: int
     allowed: int
+
+
+@dataclass(frozen=True)
+class NodesMisfit(Diagnostic):
+    """A plan has one process for each device of its meshes, and each machine of a run starts equally many of them.
+
+    So `--nnodes` times `--nproc-per-node` is the number of devices; with `--nnodes` alone, the processes of a machine
+    follow.
+    """
+
+    code: ClassVar[str] = "E0516"
+    title: ClassVar[str] = "the plan's meshes have {needed} devices, which is not {nodes} nodes of {found}"
+    label: ClassVar[str] = "{needed} devices with the meshes before it"
+    help: ClassVar[str] = "{change}, or change the meshes with --set"
+    needed: int
+    nodes: int
+    found: str
+    change: str
+
+    @classmethod
+    def of(cls, span: Span | None, needed: int, nodes: int, per_node: int | None) -> "NodesMisfit":
+        """With the change that makes it fit."""
+        found = f"{per_node} processes" if per_node is not None else "equally many processes"
+        if needed % nodes == 0:
+            return cls(span, needed, nodes, found, f"give --nproc-per-node {needed // nodes}, or leave it out")
+        fitting = next(n for n in range(nodes, 0, -1) if needed % n == 0)
+        return cls(span, needed, nodes, found, f"start {fitting} nodes of {needed // fitting}")
+
+
+@dataclass(frozen=True)
+class JobMisfit(Diagnostic):
+    """A job starts equally many processes on each of its nodes, and this does not make the processes of the program.
+
+    A plan has one process for each device of its meshes. How many a node has is said by the cluster's file, or by
+    `--gpus-per-node`; without both it is 8, or all where they are fewer.
+    """
+
+    code: ClassVar[str] = "E0517"
+    title: ClassVar[str] = "the program has {processes} processes, which is not {split}"
+    note: ClassVar[str] = "{reason}"
+    help: ClassVar[str] = "ask for {change}, or change the meshes with --set"
+    processes: int
+    split: str
+    reason: str
+    change: str
+
+    @classmethod
+    def of(cls, processes: int, nodes: int | None, per_node: int, most: int, reason: str) -> "JobMisfit":
+        """With the fullest nodes that fit."""
+        each = next(n for n in range(min(most, processes), 0, -1) if processes % n == 0)
+        split = f"{nodes} nodes of {per_node}" if nodes is not None else f"nodes of {per_node}"
+        change = f"--nodes {processes // each} --gpus-per-node {each}"
+        return cls(None, processes, split, reason, change)
+
+
+@dataclass(frozen=True)
+class NotAProgram(Diagnostic):
+    """`ssdsl launch` takes a plan with its model, the folder of a compiled program, or a Python script."""
+
+    code: ClassVar[str] = "E0518"
+    title: ClassVar[str] = "`{target}` {fact}"
+    help: ClassVar[str] = "{change}"
+    target: str
+    fact: str
+    change: str
 
 
 @dataclass(frozen=True)
@@ -143,7 +209,7 @@ class RankStuck(Diagnostic):
 
     code: ClassVar[str] = "E0513"
     title: ClassVar[str] = "rank {rank}{role} has not moved for {since_s} s"
-    note: ClassVar[str] = "{how}\nit is in {doing}\n{waiting}"
+    note: ClassVar[str] = "{how}\n{doing}\n{waiting}"
     help: ClassVar[str] = "if one task may take that long, allow more with --timeout {more}"
     rank: int
     role: str

@@ -10,7 +10,7 @@ from subprocess import Popen
 from ssdsl.run.data_errors import TrainingStopped
 from ssdsl.run.errors import DiskFull, FolderUnwritable, LaunchFailed, OutOfMemory, RankFailed, RankStuck
 from ssdsl.run.lack import FULL, Lack, lack_in
-from ssdsl.runtime.stall import Stall, place, read_states
+from ssdsl.runtime.stall import Stall, place, read_stall, read_states
 from ssdsl.text.diagnostic import Diagnostic
 
 LINES = 25
@@ -21,15 +21,24 @@ MEMORY = "the machine may have run out of memory: take a smaller model, or cut i
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What a rank wrote of its failure, and when."""
+    """What a rank wrote of its failure, and when; `stall`, where it ended because another rank hangs."""
 
     rank: int
     time_s: float
     text: str
     mistake: str | None = None
+    stall: Stall | None = None
 
 
-def failure(out: Path, status: int, exits: dict[int, int]) -> Diagnostic:
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a rank ended, with its number on its node; the code is negative for a signal."""
+
+    local_rank: int
+    code: int
+
+
+def failure(out: Path, status: int, exits: dict[int, Exit], timeout_s: float) -> Diagnostic:
     """The diagnostic of a failed run, from the files in `out`, torchrun's exit status and those of the ranks.
 
     A rank that was killed, or ended without writing its error, comes before those that did: their error is mostly that
@@ -41,15 +50,17 @@ def failure(out: Path, status: int, exits: dict[int, int]) -> Diagnostic:
             return _lacking(lack, one, out)
     if (mistake := next((one.mistake for one in said.values() if one.mistake is not None), None)) is not None:
         return _stopped(mistake)
-    silent = [rank for rank, code in exits.items() if rank not in said and code != -signal.SIGTERM]
+    if (stall := next((one.stall for one in said.values() if one.stall is not None), None)) is not None:
+        return stuck(stall, timeout_s)
+    silent = [rank for rank, end in exits.items() if rank not in said and end.code != -signal.SIGTERM]
     if silent:
-        rank = min(silent, key=lambda r: (exits[r] > 0, r))
-        log = _log(out, rank)
+        rank = min(silent, key=lambda r: (exits[r].code > 0, r))
+        log = _log(out, exits[rank].local_rank)
         was = _was(out, rank)
         if lack := lack_in(log):
             return _lacking(lack, _Said(rank, 0.0, f"rank {rank}, {was}:\n{log}"), out)
         note = "\n".join([f"it was in {was}", log or "it said nothing"])
-        return RankFailed(None, rank, _ending(exits[rank]), note, _change(exits[rank]))
+        return RankFailed(None, rank, _ending(exits[rank].code), note, _change(exits[rank].code))
     if said:
         first = next(iter(said.values()))
         return RankFailed(None, first.rank, "failed", _tail(first.text), LOGS)
@@ -69,7 +80,7 @@ def stuck(stall: Stall, limit_s: float) -> RankStuck:
     waiting = "\n".join(stall.waiting[:4] + (("and more",) if len(stall.waiting) > 4 else ()))
     role = f", role {stall.role}," if stall.role else ""
     waiting = f"these wait for others:\n{waiting}" if waiting else "no other rank waits"
-    return RankStuck(None, stall.rank, role, round(stall.since_s), stall.how, stall.doing, waiting, f"{2 * limit_s:g}")
+    return RankStuck(None, stall.rank, role, round(stall.since_s), stall.how, stall.where, waiting, f"{2 * limit_s:g}")
 
 
 def unwritable(error: OSError, folder: Path) -> Diagnostic:
@@ -80,12 +91,12 @@ def unwritable(error: OSError, folder: Path) -> Diagnostic:
     return FolderUnwritable(None, str(folder), reason)
 
 
-def printed(agent: "Popen[bytes]") -> dict[int, int]:
-    """The exit codes of the ranks that torchrun saw fail, as it printed them; negative for a signal."""
+def printed(agent: "Popen[bytes]") -> dict[int, Exit]:
+    """How the ranks ended that torchrun saw fail, as it printed them."""
     assert agent.stdout is not None
     os.set_blocking(agent.stdout.fileno(), False)
     try:
-        return {f["rank"]: f["exitcode"] for f in json.loads(agent.stdout.read() or b"[]")}
+        return {f["rank"]: Exit(f["local_rank"], f["exitcode"]) for f in json.loads(agent.stdout.read() or b"[]")}
     except ValueError:
         return {}
 
@@ -98,7 +109,8 @@ def _said(out: Path) -> dict[int, _Said]:
         found[rank] = _Said(rank, path.stat().st_mtime, text)
     for rank, state in read_states(out).items():  # complete also when the disk is full
         if (failed := state["failed"]) is not None:
-            found[rank] = _Said(rank, failed["time"], failed["text"], failed.get("mistake"))
+            stall = read_stall(failed["stall"]) if failed["stall"] is not None else None
+            found[rank] = _Said(rank, failed["time"], failed["text"], failed.get("mistake"), stall)
     return {said.rank: said for said in sorted(found.values(), key=lambda said: said.time_s)}
 
 
@@ -134,8 +146,8 @@ def _change(code: int) -> str:
     return MEMORY if code == -signal.SIGKILL else LOGS
 
 
-def _log(out: Path, rank: int) -> str:
-    found = sorted(out.glob(f"logs/*/attempt_*/{rank}/stderr.log"))
+def _log(out: Path, local_rank: int) -> str:
+    found = sorted(out.glob(f"logs/*/attempt_*/{local_rank}/stderr.log"))
     return _tail(_read(found[-1])) if found else ""
 
 

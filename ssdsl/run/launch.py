@@ -18,11 +18,11 @@ from ssdsl.run.failure import failed_ranks, failure, printed, stuck, unwritable
 from ssdsl.run.processes import MARK, sigterm_raises, stop
 from ssdsl.run.progress import Progress
 from ssdsl.run.result import RunResult, read_result
-from ssdsl.runtime.stall import Stall, stall_in
+from ssdsl.runtime.stall import Stall, find_stall, read_states
 from ssdsl.text.diagnostic import PlanError
 
 POLL_S = 0.1
-LATER_S = 60.0  # the ranks give up that much later than `launch`, which knows more
+PATIENCE_S = 10.0  # where ranks find out by themselves which one hangs, this is how much longer they may take
 END_S = 4.0  # how long torchrun may take to end the run after a rank has written its error
 
 
@@ -38,13 +38,49 @@ class Training:
     record: bool = False
     timeout_s: float = 600.0
     data: str | None = None
+    backend: str | None = None
 
     def arguments(self) -> list[str]:
         numbers = ["--steps", str(self.steps), "--seed", str(self.seed), "--lr", repr(self.lr)]
         record = ["--record"] if self.record else []
-        timeout = ["--timeout", repr(self.timeout_s + LATER_S)]
+        timeout = ["--timeout", repr(self.timeout_s)]
         data = ["--data", self.data] if self.data is not None else []
-        return [*numbers, *data, "--device", self.device, "--optimizer", self.optimizer, *timeout, *record]
+        backend = ["--backend", self.backend] if self.backend is not None else []
+        optimizer = ["--optimizer", self.optimizer]
+        return [*numbers, *data, "--device", self.device, *backend, *optimizer, *timeout, *record]
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The machines of a run, each of which runs the same command: this one is number `rank` of `count`.
+
+    `endpoint` is `host:port` of the first, where they meet.
+    """
+
+    count: int = 1
+    rank: int = 0
+    endpoint: str = ""
+
+    def share(self, processes: int) -> range:
+        """The ranks of this machine."""
+        each = processes // self.count
+        return range(self.rank * each, (self.rank + 1) * each)
+
+    def where(self, each: int) -> list[str]:
+        """torchrun's arguments for so many processes on each machine."""
+        number = ["--nproc-per-node", str(each)]
+        if self.count == 1:
+            return ["--standalone", "--local-addr", "127.0.0.1", *number]
+        meeting = ["--rdzv-backend", "static", "--rdzv-endpoint", self.endpoint]
+        return ["--nnodes", str(self.count), "--node-rank", str(self.rank), *meeting, *number]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all are this machine."""
+        return self.count == 1 or self.endpoint.rpartition(":")[0] in ("localhost", "127.0.0.1", "[::1]")
+
+
+ONE_NODE = Nodes()
 
 
 def launch(
@@ -55,81 +91,107 @@ def launch(
     out: Path,
     dump: bool = False,
     console: Console | None = None,
+    nodes: Nodes = ONE_NODE,
+    max_restarts: int = 0,
 ) -> RunResult:
-    """Train `folder`/main.py on that many processes; `out` receives their results.
+    """Train `folder`/main.py on that many processes, those of this machine; `out` receives their results.
 
-    `dump` makes every rank save its gradients and weights. Raises PlanError with the error of the rank that failed
-    first.
+    The first of several nodes gets the results of all ranks. `dump` makes every rank save its gradients and weights.
+    After a failure torchrun restarts all ranks, up to `max_restarts` times. Raises PlanError with the error of the rank
+    that failed first.
     """
-    if training.device == "cuda":
-        _need_gpus(processes)
+    if training.device == "cuda" and training.backend != "gloo":
+        _need_gpus(processes // nodes.count)
     try:
-        return _launch(folder, training, processes, out, dump, console)
+        return _launch(folder, training, processes, out, dump, console, nodes, max_restarts)
     except OSError as error:
         raise PlanError(unwritable(error, out)) from error
 
 
 def _launch(
-    folder: Path, training: Training, processes: int, out: Path, dump: bool, console: Console | None
+    folder: Path,
+    training: Training,
+    processes: int,
+    out: Path,
+    dump: bool,
+    console: Console | None,
+    nodes: Nodes,
+    max_restarts: int,
 ) -> RunResult:
     _clear(out)
-    mark = uuid4().hex
-    command = _command(folder, training, processes, out, dump)
+    mark, ranks = uuid4().hex, nodes.share(processes)
+    program = [str(folder / "main.py"), *training.arguments(), "--out", str(out), *(["--dump"] if dump else [])]
+    command = [*_agent(nodes.where(len(ranks)), max_restarts, out), *program]
+    watch = _Watch(out, ranks, training.timeout_s, nodes.count == 1 and max_restarts == 0)
     with sigterm_raises(), (out / "torchrun.log").open("wb") as log:
         agent = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=_environment(mark),
+            env=_environment(mark, nodes.is_local),
             start_new_session=True,
         )
         try:
             with Progress(out / "metrics.jsonl", training.steps, console) as progress:
-                stall = _watch(agent, out, progress, processes, training.timeout_s)
+                stall = watch.until_end(agent, progress)
         finally:
             stop(agent, mark)
     if stall is not None:
         raise PlanError(stuck(stall, training.timeout_s))
     if agent.returncode != 0 or failed_ranks(out):
-        raise PlanError(failure(out, agent.returncode, printed(agent)))
-    return read_result(out, training.steps, processes)
+        raise PlanError(failure(out, agent.returncode, printed(agent), training.timeout_s))
+    return read_result(out, training.steps, range(processes) if nodes.rank == 0 else ranks)
 
 
-def _watch(
-    agent: "subprocess.Popen[bytes]", out: Path, progress: Progress, ranks: int, timeout_s: float
-) -> Stall | None:
-    """Return when torchrun has ended, or a while after a rank wrote down its error, or with a rank that is stuck."""
-    started, failed_at = time.time(), 0.0
-    while agent.poll() is None:
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """Looks at what the ranks of this machine write. `alone`: they are all, and a failure is the end of the run."""
+
+    out: Path
+    ranks: range
+    timeout_s: float
+    alone: bool
+
+    def until_end(self, agent: "subprocess.Popen[bytes]", progress: Progress) -> Stall | None:
+        """Returns when torchrun has ended, or a while after a rank wrote down its error, or with a rank that is stuck."""
+        started, failed_at = time.time(), 0.0
+        while agent.poll() is None:
+            progress.update()
+            now = time.time()
+            if not failed_at and self.alone and failed_ranks(self.out):
+                failed_at = now
+            if failed_at and now - failed_at > END_S:
+                return None
+            if not failed_at and (stall := self._stall(started)):
+                return stall
+            time.sleep(POLL_S)
         progress.update()
-        now = time.time()
-        if not failed_at and failed_ranks(out):
-            failed_at = now
-        if failed_at and now - failed_at > END_S:
-            return None
-        if not failed_at and (stall := stall_in(out, ranks, started, timeout_s)):
-            return stall
-        time.sleep(POLL_S)
-    progress.update()
-    return None
+        return None
+
+    def _stall(self, started: float) -> Stall | None:
+        """The rank at fault. If others may know more, only ranks that have said nothing for longer than theirs count."""
+        states, now = read_states(self.out), time.time()
+        if self.alone:
+            return find_stall(states, self.ranks, started, self.timeout_s, now)
+        limit_s = self.timeout_s + PATIENCE_S
+        silent = {rank: s for rank, s in states.items() if now - s["beat"] > limit_s}
+        return find_stall(silent, range(0), started, limit_s, now) if len(silent) == len(self.ranks) else None
 
 
-def _command(folder: Path, training: Training, processes: int, out: Path, dump: bool) -> list[str]:
-    agent = [sys.executable, "-m", "ssdsl.run.agent"]
-    where = ["--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(processes)]
-    logs = ["--log-dir", str(out / "logs"), "--redirects", "3"]
-    program = [str(folder / "main.py"), *training.arguments(), "--out", str(out)]
-    return [*agent, *where, *logs, *program, *(["--dump"] if dump else [])]
+def _agent(where: list[str], max_restarts: int, out: Path) -> list[str]:
+    """torchrun, up to the program that it starts."""
+    agent = [sys.executable, "-m", "ssdsl.run.agent", *where, "--max-restarts", str(max_restarts)]
+    return [*agent, "--log-dir", str(out / "logs"), "--redirects", "3"]
 
 
-def _environment(mark: str) -> dict[str, str]:
+def _environment(mark: str, is_local: bool) -> dict[str, str]:
     """One thread per process, gloo on the loopback interface (a host's name may not resolve). The user's own win.
 
     Modules that define operators are found where they were found here: beside the model's file, for instance.
     """
     defaults = {"OMP_NUM_THREADS": "1"}
-    if "lo" in {name for _, name in socket.if_nameindex()}:
+    if is_local and "lo" in {name for _, name in socket.if_nameindex()}:
         defaults["GLOO_SOCKET_IFNAME"] = "lo"
     return {**defaults, **os.environ, "PYTHONPATH": search_path(), "SSDSL_PARENT": str(os.getpid()), MARK: mark}
 

@@ -38,7 +38,10 @@ class Progress:
         whole = text[: text.rfind(b"\n") + 1]
         self.read += len(whole)
         for line in whole.splitlines():
-            step = json.loads(line)
+            try:
+                step = json.loads(line)
+            except ValueError:  # a rank died while it wrote
+                continue
             self.bar.update(self.task, completed=step["step"] + 1, description=f"training, {described(step)}")
 
 

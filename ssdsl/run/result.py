@@ -75,9 +75,9 @@ class RunResult:
         return median(self.step_s[1:] or self.step_s or (0.0,))
 
 
-def read_result(out: Path, steps: int, processes: int) -> RunResult:
-    """The results of all ranks; raises PlanError where one is missing or not as the contract says."""
-    return RunResult(steps, tuple(_read_rank(out / f"rank{rank}.json", rank) for rank in range(processes)), out)
+def read_result(out: Path, steps: int, ranks: range) -> RunResult:
+    """The results of some ranks; raises PlanError where one is missing or not as the contract says."""
+    return RunResult(steps, tuple(_read_rank(out / f"rank{rank}.json", rank) for rank in ranks), out)
 
 
 def _read_rank(path: Path, rank: int) -> RankResult:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -13,9 +12,8 @@ from ssdsl.model.model_of import Inputs, model_of
 from ssdsl.run.live import Live, Request
 from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.start import join_ranks
+from ssdsl.runtime.start import join_ranks, transport
 from ssdsl.runtime.train.engine import Engine
-from ssdsl.runtime.transport import Distributed
 from ssdsl.runtime.world import World
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
@@ -50,8 +48,8 @@ def engine(
     """
     if precision is not None and precision not in HALF:
         raise EngineError(f"there is no precision `{precision}`", "it is None (as the model is), 'bf16' or 'fp16'")
-    on = join_ranks(device, backend, timeout)
-    world = World(Distributed(timedelta(seconds=timeout)))
+    on, _ = join_ranks(device, backend, timeout)
+    world = World(transport(on, timeout))
     control = world.control
     error = made = None
     try:

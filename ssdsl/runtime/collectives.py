@@ -11,16 +11,28 @@ the axis `dim` viewed as (outer, count, rest):
 | `all_to_all` | n times as long along `target` | n times as long along `source` |
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from .moves import cut_out, put_back, take
-from .world import Group
+from .sites import Place, caller
+from .world import Group, World
 
-Step = Callable[[torch.Tensor], torch.Tensor]
+
+class Step(Protocol):
+    """A function from a local tensor to the next, among the ranks of a group."""
+
+    @property
+    def group(self) -> Group:
+        """The ranks that take the step together."""
+        ...
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The local tensor in the next layout."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,27 +128,33 @@ class keep_first:
 
 class _Reshard(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, forward: Sequence[Step], backward: Sequence[Step]) -> torch.Tensor:
-        ctx.steps = backward
-        y = x
-        for step in forward:
-            y = step(y)
+    def forward(
+        ctx: Any, x: torch.Tensor, forward: Sequence[Step], backward: Sequence[Step], world: World, site: Place
+    ) -> torch.Tensor:
+        ctx.steps, ctx.world, ctx.site = backward, world, site
+        y = _moved(x, forward, world, site)
         if y is x and forward:
             ctx.mark_dirty(x)
         return x.view_as(x) if not forward else y
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        gradient = gradients[0]
-        for step in ctx.steps:
-            gradient = step(gradient)
-        return gradient, None, None
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None]:
+        return _moved(gradients[0], ctx.steps, ctx.world, ctx.site), None, None, None, None
 
 
 def reshard(x: torch.Tensor, forward: Sequence[Step] = (), backward: Sequence[Step] = ()) -> torch.Tensor:
     """Another layout of the same tensor: the `forward` steps; its gradient takes the `backward` steps."""
+    world = (*forward, *backward)[0].group.world
+    site = caller(world.layer)
     if x.requires_grad and torch.is_grad_enabled():
-        return _Reshard.apply(x, forward, backward)  # type: ignore[no-any-return, no-untyped-call]
-    for step in forward:
+        return _Reshard.apply(x, forward, backward, world, site)  # type: ignore[no-any-return, no-untyped-call]
+    return _moved(x, forward, world, site)
+
+
+def _moved(x: torch.Tensor, steps: Sequence[Step], world: World, site: Place) -> torch.Tensor:
+    """The steps on a tensor; meanwhile the rank says where in the program they stand."""
+    world.site = site
+    for step in steps:
         x = step(x)
+    world.site = None
     return x

@@ -1,11 +1,7 @@
 """How a rank ends when it cannot go on: it says where and why, leaves no half-written file, and waits for nobody."""
 
 import contextlib
-import os
-import shutil
 import sys
-import tempfile
-import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,38 +11,43 @@ import torch
 
 from .errors import EngineError
 from .pulse import Pulse
-from .stall import place, stall_in
-
-TIMEOUT = ("Timed out", "timed out", "timeout")
+from .stall import Stall, place
+from .watch import Watch, last_words
 
 
 def report_failure(
-    error: BaseException, rank: int, pulse: Pulse | None, folder: Path, ranks: int, timeout_s: float
+    error: BaseException, rank: int, pulse: Pulse | None, watch: Watch | None, folder: Path | None
 ) -> None:
-    """Say on stderr, and in the rank's files, where it failed and why."""
-    says_all = isinstance(error, SystemExit | EngineError)
-    text = str(error) if says_all else "".join(traceback.format_exception(error))
-    where = f"rank {rank}"
+    """Say on stderr, and in the rank's files, where it failed and why.
+
+    A rank that fails in a call on others may do so because one of them has ended the run: then that is the reason.
+    """
     if pulse is not None:
         pulse.stop()
+    if watch is not None:
+        watch.end()
+    verdict = watch.verdict() if watch is not None and isinstance(error, RuntimeError) else None
+    if pulse is not None and isinstance(verdict, Stall):
+        last_words(pulse, verdict, folder, whole=False)
+        return
+    says_all = isinstance(error, SystemExit | EngineError)
+    text = str(error) if says_all else "".join(traceback.format_exception(error))
+    if isinstance(verdict, str):
+        text = f"it lost a rank that failed: {verdict}"
+    where = f"rank {rank}"
+    if pulse is not None:
         where += f", role {pulse.known['role']}, {place(pulse.known)}" if pulse.known["role"] else ""
-        if any(sign in str(error) for sign in TIMEOUT):
-            text += _stalled(folder, ranks, timeout_s)
     message = f"{where}:\n{text}"
     if pulse is not None:
         pulse.failed(message, mistake=text if isinstance(error, EngineError) else None)
-    with contextlib.suppress(OSError), whole(folder / f"rank{rank}.err") as beside:
-        beside.write_text(message)
+        if watch is not None and not pulse.known["wait"]:  # not one that has only lost another
+            last = (text.strip().splitlines() or [""])[-1]
+            watch.failed(f"{where}: {last}")
+    if folder is not None:
+        with contextlib.suppress(OSError), whole(folder / f"rank{rank}.err") as beside:
+            beside.write_text(message)
     with contextlib.suppress(OSError):
         print(message, file=sys.stderr, flush=True)
-
-
-def _stalled(folder: Path, ranks: int, timeout_s: float) -> str:
-    """The rank that this one waited for, if it runs on this machine."""
-    stall = stall_in(folder, ranks, time.time(), timeout_s / 2)
-    if stall is None:
-        return ""
-    return f"\nrank {stall.rank} has not moved for {stall.since_s:.0f} s: {stall.how}; it is in {stall.doing}\n"
 
 
 @contextlib.contextmanager
@@ -68,15 +69,11 @@ def save(tensors: dict[str, Any], path: Path) -> None:
         torch.save(tensors, beside)
 
 
-def state_folder(out: Path | None) -> Path:
-    """Where the ranks of this machine write what they do: with the results, or in a folder of this run."""
-    run = f"{os.environ.get('TORCHELASTIC_RUN_ID', 'run')}-{os.environ.get('MASTER_PORT', '0')}"
-    folder = out if out is not None else Path(tempfile.gettempdir()) / f"ssdsl-{os.getuid()}-{run}"
+def prepare_folder(folder: Path, rank: int) -> None:
+    """The folder of the ranks' files, without what this rank left of an earlier attempt."""
     folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def leave(folder: Path, out: Path | None) -> None:
-    """Remove the folder of a run that nobody asked for; the last rank to leave does."""
-    if out is None:
-        shutil.rmtree(folder, ignore_errors=True)
+    (folder / f"rank{rank}.err").unlink(missing_ok=True)
+    progress = folder / "progress.jsonl"
+    if rank == 0 and progress.exists() and not progress.read_bytes().endswith(b"\n"):  # a rank died while it wrote
+        with progress.open("a") as file:
+            file.write("\n")

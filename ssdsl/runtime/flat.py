@@ -7,14 +7,14 @@ a module uses them and dropped behind it.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from .recompute import is_recomputing
-from .world import Group
+from .world import Group, World
 
 
 @dataclass
@@ -177,7 +177,8 @@ class FlatParam:
         elif self.completion:
             self._sum = self._gradients()
             (step,) = self.completion
-            self._pending = step.group.start_all_reduce(self._sum)
+            with self._noted(step.group):
+                self._pending = step.group.start_all_reduce(self._sum)
 
     def wait_reduce(self) -> None:
         """Waits for the reduction and puts the completed gradients where the optimizer looks for them."""
@@ -192,7 +193,8 @@ class FlatParam:
                 if parameter.grad is None or not self.tied.contributes:
                     parameter.grad = torch.zeros_like(parameter)
                 parameter.grad = parameter.grad.contiguous()
-                self.tied.group.all_reduce(parameter.grad)
+                with self._noted(self.tied.group):
+                    self.tied.group.all_reduce(parameter.grad)
 
     def _gradients(self) -> torch.Tensor:
         """The gradients end to end, taken from the parameters."""
@@ -210,21 +212,32 @@ class FlatParam:
     def complete(self, flat: torch.Tensor) -> torch.Tensor:
         """This rank's part [elements / ranks] of the completed gradient [elements]."""
         for step in self.completion:
-            flat = step(flat)
+            with self._noted(step.group):
+                flat = step(flat)
         return flat
+
+    @contextmanager
+    def _noted(self, group: Group) -> Iterator[None]:
+        """Within it the rank says that its collectives are of this flat parameter."""
+        world = group.world
+        before, world.site = world.site, self.number
+        yield
+        world.site = before
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def gather(self) -> None:
         """Brings the weights that other ranks stepped on (ZeRO-1 and -2)."""
         assert self.flat is not None and self.shard is not None and self.shard_group is not None
-        self.shard_group.all_gather(self.flat, self.shard.detach().clone())
+        with self._noted(self.shard_group):
+            self.shard_group.all_gather(self.flat, self.shard.detach().clone())
 
     def gathered(self) -> torch.Tensor:
         """All weights [elements], gathered from their shards."""
         assert self.shard is not None and self.shard_group is not None
         flat = self.shard.new_empty(self.elements)
-        self.shard_group.all_gather(flat, self.shard.detach())
+        with self._noted(self.shard_group):
+            self.shard_group.all_gather(flat, self.shard.detach())
         return flat
 
     def gathered_again(self) -> torch.Tensor:
@@ -272,6 +285,7 @@ class View:
     prefix: str
     gathered: dict[str, torch.Tensor] = field(default_factory=dict)
     pointers: list[int] = field(default_factory=list)
+    outer: str = ""  # the module that calls this one
 
     def __getitem__(self, name: str) -> torch.Tensor:
         name = f"{self.prefix}.{name}" if self.prefix else name
@@ -295,9 +309,12 @@ class View:
         return NextValues(self.weights, self.prefix)
 
     def __enter__(self) -> "View":
+        world = self.weights.world
+        self.outer, world.layer = world.layer, self.prefix
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.weights.world.layer = self.outer
         for pointer in self.pointers:
             self.weights.live.pop(pointer, None)
 
@@ -322,8 +339,8 @@ class NextValues:
 class Weights:
     """All weights and buffers of this process by name."""
 
-    def __init__(self, flats: list[FlatParam], buffers: dict[str, torch.Tensor]) -> None:
-        self.flats = flats
+    def __init__(self, flats: list[FlatParam], buffers: dict[str, torch.Tensor], world: World) -> None:
+        self.flats, self.world = flats, world
         self.buffers = buffers
         self.next: dict[str, torch.Tensor] = {}
         self.flat_of = {s.name: f for f in flats for s in f.slots}

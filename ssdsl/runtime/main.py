@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from datetime import timedelta
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -18,22 +17,24 @@ import torch
 import torch.distributed as dist
 
 from .dump import gradients, state
-from .failure import leave, report_failure, save, state_folder, whole
+from .failure import prepare_folder, report_failure, save, whole
+from .nodes import check_alike, collect, hand_in
 from .pulse import Pulse
 from .record import time_messages
-from .start import find_place, join_group
+from .start import find_place, join_group, transport
 from .train.batch import Batch
 from .train.engine import Engine
 from .train.feed import Feed
 from .train.log import Log, Work, known_peak_flops
 from .train.programs import InFolder
 from .train.user_data import open_data
-from .transport import Distributed
+from .watch import Watch
 from .world import World
 
 FOLDER = Path(__file__).parent.parent
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 OPTIMIZERS: dict[str, Any] = {"adamw": (torch.optim.AdamW, {"fused": True}), "sgd": (torch.optim.SGD, {})}
+LATER_S = 30.0  # torch.distributed gives up that much later than the watch, which knows more
 
 
 def main() -> None:
@@ -41,27 +42,36 @@ def main() -> None:
     options = _options()
     ranks = int(json.loads((FOLDER / "program.json").read_text())["world_size"])
     rank = find_place(ranks, str(FOLDER / "main.py"))
-    folder, pulse = state_folder(options.out), None
+    pulse = watch = None
     try:
-        pulse = Pulse(folder, rank)
+        if options.out is not None:
+            prepare_folder(options.out, rank)
+        pulse = Pulse(options.out, rank)
+        watch = Watch(pulse, ranks, options.timeout, options.out)
         pulse.says("joining the other ranks")
-        device = join_group(FOLDER, options.device, options.seed, options.timeout)
+        device, attempt = join_group(FOLDER, options.device, options.backend, options.seed, options.timeout + LATER_S)
+        watch.joined(attempt)
         if options.record:  # what an optimizer loads is no memory of the step
             torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True)
+        check_alike(watch.board, FOLDER)
         base_bytes = _held(device)  # before there are weights
         pulse.says("loading its weights")
-        programs, world = InFolder(FOLDER), World(Distributed(timedelta(seconds=options.timeout)))
+        programs, world = InFolder(FOLDER), World(transport(device, options.timeout + LATER_S))
         engine = Engine(programs, world, device, seed=options.seed)
         pulse.says("training", engine.training.name)
-        pulse.watch(engine.now)
+        pulse.watch(engine.now, engine.waits)
         _train(engine, _batches(engine, programs.batches, options), options, base_bytes)
         pulse.says("waiting for the other ranks to end")
+        if options.out is not None:
+            hand_in(watch.board, options.out, rank)
         world.transport.barrier()
+        if options.out is not None:
+            collect(watch.board, options.out, ranks)
         dist.destroy_process_group()
         pulse.end()
-        leave(folder, options.out)
+        watch.end()
     except BaseException as error:
-        report_failure(error, rank, pulse, folder, ranks, options.timeout)
+        report_failure(error, rank, pulse, watch, options.out)
         sys.stdout.flush()
         os._exit(1)  # the other ranks may wait for this one in a collective: leave without waiting for them
 
@@ -76,6 +86,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=10, help="training steps (default 10)")
     parser.add_argument("--seed", type=int, default=0, help="seed of random numbers, such as dropout's (default 0)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--backend", choices=("gloo", "nccl"), default=None, help="default: nccl with cuda, else gloo")
     parser.add_argument("--optimizer", choices=("adamw", "sgd"), default="adamw")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 0.001)")
     parser.add_argument("--data", default=None, help="FILE:FUNCTION that returns the data; else the batches beside it")

@@ -1,7 +1,7 @@
 """What this rank is doing, written down twice a second for those who wait for it.
 
-A thread looks at the main one from outside, so the tasks themselves pay nothing. The file has a fixed size, taken at
-the start: a rank can still say why it failed when the disk is full.
+A thread looks at the main one from outside, so the tasks themselves pay nothing. The file, where there is one, has a
+fixed size, taken at the start: a rank can still say why it failed when the disk is full.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import json
 import linecache
 import os
 import re
+import socket
 import sys
 import threading
 import time
@@ -22,33 +23,49 @@ BEAT_S = 0.5
 WAITS = re.compile(r"\.wait\(|\bdist\.|synchronize|barrier|\bnew_group")  # lines in which a rank waits for others
 
 
-class Pulse:
-    """The file `rank<N>.state` of this rank: a line of JSON, filled up with spaces.
+def attempt() -> int:
+    """How often torchrun has restarted the ranks of this run."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
-    `doing` says in words what happens now; with `watch`, what a function returns: a step and a task.
+
+class Pulse:
+    """What is known of this rank, and its file `rank<N>.state`: a line of JSON, filled up with spaces.
+
+    `doing` says in words what happens now; with `watch`, what a function returns: a step and a task. `wait` is what it
+    waits for. Without a folder nothing is written.
     """
 
-    def __init__(self, folder: Path, rank: int) -> None:
-        self.path = folder / f"rank{rank}.state"
+    def __init__(self, folder: Path | None, rank: int) -> None:
         self.known: dict[str, Any] = {"rank": rank, "pid": os.getpid(), "role": "", "step": None, "doing": "starting"}
-        self.known |= {"since": time.time(), "waits": False, "line": "", "failed": None, "ended": False}
+        self.known |= {"since": time.time(), "waits": False, "wait": "", "line": "", "failed": None, "ended": False}
+        self.known |= {"attempt": attempt(), "began": time.time(), "host": socket.gethostname()}
         self.look: Callable[[], tuple[int, str]] | None = None
-        self.seen: tuple[int | None, str] = (None, "starting")
+        self.wait: Callable[[], str] | None = None
+        self.seen: tuple[object, ...] = ()
         self.lock = threading.Lock()
         self.over = threading.Event()
-        self.file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        self.file = None
+        if folder is not None:
+            self.file = os.open(folder / f"rank{rank}.state", os.O_RDWR | os.O_CREAT, 0o644)
         self._write()
         threading.Thread(target=self._run, daemon=True, name="pulse").start()
 
     def says(self, doing: str, role: str = "") -> None:
         """What the rank does from now on, before and after training."""
-        self.look = None
+        self.look = self.wait = None
         self.known |= {"doing": doing, "role": role or self.known["role"]}
         self._beat()
 
-    def watch(self, look: Callable[[], tuple[int, str]]) -> None:
-        """From now on `look` says which step and task it is."""
-        self.look = look
+    def watch(self, look: Callable[[], tuple[int, str]], wait: Callable[[], str] | None = None) -> None:
+        """From now on `look` says which step and task it is, and `wait` what the rank waits for, if it does.
+
+        A task that is another text object than at the last look has begun since: the rank has moved.
+        """
+        self.look, self.wait = look, wait
+
+    def state(self) -> dict[str, Any]:
+        """What is known now."""
+        return self.known | {"beat": time.time()}
 
     def stop(self) -> None:
         """Look for the last time: the rank has failed, and goes no further."""
@@ -56,10 +73,15 @@ class Pulse:
         self.known["line"] = ""
         if self.look is not None:
             self.known["step"], self.known["doing"] = self.look()
+        self.known["wait"] = self.wait() if self.wait is not None else ""
 
-    def failed(self, text: str, mistake: str | None = None) -> None:
-        """The rank's last words; nothing is written after them. `mistake` is what all ranks say of a user's mistake."""
-        self.known["failed"] = {"text": text[-SIZE // 2 :], "time": time.time()}
+    def failed(self, text: str, mistake: str | None = None, stall: dict[str, Any] | None = None) -> None:
+        """The rank's last words; nothing is written after them.
+
+        `mistake` is what all ranks say of a user's mistake. `stall`: the rank ends because another one hangs.
+        """
+        self.over.set()
+        self.known["failed"] = {"text": text[-SIZE // 4 :], "time": time.time(), "stall": stall}
         if mistake is not None and len(mistake) < SIZE // 4:
             self.known["failed"]["mistake"] = mistake
         self._write()
@@ -81,13 +103,18 @@ class Pulse:
                 return
             if self.look is not None:
                 self.known["step"], self.known["doing"] = self.look()
-            if self.seen != (now := (self.known["step"], self.known["doing"])):
-                self.seen, self.known["since"] = now, time.time()
+            self.known["wait"] = self.wait() if self.wait is not None else ""
             self.known["waits"], self.known["line"] = _stack()
+            self.known["waits"] = self.known["waits"] or self.known["wait"] != ""
+            now = (self.known["step"], self.known["doing"], self.known["wait"])
+            if now != self.seen[:3] or self.known["doing"] is not self.seen[1]:
+                self.seen, self.known["since"] = now, time.time()
         self._write()
 
     def _write(self) -> None:
-        known = self.known | {"beat": time.time()}
+        if self.file is None:
+            return
+        known = self.state()
         text = json.dumps(known).encode()
         if len(text) > SIZE:  # a long error, of which JSON doubles the backslashes
             text = json.dumps(known | {"failed": known["failed"] | {"text": known["failed"]["text"][-2000:]}}).encode()

@@ -12,6 +12,7 @@ from .outputs import outputs_of
 from .piece import Piece
 from .program import Program
 from .runner import Runner
+from .sites import Sites
 from .state import State
 from .table import Table, inputs_of, is_at, messages_of, role_of
 from .train.feed import Feed
@@ -29,12 +30,14 @@ class Share:
         self.role = role_of(self.table, world)
         self.runner = Runner({}, weights, device, world)
         self.inputs: dict[str, Piece] = {}
+        self.sites: Sites | None = None
         if self.role is None:
             return
         self.inputs = inputs_of(self.role, world)
         self.runner.messages = messages_of(self.table, world)
         self.runner.outputs = outputs_of(self.table, world)
         self.code = program.code(self.role["name"])
+        self.sites = Sites(self.table, self.role, program.roles[self.role["name"]])
         with torch.no_grad():
             given = {name: state[name].to(device) for name in self.table["constants"] if name in state}
             self.constants: Tensors = self.code.constants(given, device)
@@ -48,6 +51,10 @@ class Share:
     def feed(self) -> Feed:
         """What it is fed with."""
         return Feed.of(self.table["inputs"], self.inputs)
+
+    def waits(self) -> str:
+        """What this rank waits for now, in words; empty where it waits for nobody."""
+        return self.sites.waits(self.world) if self.sites is not None else ""
 
     def check_fits(self, other: "Share") -> None:
         """Raises EngineError where this program does not have its weights as the other one has them."""

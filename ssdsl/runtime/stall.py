@@ -1,12 +1,13 @@
 """Which rank keeps the others waiting, found from what each wrote down of itself."""
 
 import json
-import time
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 BEATS_S = 3.0  # a rank that wrote nothing for so long is not running
+MANY = 8
 START_S = 60.0  # loading torch takes seconds, and minutes from a slow disk: a short limit does not count for it
 
 State = dict[str, Any]
@@ -14,7 +15,10 @@ State = dict[str, Any]
 
 @dataclass(frozen=True)
 class Stall:
-    """The rank that does not move. `how` says what is known of it; `waiting` describes those that wait."""
+    """The rank that does not move. `how` says what is known of it; `waiting` describes those that wait.
+
+    `process` is its host and number, if it is one that says nothing any more.
+    """
 
     rank: int
     role: str
@@ -22,10 +26,36 @@ class Stall:
     since_s: float
     how: str
     waiting: tuple[str, ...]
+    process: tuple[str, int] | None = None
+
+    @property
+    def where(self) -> str:
+        """What it does, or did when it last said something."""
+        return f"{'it is in' if self.process is None else 'it was last seen in'} {self.doing}"
+
+    def text(self, ranks: int = MANY) -> str:
+        """The whole in words, with so many of the ranks that wait."""
+        role = f", role {self.role}," if self.role else ""
+        lines = [f"rank {self.rank}{role} has not moved for {self.since_s:.0f} s: {self.how}", self.where]
+        if self.waiting:
+            lines += ["these wait for others:", *self.waiting[:ranks]]
+        if len(self.waiting) > ranks:
+            lines.append(f"and {len(self.waiting) - ranks} more")
+        return "\n".join(lines)
+
+
+def read_stall(values: dict[str, Any]) -> Stall:
+    """A stall that was written as JSON."""
+    process = values["process"]
+    known = {"waiting": tuple(values["waiting"]), "process": None if process is None else (process[0], process[1])}
+    return Stall(**values | known)
 
 
 def read_states(folder: Path) -> dict[int, State]:
-    """What every rank wrote last; one that writes at this moment may be missing."""
+    """What every rank wrote last; one that writes at this moment may be missing.
+
+    After a restart of all ranks, what they wrote before it does not count.
+    """
     found = {}
     for path in folder.glob("rank*.state"):
         try:
@@ -33,22 +63,23 @@ def read_states(folder: Path) -> dict[int, State]:
         except (OSError, ValueError):
             continue
         found[int(state["rank"])] = state
-    return found
+    latest = max((state["attempt"] for state in found.values()), default=0)
+    return {rank: state for rank, state in found.items() if state["attempt"] == latest}
 
 
-def find_stall(states: dict[int, State], ranks: int, started: float, limit_s: float, now: float) -> Stall | None:
+def find_stall(states: dict[int, State], ranks: range, started: float, limit_s: float, now: float) -> Stall | None:
     """The rank at fault, once it has not moved for the limit.
 
     That is a rank that wrote nothing, or else one that waits for nobody; if all wait, the one that does so longest.
     A rank that waits for one that moves is not at fault, however long it waits.
     """
-    missing = [rank for rank in range(ranks) if rank not in states]
+    missing = [rank for rank in ranks if rank not in states]
     if missing:
         since = now - started
         waiting = tuple(_waiting(s, now) for s in states.values())
         how = "it has not started"
         return Stall(missing[0], "", "starting", since, how, waiting) if since > max(limit_s, START_S) else None
-    alive = [s for s in states.values() if not s["ended"] and s["failed"] is None]
+    alive = [s for _, s in sorted(states.items()) if not s["ended"] and s["failed"] is None]
     silent = [s for s in alive if now - s["beat"] > BEATS_S]
     busy = [s for s in alive if not s["waits"]]
     at_fault = min(silent or busy or alive, key=lambda s: (s["since"], s["rank"]), default=None)
@@ -58,14 +89,15 @@ def find_stall(states: dict[int, State], ranks: int, started: float, limit_s: fl
         return None  # another one still works: it may be the one that all wait for
     how = _how(at_fault, bool(silent), bool(busy))
     waiting = tuple(_waiting(s, now) for s in alive if s is not at_fault and s["waits"])
-    return Stall(at_fault["rank"], at_fault["role"], place(at_fault), now - at_fault["since"], how, waiting)
+    process = (at_fault["host"], at_fault["pid"]) if silent else None
+    return Stall(at_fault["rank"], at_fault["role"], place(at_fault), now - at_fault["since"], how, waiting, process)
 
 
 def _how(state: State, silent: bool, busy: bool) -> str:
     if silent:
         return (
             "its process is stopped, by a signal or a debugger"
-            if _is_stopped(state["pid"])
+            if state["host"] == socket.gethostname() and _is_stopped(state["pid"])
             else "its process does not run, or cannot be reached"
         )
     if busy:
@@ -74,9 +106,10 @@ def _how(state: State, silent: bool, busy: bool) -> str:
 
 
 def place(state: State) -> str:
-    """Where a rank is, in words: `step 3, forward of block 2 at [0] (role_gpus.py, line 31)`."""
+    """Where a rank is, in words: `step 3, forward of block 2 at [0] (role_gpus.py, line 31): all_reduce over tp`."""
     step = f"step {state['step']}, " if state["step"] is not None else ""
-    return f"{step}{state['doing']}" + (f" ({state['line']})" if state["line"] else "")
+    line = f" ({state['line']})" if state["line"] else ""
+    return f"{step}{state['doing']}{line}" + (f": {state['wait']}" if state["wait"] else "")
 
 
 def _waiting(state: State, now: float) -> str:
@@ -89,8 +122,3 @@ def _is_stopped(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
     except (OSError, IndexError):
         return False
-
-
-def stall_in(folder: Path, ranks: int, started: float, limit_s: float) -> Stall | None:
-    """The rank at fault by the files in a folder."""
-    return find_stall(read_states(folder), ranks, started, limit_s, time.time())

@@ -8,6 +8,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from .meet import has_store, meet
+from .staged import Staged
+from .transport import Distributed
+
 PER_NODE = 8
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_STEP_NUM_TASKS", "LOCAL_RANK": "SLURM_LOCALID"}
@@ -65,34 +69,57 @@ def first_host(hosts: str) -> str:
     return "".join(part or "" for part in found.groups()) if found else hosts
 
 
-def join_group(folder: Path, device: str, seed: int, timeout_s: float) -> torch.device:
-    """Join the process group of all ranks; the device of this one. A rank that waits longer than the timeout fails."""
+def join_group(folder: Path, device: str, backend: str | None, seed: int, timeout_s: float) -> tuple[torch.device, str]:
+    """Join the process group of a program's ranks; this one's device, and the name of this attempt of the run.
+
+    A rank that waits longer than the timeout fails.
+    """
     if not (folder / "weights.pt").exists():
         raise SystemExit("this program was compiled from a model on the meta device: it has no weights and cannot run")
     torch.manual_seed(seed)
-    if device == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=timedelta(seconds=timeout_s))
-    return torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else torch.device("cpu")
+    return join_ranks(device, backend, timeout_s)
 
 
-def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> torch.device:
-    """Join the process group of a training script's ranks, if the script has not; the device of this one.
+def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tuple[torch.device, str]:
+    """Join the process group of all ranks, if the script has not; this one's device, and the name of this attempt.
 
-    A script that nobody told which rank it is, is the only one. `device` is cuda where there is a GPU, if not given;
-    `backend` is NCCL for GPUs and gloo for the CPU.
+    `device` is cuda where there is a GPU, if not given. `backend` is NCCL for GPUs and gloo for the CPU if not given;
+    gloo also works on GPUs, and lets several ranks share one. A process that nobody told which rank it is, is the only
+    one.
     """
     if "RANK" not in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
         _from_slurm()
-    kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if kind == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    if not dist.is_initialized():
-        timeout, chosen = timedelta(seconds=timeout_s), backend or ("nccl" if kind == "cuda" else "gloo")
-        if "RANK" in os.environ:
-            dist.init_process_group(chosen, timeout=timeout)
-        else:
-            dist.init_process_group(
-                chosen, store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1, timeout=timeout
-            )
-    return torch.device("cuda", torch.cuda.current_device()) if kind == "cuda" else torch.device("cpu")
+    chosen = _device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if dist.is_initialized():
+        return chosen, "first"
+    backend = backend or ("nccl" if chosen.type == "cuda" else "gloo")
+    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    timeout = timedelta(seconds=timeout_s)
+    bound = chosen if backend == "nccl" else None  # NCCL connects at once, and barriers know their GPU
+    if "RANK" not in os.environ:
+        alone = torch._C._distributed_c10d.HashStore()
+        dist.init_process_group(backend, store=alone, rank=0, world_size=1, timeout=timeout, device_id=bound)
+        return chosen, "first"
+    if not has_store():
+        dist.init_process_group(backend, timeout=timeout, device_id=bound)
+        return chosen, "first"
+    name, store = meet(rank, ranks, timeout)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=timeout, device_id=bound)
+    return chosen, name
+
+
+def transport(device: torch.device, timeout_s: float) -> Distributed:
+    """How ranks exchange tensors of the device in the groups of torch.distributed."""
+    staged = device.type == "cuda" and dist.get_backend() == "gloo"
+    return (Staged if staged else Distributed)(timedelta(seconds=timeout_s))
+
+
+def _device(kind: str) -> torch.device:
+    """This rank's device: with fewer GPUs than ranks on this node, they share them in turn."""
+    if kind != "cuda":
+        return torch.device("cpu")
+    if torch.cuda.device_count() == 0:
+        raise SystemExit("this machine has no GPU that torch can use: start the program with --device cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device

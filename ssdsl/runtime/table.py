@@ -124,7 +124,7 @@ def weights_of(
         tie = ties[flat["weights"][0]["name"]] if tied else None
         flats.append(FlatParam(flat["number"], values, flat["zero"], shard_group, steps, tie, flat["elements"]))
     others = {p.name: part(p).clone() for p in pieces_of(role["others"], role, world)}
-    return Weights(flats, others)
+    return Weights(flats, others, world)
 
 
 def tie_groups(table: Table, world: World) -> dict[str, Tie]:

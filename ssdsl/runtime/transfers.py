@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .transport import Work
-from .world import World
+from .world import Exchange, World
 
 At = tuple[int, ...]
 Key = tuple[int, At, bool]  # a message, the part, and whether its gradient travels
@@ -64,10 +64,12 @@ Message = Transfer | Signal
 class Waiting:
     """What was posted: boxes on their way, and those that this rank keeps for itself.
 
-    `shape` are the factors of the whole local tensor; each buffer has the lengths of its box as shape.
+    `shape` are the factors of the whole local tensor; each buffer has the lengths of its box as shape. `peers` send
+    what the `works` receive.
     """
 
     works: list[Work]
+    peers: list[int]
     buffers: list[tuple[Box, torch.Tensor]]
     shape: tuple[tuple[int, ...], ...]
     dtype: torch.dtype
@@ -85,7 +87,7 @@ class Mover:
         self.device = device
         self.world = world
         self.waited_s = 0.0
-        self.sending: list[tuple[Work, torch.Tensor]] = []
+        self.sending: list[tuple[Work, torch.Tensor, Exchange]] = []
         self.waiting: dict[Key, Waiting] = {}
 
     def start(
@@ -94,7 +96,7 @@ class Mover:
         """Sends this rank's boxes of a value, and asks for those that it gets."""
         group, tag = self.world.transfers[gradient], number * 2 + gradient
         own: list[torch.Tensor] = []
-        self.sending = [(w, t) for w, t in self.sending if not w.is_completed()]
+        self.sending = [sent for sent in self.sending if not sent[0].is_completed()]
         for peer, box in leg.sends:
             assert value is not None
             piece = _boxed(value, shape_of(leg.sends_shape, at, message), _box(box, at, message)).contiguous()
@@ -102,12 +104,13 @@ class Mover:
                 own.append(piece)
             else:
                 self.world.count("send", piece)
-                self.sending.append((self.world.transport.isend(piece, peer, group, tag), piece))
+                work = self.world.transport.isend(piece, peer, group, tag)
+                self.sending.append((work, piece, Exchange("send", number, gradient, peer)))
         if leg.gets:
             self.waiting[number, at, gradient] = self._asked(message, leg, own, group, tag, at)
 
     def _asked(self, message: Message, leg: Leg, own: list[torch.Tensor], group: Any, tag: int, at: At) -> Waiting:
-        works, buffers, kept = [], [], []
+        works, peers, buffers, kept = [], [], [], []
         for peer, box in leg.gets:
             box = _box(box, at, message)
             if peer == self.world.rank:
@@ -115,8 +118,9 @@ class Mover:
                 continue
             buffer = torch.empty([length for _, length in box], dtype=message.dtype, device=self.device)
             works.append(self.world.transport.irecv(buffer, peer, group, tag))
+            peers.append(peer)
             buffers.append((box, buffer))
-        return Waiting(works, buffers, shape_of(leg.gets_shape, at, message), message.dtype, kept)
+        return Waiting(works, peers, buffers, shape_of(leg.gets_shape, at, message), message.dtype, kept)
 
     def zeros(self, message: Message, leg: Leg, at: At) -> torch.Tensor:
         """What a leg sends where there is no gradient."""
@@ -129,8 +133,10 @@ class Mover:
         if waiting is None:
             return None
         start = time.perf_counter()
-        for work in waiting.works:
+        for work, peer in zip(waiting.works, waiting.peers, strict=True):
+            self.world.call = Exchange("receive", number, gradient, peer)
             work.wait()
+        self.world.call = None
         self.waited_s += time.perf_counter() - start
         return _assembled(waiting, self.device)
 
@@ -141,8 +147,10 @@ class Mover:
 
     def finish(self) -> None:
         """Waits until everything that was sent has left."""
-        for work, _ in self.sending:
+        for work, _, exchange in self.sending:
+            self.world.call = exchange
             work.wait()
+        self.world.call = None
         self.sending.clear()
 
 

@@ -36,28 +36,73 @@ class Group:
 
     def all_reduce(self, x: torch.Tensor, merge: Merge = "sum") -> None:
         """Replaces `x` by the sum, or maximum, over the group. `x` is contiguous, and of one shape on all ranks."""
-        self.world.count("all_reduce", x)
+        self.world.begin("all_reduce", self, x)
         self.world.transport.all_reduce(x, self.process_group, merge)
+        self.world.call = None
 
     def start_all_reduce(self, x: torch.Tensor) -> Work:
         """Starts to replace `x` by the sum; `x` is the sum after the work's `wait`."""
-        self.world.count("all_reduce", x)
-        return self.world.transport.start_all_reduce(x, self.process_group)
+        world = self.world
+        world.begin("all_reduce", self, x)
+        started = Started(world.transport.start_all_reduce(x, self.process_group), world, world.last)
+        world.call = None
+        return started
 
     def all_gather(self, into: torch.Tensor, x: torch.Tensor) -> None:
         """Fills `into` [ranks * n] with the ranks' `x` [n], in the order of `ranks`."""
-        self.world.count("all_gather", into)
+        self.world.begin("all_gather", self, into)
         self.world.transport.all_gather(into, x, self.process_group)
+        self.world.call = None
 
     def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor) -> None:
         """Fills `into` [n] with this rank's part of the sum of `x` [ranks * n]."""
-        self.world.count("reduce_scatter", x)
+        self.world.begin("reduce_scatter", self, x)
         self.world.transport.reduce_scatter(into, x, self.process_group)
+        self.world.call = None
 
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor) -> None:
         """Fills part k of `into` [ranks * n] with the part of rank k's `x` [ranks * n] that is for this rank."""
-        self.world.count("all_to_all", x)
+        self.world.begin("all_to_all", self, x)
         self.world.transport.all_to_all(into, x, self.process_group)
+        self.world.call = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A call on a group, and where the program makes it: `site` is a place in a role's code, or a flat parameter."""
+
+    kind: str
+    group: Group
+    site: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A message that this rank waits for: what `peer` sends, or has to take. `number` is the message's."""
+
+    verb: str
+    number: int
+    gradient: bool
+    peer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A collective on its way; while somebody waits for it, the rank says so."""
+
+    work: Work
+    world: "World"
+    call: Collective | Exchange | None
+
+    def wait(self) -> None:
+        """Blocks until it is done."""
+        self.world.call = self.call
+        self.work.wait()
+        self.world.call = None
+
+    def is_completed(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self.work.is_completed()
 
 
 @dataclass(eq=False)
@@ -71,6 +116,10 @@ class World:
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # calls and payload bytes by kind of communication
     waiting: list[Any] = field(default_factory=list)  # gradients of weights, to be computed (halves.py)
     recomputing: int = 0  # how many forwards that run again this is inside of
+    layer: str = ""  # the module whose function runs
+    site: Any = None  # where in the program the next collective stands, if something says so (sites.py)
+    call: Collective | Exchange | None = None  # what this rank waits for now
+    last: Collective | None = None  # the last collective that it started: a GPU may still be busy with it
     _joined: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # what ranks have been asked to join
 
     @property
@@ -114,6 +163,11 @@ class World:
         at = self.meshes[mesh].coordinates(self.rank)
         assert at is not None
         return at[axis]
+
+    def begin(self, kind: str, group: Group, tensor: torch.Tensor) -> None:
+        """Notes that the rank goes into a collective, and counts it; `call` is None again when it is through."""
+        self.call = self.last = Collective(kind, group, self.site)
+        self.count(kind, tensor)
 
     def count(self, kind: str, tensor: torch.Tensor) -> None:
         """Adds one call with this payload to the books: the whole tensor that an all_reduce sums, that an all_gather

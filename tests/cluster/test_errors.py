@@ -149,12 +149,21 @@ def test_names_and_files(golden: Callable[[Path, str], None], tmp_path: Path, mo
 
 
 MESH = Source("p.ssp", "mesh gpus(dp = 64, tp = 8)\n")
+TURNED = Source("p.ssp", "mesh gpus(tp = 8, dp = 4)\n")
 OTHERS: tuple[Diagnostic, ...] = (
     errors.ClusterTooSmall(Span(MESH, 0, 26), 512, "two_sites", 64),
     errors.MeasureFailed(
         None, 1, "ended with status 1", "ModuleNotFoundError: No module named 'torch'", "run it again"
     ),
     errors.ClusterFileUnwritable(None, "/laptop.toml", "permission denied"),
+    errors.AxisAcrossNodes(
+        Span(TURNED, 0, 25),
+        "tp",
+        "v100x32",
+        "ranks 0, 4, 8, 12, ... are on nodes 0, 1",
+        "a node sends 15 GB a step for it, over links of 5.6 GB/s for each device: 168 ms, in which the device waits",
+        "write `mesh gpus(dp = 4, tp = 8)`: the last axes lie inside a node; it then takes 31.7 ms",
+    ),
 )
 
 

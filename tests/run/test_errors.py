@@ -23,12 +23,15 @@ SHOWN: tuple[Diagnostic, ...] = (
     errors.ResultMissing(None, 0, "rank0.json", "FileNotFoundError: rank0.json"),
     errors.TooFewDevices(None, 4, 1),
     errors.TooFewProcesses(Span(MESH, 0, 26), 512, 16),
+    errors.NodesMisfit.of(Span(MESH, 0, 26), 4, 3, None),
+    errors.JobMisfit.of(12, None, 8, 8, "each node starts equally many processes"),
+    errors.NotAProgram(None, "train.py", "does not exist", "name a script that is there"),
     errors.FolderInUse(None, "src"),
     errors.FolderUnwritable(None, "/proc/p", "no such file or directory"),
     errors.DiskFull(
         None, "rank 1", "out/results", "where: role gpus, step 2, optimizer\nOSError: no space left on device"
     ),
-    errors.RankStuck(None, 2, ", role gpus_pp1,", 600, "its process is stopped", PLACE, WAITING, "1200"),
+    errors.RankStuck(None, 2, ", role gpus_pp1,", 600, "its process is stopped", f"it is in {PLACE}", WAITING, "1200"),
     errors.OutOfMemory(None, "rank 1", f"where: role gpus, {PLACE}\nMemoryError"),
     errors.LossNotFinite(None, "nan", 7, 0.1),
     errors.PiecesDisagree(None, "weight", "fc.weight", 0, 3, "[2, 3]", 1.0, 1.001),

@@ -9,13 +9,23 @@ NOW, LIMIT = 1000.0, 60.0
 
 def state(rank: int, **known: Any) -> dict[str, Any]:
     """A rank that waits since long, unless something else is said."""
-    usual = {"rank": rank, "pid": 0, "role": "gpus", "step": 3, "doing": "backward of block 1 at [0]", "line": ""}
+    usual = {
+        "rank": rank,
+        "pid": 0,
+        "host": "",
+        "attempt": 0,
+        "wait": "",
+        "role": "gpus",
+        "step": 3,
+        "doing": "backward of block 1 at [0]",
+        "line": "",
+    }
     times = {"since": NOW - 100, "beat": NOW - 0.3}
     return usual | times | {"waits": True, "failed": None, "ended": False} | known
 
 
 def stall(*states: dict[str, Any], ranks: int = 0) -> Stall | None:
-    return find_stall({s["rank"]: s for s in states}, ranks or len(states), NOW - 500, LIMIT, NOW)
+    return find_stall({s["rank"]: s for s in states}, range(ranks or len(states)), NOW - 500, LIMIT, NOW)
 
 
 def test_the_one_that_writes_nothing() -> None:

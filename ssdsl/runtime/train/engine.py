@@ -70,7 +70,7 @@ class Engine:
             masters = programs.state if half is not None else None
             scaler = Scaler() if half is torch.float16 else None
             self._update = Update(stepped(self.weights.flats, self.held(), masters), self.control, scaler)
-            self.training = self._share(programs.training)
+            self.training = self._running = self._share(programs.training)
         self._others: dict[Any, Share] = {}
         self._loaders: list[Loader] = []
         self._fed_by: Loader | None = None  # the loader of the last step's batch
@@ -186,6 +186,7 @@ class Engine:
             self._need_optimizer()
         with self.world.enter():
             share, part = self._find("train", batch)
+            self._running = share
             self._update.wish = Wish(clip, update, scale, allow_nan)
             share.run(part, self.seed, self.micro_steps, self._update.loss_scale)
             if share.role is None:
@@ -260,6 +261,7 @@ class Engine:
     def _evaluated(self, batch: Batch, outputs: tuple[str, ...]) -> Share:
         with self.world.enter():
             share, part = self._find("evaluate", batch, outputs)
+            self._running = share
             share.run(part, self.seed, self.micro_steps)
         return share
 
@@ -364,7 +366,11 @@ class Engine:
 
     def now(self) -> tuple[int, str]:
         """The step and the task that run now, for another thread."""
-        return self.micro_steps, self.training.runner.doing or "reports"
+        return self.micro_steps, self._running.runner.doing or "reports"
+
+    def waits(self) -> str:
+        """What this rank waits for now, with the plan's line, for another thread; empty where it waits for nobody."""
+        return self._running.waits()
 
 
 def _many(batches: Batch | Iterable[Batch]) -> Iterable[Batch]:
@@ -379,7 +385,7 @@ def _placed(
     role = role_of(table, world)
     if role is None:
         tie_groups(table, world)
-        return Weights([], {}), {}
+        return Weights([], {}, world), {}
     with torch.no_grad():
         weights = weights_of(table, role, world, programs.state, device, half)
     listed = [w for flat in role["flats"] for w in flat["weights"]] + role["others"]

@@ -1,0 +1,105 @@
+"""Where in the plan each collective of a role's file comes from, for a rank that says what it waits for.
+
+A place is a function of the file, the layer it is called for, and the left-hand side of a line: `transformer_h`,
+`transformer.h.0`, `addmm_3`. So it needs no number in the code, and layers that share a function keep their own values.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ssdsl.ir.comm import travels
+from ssdsl.ir.function import Function, Instr, Op, Reshard
+from ssdsl.ir.param import FlatParam
+from ssdsl.ir.program import Program
+from ssdsl.model.graph import Operator
+from ssdsl.text.source import Span
+
+Place = tuple[str, str, str]  # a function of the file, the layer, the left-hand side of a line
+
+
+@dataclass
+class Origins:
+    """A program, asked which statement put a communication there."""
+
+    program: Program
+    _spans: dict[Span, str] = field(default_factory=dict)
+
+    def table(self, places: dict[Place, Instr]) -> list[dict[str, Any]]:
+        """The places of a role at which ranks wait for each other."""
+        return [
+            {"function": function, "layer": layer, "line": line, **found}
+            for (function, layer, line), instr in places.items()
+            if (found := self._site(instr))
+        ]
+
+    def _site(self, instr: Instr) -> dict[str, Any]:
+        match instr:
+            case Reshard():
+                axes = {a for step in (*instr.forward, *instr.backward) if travels(step) for a in step.axes}
+                value = instr.source.value
+                operators = [*self._made_by(value), *self._read_by(value)]
+            case Op():
+                axes, value = set(instr.kernel.axes), instr.results[0].name.value
+                operators = self._made_by(value)
+            case _:
+                return {}
+        if not axes:
+            return {}
+        return {"value": value, "of": self._of(value), "plan": self._cut_by(operators, axes)}
+
+    def message(self, consumer: Function) -> str:
+        """The statement that put a message's reader where it is."""
+        return next((self._place(op.operator) for op in consumer.operators()), "")
+
+    def flat(self, flat: FlatParam) -> str:
+        """The statement for which ranks exchange a flat parameter: it cuts its state, or what its gradient is of."""
+        for shard in self.program.plan.shards:
+            if not shard.weights.isdisjoint(flat.weights):
+                return self.said(shard.span)
+        axes = {a for step in flat.completion for a in getattr(step, "axes", ())}
+        readers = [o for w in flat.weights[:1] for o in self._read_by(w)]
+        return self._cut_by(readers, axes) or next((self._place(o.name) for o in readers), "")
+
+    def said(self, span: Span) -> str:
+        """A statement with its place: `megatron.ssp:15: split model by heads into tp`."""
+        if span not in self._spans:
+            line, _ = span.source.line_column(span.start)
+            text = span.source.line(line).partition(" #")[0].strip()
+            self._spans[span] = f"{Path(span.source.name).name}:{line}: {text}"
+        return self._spans[span]
+
+    def _place(self, operator: str) -> str:
+        placement = self.program.plan.placements.get(operator)
+        return self.said(placement.span) if placement is not None else ""
+
+    def _cut_by(self, operators: Iterable[Operator], axes: set[str]) -> str:
+        """The `split` along one of the axes that one of the operators has."""
+        indices = self.program.plan.indices
+        spans = (i.span for o in operators for i in indices.get(o.name, ()) if i.name in axes)
+        return next((self.said(span) for span in spans), "")
+
+    def _of(self, value: str) -> str:
+        made = next(self._made_by(value), None)
+        return f"{made.path} {made.kind}".strip() if made is not None else "an input"
+
+    def _made_by(self, value: str) -> Iterator[Operator]:
+        if value in self._producers:
+            yield self._producers[value]
+
+    def _read_by(self, value: str) -> list[Operator]:
+        return self._readers.get(value, [])
+
+    @cached_property
+    def _producers(self) -> dict[str, Operator]:
+        return {output.value: o for o in self.program.graph.operators for output in o.outputs}
+
+    @cached_property
+    def _readers(self) -> dict[str, list[Operator]]:
+        found: dict[str, list[Operator]] = {}
+        for operator in self.program.graph.operators:
+            for operand in operator.inputs:
+                found.setdefault(operand.value, []).append(operator)
+        return found

@@ -1,0 +1,1 @@
+"""Files for schedulers: each starts torchrun on every node of a job."""

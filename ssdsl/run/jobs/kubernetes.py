@@ -1,0 +1,62 @@
+"""The manifest of a PyTorchJob, Kubeflow's resource: its operator tells torchrun which node it is on.
+
+The operator sets PET_NNODES, PET_NPROC_PER_NODE, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT in each pod, and
+torchrun reads each of its options from such a variable (Kubeflow's training operator 1.7 and later).
+"""
+
+import re
+from typing import Any
+
+from ssdsl.run.jobs.job import Job
+from ssdsl.run.jobs.yaml import yaml_text
+
+
+def kubernetes_text(job: Job) -> str:
+    """A file for `kubectl apply -f`."""
+    replicas = {"Master": _replica(job, 1)}
+    if job.nodes > 1:
+        replicas["Worker"] = _replica(job, job.nodes - 1)
+    manifest = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": resource_name(job.name)},
+        "spec": {
+            "nprocPerNode": str(job.per_node),
+            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
+            "pytorchReplicaSpecs": replicas,
+        },
+    }
+    head = f"# {job.processes} processes, {job.per_node} in each pod; submit with: kubectl apply -f FILE\n"
+    return head + yaml_text(manifest)
+
+
+def _replica(job: Job, count: int) -> dict[str, Any]:
+    restarts = [f"--max-restarts={job.max_restarts}"] if job.max_restarts else []
+    container: dict[str, Any] = {
+        "name": "pytorch",  # the operator looks for this one
+        "image": job.image,
+        "workingDir": job.folder,
+        "command": ["torchrun", *restarts, *job.program],
+        "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
+    }
+    if job.gpus:
+        container["resources"] = {"limits": {"nvidia.com/gpu": job.per_node}}
+    mounts = [{"name": "shared-memory", "mountPath": "/dev/shm"}]
+    volumes: list[dict[str, Any]] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]
+    if job.claim:
+        mounts.append({"name": "programs", "mountPath": job.folder})
+        volumes.append({"name": "programs", "persistentVolumeClaim": {"claimName": job.claim}})
+    container["volumeMounts"] = mounts
+    spec = {"containers": [container], "volumes": volumes}
+    return {"replicas": count, "restartPolicy": "Never", "template": {"spec": spec}}
+
+
+def resource_name(name: str) -> str:
+    """A name as Kubernetes allows it: small letters, digits and hyphens, at most 63, a letter first.
+
+    >>> resource_name("My_Plan.v2"), resource_name("1f1b")
+    ('my-plan-v2', 'job-1f1b')
+    """
+    found = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "job"
+    found = found if found[0].isalpha() else f"job-{found}"
+    return found[:50].rstrip("-")

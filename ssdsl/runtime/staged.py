@@ -1,0 +1,90 @@
+"""gloo between ranks on GPUs: tensors go through the memory of the host.
+
+NCCL refuses two ranks on one GPU, and gloo takes GPU tensors in some of its calls only. So every call works on a copy on
+the CPU. It is slow, and for trying a plan on fewer GPUs than it has devices.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .transport import Distributed, Merge, Work
+
+
+@dataclass(frozen=True)
+class Arriving:
+    """What arrives on the CPU and belongs into a tensor of the device."""
+
+    work: Work
+    here: torch.Tensor
+    into: torch.Tensor
+
+    def wait(self) -> None:
+        """Blocks until the tensor has what was sent."""
+        self.work.wait()
+        self.into.copy_(self.here)
+
+    def is_completed(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self.work.is_completed()
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """What is sent from the CPU; the copy lives as long as this."""
+
+    work: Work
+    here: torch.Tensor
+
+    def wait(self) -> None:
+        """Blocks until it has been sent."""
+        self.work.wait()
+
+    def is_completed(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self.work.is_completed()
+
+
+class Staged(Distributed):
+    """The transport of processes whose group is gloo and whose tensors are on GPUs."""
+
+    def all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> None:
+        here = _copy(x)
+        super().all_reduce(here, group, merge)
+        x.copy_(here)
+
+    def start_all_reduce(self, x: torch.Tensor, group: Any) -> Work:
+        here = _copy(x)
+        return Arriving(super().start_all_reduce(here, group), here, x)
+
+    def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
+        here = _empty(into)
+        super().all_gather(here, _copy(x), group)
+        into.copy_(here)
+
+    def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
+        here = _empty(into)
+        super().reduce_scatter(here, _copy(x), group)
+        into.copy_(here)
+
+    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
+        here = _empty(into)
+        super().all_to_all(here, _copy(x), group)
+        into.copy_(here)
+
+    def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
+        here = _copy(x)
+        return Leaving(super().isend(here, peer, group, tag), here)
+
+    def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
+        here = _empty(into)
+        return Arriving(super().irecv(here, peer, group, tag), here, into)
+
+
+def _copy(x: torch.Tensor) -> torch.Tensor:
+    return x.detach().to("cpu", copy=True)
+
+
+def _empty(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x, device="cpu")
