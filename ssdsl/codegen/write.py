@@ -45,9 +45,17 @@ if __name__ == "__main__":
 PACKAGE = '''"""A program that trains {model} as {plan} says."""
 '''
 ENGINE = """
-from .runtime.train.engine import engine
+from pathlib import Path
+from typing import Any
+
+from .runtime.train.folder import Engine, engine_in
 
 __all__ = ["engine"]
+
+
+def engine(**options: Any) -> Engine:
+    \"\"\"The engine of this program; the options are those of `engine_in` in runtime/train/folder.py.\"\"\"
+    return engine_in(Path(__file__).parent, **options)
 """
 
 
@@ -84,8 +92,7 @@ def _fill(
     (beside / "main.py").write_text(MAIN.format(**words, devices=program.plan.devices, folder=folder.name))
     (beside / "plan.ssp").write_text(source.text)
     runtime = files("ssdsl.runtime")
-    has_engine = runtime.joinpath("train", "engine.py").is_file()
-    (beside / "__init__.py").write_text(PACKAGE.format(**words) + (ENGINE if has_engine else ""))
+    (beside / "__init__.py").write_text(PACKAGE.format(**words) + ENGINE)
     _copy(runtime, beside / "runtime")
     if model.can_run:
         program_state(program, model, evaluation).write(beside)

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
-import torch.distributed as dist
 
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.loss import Where
@@ -12,13 +11,11 @@ from ssdsl.model.model_of import Inputs, model_of
 from ssdsl.run.live import Live, Request
 from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.start import join_ranks, transport
-from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.train.engine import HALF, Engine
+from ssdsl.runtime.train.session import begin
 from ssdsl.runtime.world import World
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
-
-HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def engine(
@@ -48,22 +45,16 @@ def engine(
     """
     if precision is not None and precision not in HALF:
         raise EngineError(f"there is no precision `{precision}`", "it is None (as the model is), 'bf16' or 'fp16'")
-    on, _ = join_ranks(device, backend, timeout)
-    world = World(transport(on, timeout))
-    control = world.control
-    error = made = None
-    try:
-        path = plan_path(str(plan))
-        made = model_of(model, example, axes, loss=loss, seed=seed, generator=generator)
-    except PlanError as found:
-        error = "\n".join(map(render, found.diagnostics))
-    control.vote(error)
-    assert made is not None
-    programs = Live(Request(path, made, params or {}, HALF.get(precision or "")), control)
-    needed = int(programs.training.table["world_size"])
-    if needed != dist.get_world_size():
-        raise EngineError(
-            f"the plan is for {needed} devices, and there are {dist.get_world_size()} processes",
-            f"start it with `torchrun --nproc-per-node={needed} ...`, or set the plan's `params`",
-        )
-    return Engine(programs, world, on, seed=seed, precision=precision)
+
+    def programs(world: World) -> Live:
+        error = made = None
+        try:
+            path = plan_path(os.fspath(plan))
+            made = model_of(model, example, axes, loss=loss, seed=seed, generator=generator)
+        except PlanError as found:
+            error = "\n".join(map(render, found.diagnostics))
+        world.control.vote(error)
+        assert made is not None
+        return Live(Request(path, made, params or {}, HALF.get(precision or "")), world.control)
+
+    return begin(programs, device=device, backend=backend, seed=seed, precision=precision, timeout=timeout)

@@ -39,4 +39,3 @@ class Board:
             store = dist.TCPStore(self.host, self.port, is_master=False, timeout=patience, wait_for_workers=False)
             self._store = dist.PrefixStore(f"ssdsl/board/{self.attempt}", store)
         return self._store
-

@@ -349,6 +349,7 @@ class Engine:
     def _together(self) -> Iterator[None]:
         """What one rank finds wrong inside, all raise."""
         error: EngineError | None = None
+        self._running.runner.doing = f"what step {self.micro_steps} begins with"
         try:
             yield
         except EngineError as found:
@@ -366,7 +367,7 @@ class Engine:
 
     def now(self) -> tuple[int, str]:
         """The step and the task that run now, for another thread."""
-        return self.micro_steps, self._running.runner.doing or "reports"
+        return self.micro_steps, self._running.runner.doing or "its training script"
 
     def waits(self) -> str:
         """What this rank waits for now, with the plan's line, for another thread; empty where it waits for nobody."""
