@@ -88,9 +88,7 @@ def write(loaded: Loaded, compiled: "Compiled", folder: Path) -> None:
         raise PlanError(lack) from error
 
 
-def _check(
-    loaded: Loaded, compiled: "Compiled", processes: int | None, nodes: "Nodes", per_node: int | None
-) -> None:
+def _check(loaded: Loaded, compiled: "Compiled", processes: int | None, nodes: "Nodes", per_node: int | None) -> None:
     """Raise where there is nothing to train on, or where the processes are not as many as the devices."""
     from ssdsl.run.errors import ModelWithoutNumbers, NodesMisfit, TooFewProcesses
 

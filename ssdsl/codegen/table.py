@@ -53,9 +53,7 @@ def program_table(program: Program, groups: Groups, waits: Waits) -> dict[str, A
 # -- weights -----------------------------------------------------------------------------------------------------------
 
 
-def _role(
-    program: Program, role: Role, wanted: Groups, origins: Origins, waits: dict[Place, Instr]
-) -> dict[str, Any]:
+def _role(program: Program, role: Role, wanted: Groups, origins: Origins, waits: dict[Place, Instr]) -> dict[str, Any]:
     mesh = role.submesh.mesh.name
     params = {(p.weight, p.submesh): p for p in program.params_of(role)}
     flats = program.flats_of(role)

@@ -24,7 +24,10 @@ def main(arguments: list[str]) -> int:
     try:
         run(parser.parse_args(arguments))  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
-        failures = [{"rank": rank, "local_rank": f.local_rank, "exitcode": f.exitcode} for rank, f in sorted(error.failures.items())]
+        failures = [
+            {"rank": rank, "local_rank": f.local_rank, "exitcode": f.exitcode}
+            for rank, f in sorted(error.failures.items())
+        ]
         print(json.dumps(failures), flush=True)
         return 1
     return 0

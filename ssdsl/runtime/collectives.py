@@ -21,6 +21,7 @@ from .moves import cut_out, put_back, take
 from .sites import Place, caller
 from .world import Group, World
 
+
 class Step(Protocol):
     """A function from a local tensor to the next, among the ranks of a group."""
 

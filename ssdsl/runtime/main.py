@@ -45,9 +45,7 @@ def main() -> None:
         pulse = Pulse(options.out, rank)
         watch = Watch(pulse, ranks, options.timeout, options.out)
         pulse.says("joining the other ranks")
-        device, attempt = join_group(
-            FOLDER, options.device, options.backend, options.seed, options.timeout + LATER_S
-        )
+        device, attempt = join_group(FOLDER, options.device, options.backend, options.seed, options.timeout + LATER_S)
         watch.joined(attempt)
         if options.record:  # what an optimizer loads is no memory of the step
             torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True)
@@ -107,9 +105,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=10, help="training steps (default 10)")
     parser.add_argument("--seed", type=int, default=0, help="seed of random numbers, such as dropout's (default 0)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument(
-        "--backend", choices=("gloo", "nccl"), default=None, help="default: nccl with cuda, else gloo"
-    )
+    parser.add_argument("--backend", choices=("gloo", "nccl"), default=None, help="default: nccl with cuda, else gloo")
     parser.add_argument("--optimizer", choices=("adamw", "sgd"), default="adamw")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 0.001)")
     parser.add_argument("--out", type=Path, default=None, help="folder for the ranks' reports")

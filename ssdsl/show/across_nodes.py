@@ -56,9 +56,7 @@ def across_nodes(program: Program, cluster: Cluster) -> tuple[Diagnostic, ...]:
     """A warning for each set of axes along which nodes exchange activations. Raises PlanError for a small cluster."""
     cluster.check_size(program.plan.devices, program.plan.meshes[-1].span)
     found = list(_along(program))
-    return tuple(
-        _warning(along, found, cluster) for along in found if math.ceil(along.sent(cluster)) >= LEAST_BYTES
-    )
+    return tuple(_warning(along, found, cluster) for along in found if math.ceil(along.sent(cluster)) >= LEAST_BYTES)
 
 
 def _along(program: Program) -> Iterator[_Along]:
@@ -111,7 +109,10 @@ def _change(along: _Along, all_along: list[_Along], cluster: Cluster) -> str:
         key=lambda other: other.time_s(cluster),
     )
     for last in (dict.fromkeys((*(a for other in inner for a in other.axes), *along.axes)), dict.fromkeys(along.axes)):
-        ordered = [*((a, n) for a, n in mesh.axes if a not in last), *((a, n) for a in last for b, n in mesh.axes if a == b)]
+        ordered = [
+            *((a, n) for a, n in mesh.axes if a not in last),
+            *((a, n) for a in last for b, n in mesh.axes if a == b),
+        ]
         moved = replace(along, mesh=replace(mesh, axes=tuple(ordered)))
         if moved.sent(cluster) < LEAST_BYTES:
             text = ", ".join(f"{a} = {n}" for a, n in ordered)

@@ -9,7 +9,17 @@ NOW, LIMIT = 1000.0, 60.0
 
 def state(rank: int, **known: Any) -> dict[str, Any]:
     """A rank that waits since long, unless something else is said."""
-    usual = {"rank": rank, "pid": 0, "host": "", "attempt": 0, "wait": "", "role": "gpus", "step": 3, "doing": "backward of block 1 at [0]", "line": ""}
+    usual = {
+        "rank": rank,
+        "pid": 0,
+        "host": "",
+        "attempt": 0,
+        "wait": "",
+        "role": "gpus",
+        "step": 3,
+        "doing": "backward of block 1 at [0]",
+        "line": "",
+    }
     times = {"since": NOW - 100, "beat": NOW - 0.3}
     return usual | times | {"waits": True, "failed": None, "ended": False} | known
 

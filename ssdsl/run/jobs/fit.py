@@ -20,7 +20,9 @@ def fit(processes: int, nodes: int | None, per_node: int | None, cluster: Cluste
     if per_node is None:
         per_node = min(most, processes) if nodes is None else -(-processes // nodes)
     elif cluster is not None and per_node > most:
-        raise PlanError(JobMisfit.of(processes, nodes, per_node, most, f"a node of `{cluster.name}` has {most} devices"))
+        raise PlanError(
+            JobMisfit.of(processes, nodes, per_node, most, f"a node of `{cluster.name}` has {most} devices")
+        )
     if nodes is None:
         nodes = -(-processes // per_node)
     if nodes * per_node != processes or (cluster is not None and per_node > most):
