@@ -29,8 +29,6 @@ def program_table(program: Program, groups: Groups, waits: Waits) -> dict[str, A
     wanted = dict(groups)
     roles = [_role(program, r, wanted, origins, waits[r.name]) for r in program.roles if r.actions]
     loss = program.functions[program.loss.function]
-    if program.loss.axes:
-        wanted[loss.submesh.mesh.name, program.loss.axes] = None
     return {
         "model": graph.name,
         "world_size": plan.devices,
@@ -42,6 +40,7 @@ def program_table(program: Program, groups: Groups, waits: Waits) -> dict[str, A
             "fixed": dict(loss.submesh.fixed),
             "axes": list(program.loss.axes),
         },
+        "inputs": {v.name: {"shape": list(v.shape), "dtype": v.dtype} for v in graph.of(Origin.INPUT)},
         "constants": [v.name for v in graph.of(Origin.CONSTANT)],
         "seed": [v.name for v in graph.of(Origin.SEED)],
         "ties": _ties(program),
@@ -66,6 +65,7 @@ def _role(program: Program, role: Role, wanted: Groups, origins: Origins, waits:
         "name": role.name,
         "mesh": mesh,
         "fixed": dict(role.submesh.fixed),
+        "inputs": [{"name": v.name, "shape": list(v.shape), "takes": []} for v in program.graph.of(Origin.INPUT)],
         "flats": [{**_flat(f, params), "plan": origins.flat(f)} for f in flats],
         "others": [_param(p) for key, p in params.items() if key not in trained],
         "sites": origins.table(waits),

@@ -167,7 +167,7 @@ class _Watch:
         return None
 
     def _stall(self, started: float) -> Stall | None:
-        """The rank at fault. If others may know more, it is left to them while a rank of this machine says something."""
+        """The rank at fault. If others may know more, it is left to them while one of these ranks says something."""
         states, now = read_states(self.out), time.time()
         if self.alone:
             return find_stall(states, self.ranks, started, self.timeout_s, now)

@@ -50,6 +50,12 @@ class Control:
             raise EngineError(*_told(said))
         return int(self._word) == _Word.MORE
 
+    def sum(self, numbers: list[float]) -> list[float]:
+        """The sums of each rank's numbers, in float64."""
+        total = torch.tensor(numbers, dtype=torch.float64)
+        self.transport.all_reduce(total, self._group)
+        return [float(x) for x in total]
+
     def all_gather(self, payload: bytes) -> list[bytes]:
         """What each rank gives, in the order of ranks."""
         sizes = torch.zeros(self.size, dtype=torch.int64)

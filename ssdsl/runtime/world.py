@@ -105,7 +105,7 @@ class Started:
 
 @dataclass(eq=False)
 class World:
-    """A rank. `join` is called once, by all ranks alike."""
+    """A rank. `join` is called by all ranks alike."""
 
     transport: Transport
     meshes: dict[str, Mesh] = field(default_factory=dict)
@@ -118,6 +118,7 @@ class World:
     site: Any = None  # where in the program the next collective stands, if something says so (sites.py)
     call: Collective | Exchange | None = None  # what this rank waits for now
     last: Collective | None = None  # the last collective that it started: a GPU may still be busy with it
+    _joined: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # what ranks have been asked to join
 
     @property
     def rank(self) -> int:
@@ -134,9 +135,12 @@ class World:
             _here.reset(before)
 
     def join(self, meshes: list[Mesh], wanted: list[tuple[str, tuple[str, ...]]]) -> None:
-        """Creates the wanted groups (mesh and axes); every rank creates all of them, in the same order."""
-        self.meshes = {m.name: m for m in meshes}
+        """Creates the wanted groups (mesh and axes) that are not there; all ranks create all, in the same order."""
+        self.meshes |= {m.name: m for m in meshes}
         for mesh, axes in wanted:
+            if (mesh, axes) in self._joined:
+                continue
+            self._joined.add((mesh, axes))
             for ranks in self.meshes[mesh].lines(axes):
                 made = self.new_group("_".join(axes), ranks)
                 if made is not None:
