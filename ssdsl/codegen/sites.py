@@ -43,7 +43,7 @@ class Origins:
                 operators = [*self._made_by(value), *self._read_by(value)]
             case Op():
                 axes, value = set(instr.kernel.axes), instr.results[0].name.value
-                operators = self._made_by(value)
+                operators = [*self._made_by(value)]
             case _:
                 return {}
         if not axes:

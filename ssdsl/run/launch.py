@@ -154,7 +154,7 @@ class _Watch:
     alone: bool
 
     def until_end(self, agent: "subprocess.Popen[bytes]", progress: Progress) -> Stall | None:
-        """Returns when torchrun has ended, or a while after a rank wrote down its error, or with a rank that is stuck."""
+        """Returns when torchrun has ended, a while after a rank wrote down its error, or with a rank that is stuck."""
         started, failed_at = time.time(), 0.0
         while agent.poll() is None:
             progress.update()
@@ -170,7 +170,7 @@ class _Watch:
         return None
 
     def _stall(self, started: float) -> Stall | None:
-        """The rank at fault. If others may know more, only ranks that have said nothing for longer than theirs count."""
+        """The rank at fault. If others may know more, it is left to them while one of these ranks says something."""
         states, now = read_states(self.out), time.time()
         if self.alone:
             return find_stall(states, self.ranks, started, self.timeout_s, now)

@@ -7,7 +7,7 @@ torch.distributed, so that it can be asked while the rank waits in a collective.
 import os
 from datetime import timedelta
 
-import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 PATIENCE_S = 5.0  # how long the store may take to answer
 
@@ -18,7 +18,7 @@ class Board:
     def __init__(self, attempt: str) -> None:
         self.attempt = attempt
         self.host, self.port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        self._store: dist.Store | None = None
+        self._store: Store | None = None
 
     def put(self, key: str, text: str) -> None:
         """Writes a note. Raises RuntimeError where the store does not answer, as the others do."""
@@ -33,9 +33,9 @@ class Board:
         """Writes a note where there is none yet; what it says then."""
         return str(self._asked().compare_set(key, "", text).decode())
 
-    def _asked(self) -> dist.Store:
+    def _asked(self) -> Store:
         if self._store is None:
             patience = timedelta(seconds=PATIENCE_S)
-            store = dist.TCPStore(self.host, self.port, is_master=False, timeout=patience, wait_for_workers=False)
-            self._store = dist.PrefixStore(f"ssdsl/board/{self.attempt}", store)
+            store = TCPStore(self.host, self.port, is_master=False, timeout=patience, wait_for_workers=False)
+            self._store = PrefixStore(f"ssdsl/board/{self.attempt}", store)
         return self._store

@@ -1,4 +1,4 @@
-"""What ranks on several nodes, which may share no disk, do besides training: compare their programs, collect reports."""
+"""What ranks on several nodes, which may share no disk, do beside training: compare programs, collect reports."""
 
 import contextlib
 import hashlib
@@ -23,7 +23,7 @@ def check_alike(board: Board, folder: Path) -> None:
     if nodes() == 1:
         return
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("role_*.py")) + [folder / "program.json"]:
+    for path in [*sorted(folder.glob("role_*.py")), folder / "program.json"]:
         digest.update(path.read_bytes())
     if board.first("program", digest.hexdigest()) != digest.hexdigest():
         raise SystemExit(

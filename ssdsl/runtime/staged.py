@@ -1,7 +1,7 @@
 """gloo between ranks on GPUs: tensors go through the memory of the host.
 
-NCCL refuses two ranks on one GPU, and gloo takes GPU tensors in some of its calls only. So every call works on a copy on
-the CPU. It is slow, and for trying a plan on fewer GPUs than it has devices.
+NCCL refuses two ranks on one GPU, and gloo takes GPU tensors in some of its calls only. So every call works on a copy
+on the CPU. It is slow, and for trying a plan on fewer GPUs than it has devices.
 """
 
 from dataclasses import dataclass

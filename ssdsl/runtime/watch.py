@@ -78,7 +78,10 @@ class Watch:
         return True
 
     def _look(self, mine: State) -> Stall | None:
-        """The rank at fault. Clocks of nodes differ, so only this one's counts."""
+        """The rank at fault. Clocks of nodes differ, so only this one's counts.
+
+        While a rank is late with a word, but not yet silent, nothing is decided: it may be the one.
+        """
         now = time.time()
         for rank in range(self.ranks):
             said = self.board.get(f"rank{rank}")
@@ -87,6 +90,8 @@ class Watch:
             state = json.loads(said)
             if rank not in self.seen or self.seen[rank][0]["beat"] != state["beat"]:
                 self.seen[rank] = state, now
+        if any(2 * BEAT_S < now - at <= BEATS_S for state, at in self.seen.values() if not state["ended"]):
+            return None
         states = {rank: _here(state, at, mine, now) for rank, (state, at) in self.seen.items()}
         return find_stall(states, range(self.ranks), self.started, self.limit_s, now)
 

@@ -22,7 +22,8 @@ if behaviour in ("stopped", "loops", "full"):
     from pulse import Pulse  # a copy of the runtime's, which needs no torch
 
     pulse = Pulse(out, rank)
-    pulse.says("forward of block 3", role=f"stage{rank}")
+    pulse.says("loading its weights", role=f"stage{rank}")
+    pulse.watch(lambda: (2, "forward of block 3"))
     if behaviour == "full" and rank == 1:
         pulse.failed("rank 1, role stage1, step 2, forward of block 3:\nOSError: [Errno 28] No space left on device")
         os._exit(1)

@@ -94,8 +94,8 @@ def test_a_rank_that_exits_silently(tmp_path: Path) -> None:
 def test_a_rank_that_does_not_move(tmp_path: Path, behaviour: str, said: str) -> None:
     text = failed(tmp_path, behaviour, timeout_s=4)
     assert "error[E0513]: rank 1, role stage1, has not moved for" in text and said in text
-    assert re.search(r"it (is|was last seen) in forward of block 3", text)
-    assert re.search(r"rank 0 since \d+ s in forward of block 3", text)
+    assert re.search(r"it (is|was last seen) in step 2, forward of block 3", text)
+    assert re.search(r"rank 0 since \d+ s in step 2, forward of block 3", text)
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
