@@ -3,6 +3,7 @@
 The batches, and their order, are those of a single device, whatever the plan; `for batch in loader` is one epoch.
 """
 
+import copy
 import io
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -121,6 +122,14 @@ class Loader:
         """The batches of all epochs before `end`, or for ever; one that is resumed goes on where it was."""
         while end is None or self.epoch < end:
             yield from self
+
+    def fed(self, feed: Feed, feeds: Feeds = lambda samples: None) -> "Loader":
+        """A loader of the same batches for another program, such as that of evaluation, from the beginning."""
+        made = copy.copy(self)
+        made.feed, made.feeds, made.maker = feed, feeds, replace(self.maker, feed=feed)
+        made.epoch = made.batches = 0
+        made.begun, made.state, made._kept = False, None, None
+        return made
 
     def close(self) -> None:
         """Ends the workers that are kept from one epoch to the next."""
