@@ -64,17 +64,18 @@ class Loader:
             batch_size = feed.samples
         self.dataset, self.feed, self.control, self.feeds = dataset, feed, control, feeds
         self.seed, self.workers, self.batch_size, self.drop_last = seed, workers, batch_size, drop_last
+        error = None
         try:
             self.is_stream = _is_stream(dataset, sampler, batch_sampler)
             length = None if self.is_stream or not hasattr(dataset, "__len__") else len(dataset)
             drops = drop_last and batch_size is not None
             self.order = Order(length, batch_size, shuffle, drops, sampler, batch_sampler)
             self._check_arguments(shuffle or sampler is not None or batch_sampler is not None)
-            control.vote()
-        except EngineError as error:
-            control.vote(str(error))
-        except Exception as error:
-            control.vote(f"len(dataset) raised {raised(error)}\n  help: correct the data set")
+        except EngineError as wrong:
+            error = str(wrong)
+        except Exception as wrong:
+            error = f"len(dataset) raised {raised(wrong)}\n  help: correct the data set"
+        control.vote(error)
         inputs = tuple(names) or tuple(feed.shapes)
         self.maker = Maker(feed, inputs, collate_fn, seed, batch_size is None, whole)
         self.epoch = self.batches = 0  # the next batch: of which epoch, and how many of it are behind

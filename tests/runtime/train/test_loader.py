@@ -471,6 +471,13 @@ def test_arguments_that_cannot_be() -> None:
     assert "int is no data set" in failing("dp", 3)[1]
     assert "len(dataset) raised FileNotFoundError: index.json" in failing("dp", Bad)[1]
 
+    def run(control: Control) -> str:
+        with pytest.raises(EngineError) as caught:
+            Loader((Numbers, Bad)[control.rank](), feeds("dp")[control.rank], control, batch_size=BATCH)
+        return str(caught.value)
+
+    assert all(told.startswith("rank 1: len(dataset) raised") for told in together(2, run))
+
 
 def test_ranks_with_other_data() -> None:
     def run(control: Control) -> str:
