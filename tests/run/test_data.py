@@ -175,10 +175,14 @@ def test_a_run_on_data_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_what_shows_only_in_training_is_said_by_all(tmp_path: Path, golden: Callable[[Path, str], None]) -> None:
-    bad = GOOD.replace("return torch.full", "assert i != 7, 'no seven'\n            return torch.full")
-    bad = bad.replace(
-        "        return Words()\n", "        return DataLoader(Words(), 8, sampler=range(31, -1, -1))\n", 1
+    bad = GOOD.replace(
+        "return Words()\n", "return DataLoader(Words(), 8, sampler=range(31, -1, -1), collate_fn=large)\n", 1
     )
+    bad += """
+    def large(samples):
+        assert max(y for _, y in samples) > 7, "all are small"
+        return torch.utils.data.default_collate(samples)
+"""
     done = ssdsl(tmp_path, written(tmp_path, bad).replace(os.path.relpath(tmp_path), "."))
     assert done.returncode == 1
     golden(ERRORS / "E0555.err", done.stderr.replace(str(tmp_path), "/path"))

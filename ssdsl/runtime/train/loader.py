@@ -3,6 +3,7 @@
 The batches, and their order, are those of a single device, whatever the plan; `for batch in loader` is one epoch.
 """
 
+import copy
 import io
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -63,17 +64,18 @@ class Loader:
             batch_size = feed.samples
         self.dataset, self.feed, self.control, self.feeds = dataset, feed, control, feeds
         self.seed, self.workers, self.batch_size, self.drop_last = seed, workers, batch_size, drop_last
+        error = None
         try:
             self.is_stream = _is_stream(dataset, sampler, batch_sampler)
             length = None if self.is_stream or not hasattr(dataset, "__len__") else len(dataset)
             drops = drop_last and batch_size is not None
             self.order = Order(length, batch_size, shuffle, drops, sampler, batch_sampler)
             self._check_arguments(shuffle or sampler is not None or batch_sampler is not None)
-            control.vote()
-        except EngineError as error:
-            control.vote(str(error))
-        except Exception as error:
-            control.vote(f"len(dataset) raised {raised(error)}\n  help: correct the data set")
+        except EngineError as wrong:
+            error = str(wrong)
+        except Exception as wrong:
+            error = f"len(dataset) raised {raised(wrong)}\n  help: correct the data set"
+        control.vote(error)
         inputs = tuple(names) or tuple(feed.shapes)
         self.maker = Maker(feed, inputs, collate_fn, seed, batch_size is None, whole)
         self.epoch = self.batches = 0  # the next batch: of which epoch, and how many of it are behind
@@ -121,6 +123,14 @@ class Loader:
         """The batches of all epochs before `end`, or for ever; one that is resumed goes on where it was."""
         while end is None or self.epoch < end:
             yield from self
+
+    def fed(self, feed: Feed, feeds: Feeds = lambda samples: None) -> "Loader":
+        """A loader of the same batches for another program, such as that of evaluation, from the beginning."""
+        made = copy.copy(self)
+        made.feed, made.feeds, made.maker = feed, feeds, replace(self.maker, feed=feed)
+        made.epoch = made.batches = 0
+        made.begun, made.state, made._kept = False, None, None
+        return made
 
     def close(self) -> None:
         """Ends the workers that are kept from one epoch to the next."""

@@ -134,6 +134,15 @@ def test_a_last_batch_may_be_kept() -> None:
                     assert torch.equal(own[-1][name], piece.of(whole))
 
 
+def test_a_loader_serves_another_program() -> None:
+    def run(control: Control) -> list[Part]:
+        loader = Loader(Noisy(), feeds("sequence")[control.rank], control, batch_size=BATCH, shuffle=True)
+        assert len(next(iter(loader))) == 1
+        return list(loader.fed(feeds("pipeline")[control.rank]).epochs(2))
+
+    assert_parts("pipeline", together(4, run), alone(Noisy, shuffle=True))
+
+
 def test_length() -> None:
     def run(control: Control) -> tuple[int, int]:
         feed = feeds("one")[0]
@@ -461,6 +470,13 @@ def test_arguments_that_cannot_be() -> None:
     assert "Lengthless has no __len__" in failing("dp", Lengthless)[1]
     assert "int is no data set" in failing("dp", 3)[1]
     assert "len(dataset) raised FileNotFoundError: index.json" in failing("dp", Bad)[1]
+
+    def run(control: Control) -> str:
+        with pytest.raises(EngineError) as caught:
+            Loader((Numbers, Bad)[control.rank](), feeds("dp")[control.rank], control, batch_size=BATCH)
+        return str(caught.value)
+
+    assert all(told.startswith("rank 1: len(dataset) raised") for told in together(2, run))
 
 
 def test_ranks_with_other_data() -> None:
