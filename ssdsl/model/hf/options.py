@@ -52,7 +52,7 @@ def read_value(option: str, text: str, kinds: Kinds, now: Any) -> Any:
     if type(None) in kinds and text in NOTHING:
         return None
     for kind in sorted(kinds, key=_order):
-        origin: Any = typing.get_origin(kind) or kind
+        origin = _origin(kind)
         if origin is typing.Literal and text in typing.get_args(kind):
             return text
         if origin is bool and text in TRUTHS:
@@ -66,9 +66,14 @@ def read_value(option: str, text: str, kinds: Kinds, now: Any) -> Any:
     return Refused(_advice(option, kinds, now))
 
 
+def _origin(kind: Any) -> Any:
+    """`list` of `list[int]`; of what has no parameters, itself."""
+    return getattr(kind, "__origin__", kind)
+
+
 def _order(kind: Any) -> int:
     """Numbers before lists, and these before words."""
-    origin: Any = typing.get_origin(kind) or kind
+    origin = _origin(kind)
     return {bool: 0, int: 1, float: 2, list: 4, tuple: 4, str: 5}.get(origin, 3)
 
 
@@ -92,7 +97,7 @@ def _items(text: str, inner: tuple[Any, ...]) -> list[Any] | None:
 
 
 def _advice(option: str, kinds: Kinds, now: Any) -> str:
-    origins: set[Any] = {typing.get_origin(kind) or kind for kind in kinds}
+    origins = {_origin(kind) for kind in kinds}
     words = [word for kind in kinds if typing.get_origin(kind) is typing.Literal for word in typing.get_args(kind)]
     if words:
         return f"choose one of {', '.join(map(str, words))}: {option}={words[0]}"
