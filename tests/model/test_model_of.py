@@ -155,6 +155,8 @@ def test_what_is_named_is_checked() -> None:
         ssdsl.model_of(Net(), (X, Y), {"x": ("batch",)})
     with pytest.raises(PlanError, match="E0311"):
         ssdsl.model_of(Net(), (X, Y), {"z": ("batch", "seq")})
+    named = ssdsl.model_of(Net(), (X, Y)).axes
+    assert ssdsl.model_of(Net(), (X, Y), named).axes == named
     with pytest.raises(PlanError, match="E0310"):
         ssdsl.model_of(Net(), {"x": X, "z": Y})
     with pytest.raises(PlanError, match="E0309"):

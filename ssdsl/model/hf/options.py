@@ -98,7 +98,7 @@ def _items(text: str, inner: tuple[Any, ...]) -> list[Any] | None:
 
 def _advice(option: str, kinds: Kinds, now: Any) -> str:
     origins = {_origin(kind) for kind in kinds}
-    words = [word for kind in kinds if typing.get_origin(kind) is typing.Literal for word in typing.get_args(kind)]
+    words = [word for kind in kinds if _origin(kind) is typing.Literal for word in typing.get_args(kind)]
     if words:
         return f"choose one of {', '.join(map(str, words))}: {option}={words[0]}"
     if bool in origins:
