@@ -20,11 +20,11 @@ def _files(incomplete: str, pattern: str) -> list[str]:
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """For the shell: the zoo in all its sizes."""
+    """For the shell: the zoo in all its sizes, and what models of transformers begin with."""
     from ssdsl.model.zoo import ZOO
 
     names = [word for name, family in ZOO.items() for word in (name, *(f"{name}:{size}" for size in family.sizes))]
-    return [name for name in names if name.startswith(incomplete)]
+    return [name for name in [*names, "hf:"] if name.startswith(incomplete)]
 
 
 def complete_cluster(incomplete: str) -> list[str]:

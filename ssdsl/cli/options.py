@@ -51,7 +51,8 @@ Model = Annotated[
         "--model",
         "-m",
         metavar="NAME[:SIZE]",
-        help="One of `ssdsl models`, as gpt, gpt:small or gpt:350m,layers=8; or path/to/file.py:function.",
+        help="One of `ssdsl models`, as gpt, gpt:small or gpt:350m,layers=8; hf:TYPE or hf:config.json of "
+        "transformers, as hf:llama,num_hidden_layers=2; or path/to/file.py:function.",
         autocompletion=complete_model,
     ),
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ssdsl.lang.suggest import suggest
-from ssdsl.model.axes import Axes, axes_of
+from ssdsl.model.axes import Axes, automatic, axes_of
 from ssdsl.model.errors import BadAxes, BadInputs
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Span
@@ -122,7 +122,7 @@ def _wrong_axes(
     span: Span | None, name: str, tensor: torch.Tensor, names: Any, sizes: dict[str, tuple[int, str]]
 ) -> Iterator[Diagnostic]:
     """What is wrong with one input's axes; `sizes` collects each name's size and the input that it comes from."""
-    if not isinstance(names, (tuple, list)) or not all(isinstance(n, str) and n.isidentifier() for n in names):
+    if not isinstance(names, (tuple, list)) or not all(_is_word(n, name, i) for i, n in enumerate(names)):
         yield BadAxes(
             span, f"the axes of input `{name}` are {names!r}", 'give a tuple of words, such as ("batch", "seq")'
         )
@@ -135,6 +135,11 @@ def _wrong_axes(
             if known != size:
                 fact = f"axis `{axis}` has size {known} in `{where}` and {size} in `{name}`"
                 yield BadAxes(span, fact, "give axes of different sizes different names")
+
+
+def _is_word(word: Any, name: str, axis: int) -> bool:
+    """Whether an axis may be called so: a word, or what it is called by its place."""
+    return isinstance(word, str) and (word.isidentifier() or word == automatic(name, axis))
 
 
 def shape(tensor: torch.Tensor) -> str:

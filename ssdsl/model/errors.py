@@ -10,15 +10,15 @@ from ssdsl.text.diagnostic import Diagnostic
 class UnknownModel(Diagnostic):
     """`--model` names neither a model of the zoo nor a Python file.
 
-    `ssdsl models` lists the zoo. A model of your own is given as `path/to/file.py:function`, where the function returns
-    the module, example inputs and the names of their axes.
+    `ssdsl models` lists the zoo. `hf:TYPE` is a model of transformers, such as `hf:llama`. A model of your own is given
+    as `path/to/file.py:function`, where the function returns the module, example inputs and the names of their axes.
     """
 
     code: ClassVar[str] = "E0301"
     title: ClassVar[str] = "there is no model `{name}`"
     label: ClassVar[str] = "{suggestion}"
     note: ClassVar[str] = "the zoo has {known}"
-    help: ClassVar[str] = "choose one of these, or give your own as path/to/file.py:function"
+    help: ClassVar[str] = "choose one of these, hf:TYPE of transformers, or your own as path/to/file.py:function"
     name: str
     suggestion: str
     known: str
@@ -137,9 +137,10 @@ class UserCodeFailed(Diagnostic):
 class BadModel(Diagnostic):
     """The user's function did not return what a model is made of.
 
-    It takes no parameters and returns three things: an `nn.Module` whose forward returns its loss; the inputs of one
-    batch, as a dictionary of tensors by the name of forward's parameter (or a tuple in their order, or a list of such
-    batches, all of one shape); and the names of the inputs' axes, `{{"x": ("batch", "seq"), "labels": ("batch",)}}`.
+    It takes no parameters and returns an `nn.Module` whose forward returns its loss; the inputs of one batch, as a
+    dictionary of tensors by the name of forward's parameter (or a tuple in their order, or a list of such batches, all
+    of one shape); then, where they are not plain, the names of the inputs' axes, `{{"x": ("batch", "seq")}}`, and where
+    in the outputs the loss is: a name, a position, or a function of outputs and batch.
     """
 
     code: ClassVar[str] = "E0309"
@@ -170,10 +171,10 @@ class BadInputs(Diagnostic):
 
 @dataclass(frozen=True)
 class BadAxes(Diagnostic):
-    """The names of the axes do not fit the inputs: each axis of each input has one, and a name has one size.
+    """The names of the axes do not fit the inputs: each axis of an input has one, and a name has one size.
 
-    These names are the dimensions that a plan can split by: `{{"x": ("batch", "seq")}}` makes `split model by batch`
-    possible.
+    These names are the dimensions that a plan can split by: `{{"x": ("batch", "seq")}}` makes `split model by seq`
+    possible. Inputs that are left out have the names of the convention: their first axes are `batch`.
     """
 
     code: ClassVar[str] = "E0311"

@@ -30,7 +30,7 @@ def load_user(spec: Source, seed: int, generator: Generator, meta: bool) -> Mode
         result = function()
     model = check_model(file.definition(function), spec.text, file.name, result)
     model = replace(model, generator=generator)
-    return _deferred(model, scope) if isinstance(scope, Deferred) else model
+    return _deferred(model, scope) if isinstance(scope, Deferred) and model.recipes is None else model
 
 
 def _deferred(model: Model, scope: Deferred) -> Model:

@@ -1,5 +1,6 @@
 """What a user's function returns: a module, the inputs of one batch or several, the names of their axes, the loss."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ PARTS = "module, inputs, axes"
 
 def check_model(span: Span | None, name: str, function: str, result: Any) -> Model:
     """The model that the function returned; `span` shows the function. Each check builds on the ones before."""
+    if isinstance(result, Model):
+        return replace(result, name=name)
     if not (isinstance(result, tuple) and 2 <= len(result) <= 4):
         what = f"a tuple of {len(result)}" if isinstance(result, tuple) else kind(result)
         fact = f"function `{function}` returns {what}, not ({PARTS})"
