@@ -18,7 +18,7 @@ from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.run.in_process import RanksFailed, Turns, program_of
 from ssdsl.run.mailbox import Exchange, Threaded
-from ssdsl.runtime.checkpoint import Checkpoint, Content, Saver, content_of
+from ssdsl.runtime.checkpoint import Checkpoint, Content, Saver, content_of, load_on_all
 from ssdsl.runtime.held import Held
 from ssdsl.runtime.idle import idle
 from ssdsl.runtime.train.engine import Engine
@@ -171,3 +171,23 @@ def test_every_plan_to_every_other(name: str, tmp_path: Path) -> None:
             saved.read(wanted)
             for path, held in wanted.items():
                 assert torch.equal(held.tensor, part(held, expected[path])), (number, path)
+
+
+def test_ranks_that_take_turns_save_and_load(tmp_path: Path) -> None:
+    """With the words that an engine's ranks have, in memory; a save ends before `save` returns."""
+    model = load(MODELS["mixed"])
+    compiled = compile_plan(ROOT / "examples/zero.ssp", capture(model), {})
+    program, turns = program_of(compiled.program, model), Turns()
+    exchange = Exchange(program.table["world_size"], turns.wait, RanksFailed)
+
+    def run(rank: int) -> None:
+        engine = Engine(InMemory(program), World(Threaded(rank, exchange)), torch.device("cpu"))
+        before = [held.tensor.clone() for held in engine.held()]
+        Saver(engine.control, background=False).save(tmp_path, 1, content_of(engine.held(), {}, {"steps": 1}))
+        for held in engine.held():
+            held.tensor.zero_()
+        loaded = load_on_all(tmp_path, engine.held(), engine.control)
+        assert loaded.facts["steps"] == 1
+        assert all(torch.equal(held.tensor, was) for held, was in zip(engine.held(), before, strict=True))
+
+    turns.run([lambda rank=rank: run(rank) for rank in range(exchange.count)])  # type: ignore[misc]
