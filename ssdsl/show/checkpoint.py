@@ -12,7 +12,7 @@ TENSORS = (
     Column("shape"),
     Column("type", style="green"),
     Column("size", Kind.BYTES, key="size_bytes"),
-    Column("stored in", Kind.COUNT, key="boxes", drop=1),
+    Column("boxes", Kind.COUNT, drop=1),
     Column("optimizer state", fold=True, key="optimizer_state"),
 )
 FACTS = (Column("state of the run", Kind.PATH, "bold cyan", key="name"), Column("value", fold=True))
@@ -55,6 +55,10 @@ def _flat(name: str, value: Any) -> Iterable[tuple[str, str]]:
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from _flat(f"{name}.{key}" if name else str(key), inner)
+        return
+    if isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
+        for number, inner in enumerate(value):
+            yield from _flat(f"{name}.{number}", inner)
         return
     text = " ".join(str(value).split())
     yield name, text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssdsl.runtime.checkpoint import Checkpoint, Saver, new_state, open_on_all, read_on_all
+from ssdsl.runtime.checkpoint import Checkpoint, Saver, load_on_all, new_state, open_on_all, read_on_all
 from ssdsl.runtime.checkpoint.boxes import whole
 from ssdsl.runtime.checkpoint.content import content_of
 from ssdsl.runtime.checkpoint.plain import from_json, to_json
@@ -52,6 +52,24 @@ def test_a_checkpoint_is_read_by_any_number_of_ranks(tmp_path: Path, size: int, 
             assert state[name]["step"] == 5 and state[name]["step"].dtype == torch.float32
 
     assert together(other, work) == [None] * other
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_weights_and_room_for_the_state_at_once(tmp_path: Path, size: int) -> None:
+    save(tmp_path, 5, 2)
+
+    def work(control: Together) -> None:
+        mine, expected = parts.content(7, control.rank, size), parts.content(5, control.rank, size)
+        weights = [held for path, held in mine.tensors.items() if path[0] == "model"]
+        loaded = load_on_all(tmp_path, weights, control)
+        assert loaded.facts["steps"] == 5 and loaded.state.keys() == {"rows", "flat"}
+        found = content_of(weights, loaded.state, {})
+        assert found.tensors.keys() == expected.tensors.keys() and found.scalars == expected.scalars
+        for path, held in found.tensors.items():
+            assert torch.equal(held.tensor, expected.tensors[path].tensor), path
+        assert load_on_all(tmp_path, weights, control, with_state=False).state == {}
+
+    assert together(size, work) == [None] * size
 
 
 def test_a_rank_reads_only_the_files_that_it_needs(tmp_path: Path) -> None:

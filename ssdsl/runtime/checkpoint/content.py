@@ -22,7 +22,8 @@ class Content:
     """This rank's part of a checkpoint.
 
     `facts` are plain values (see plain.py), and `aliases` lead from the further names of tied weights to the first;
-    those of rank 0 are saved.
+    those of rank 0 are saved. Commands read these facts: `steps`; `names`, of the model's state in its order;
+    `optimizer`, `{"param_groups": [{"params": names of weights, "lr": ...}]}` as an optimizer's state_dict has them.
     """
 
     tensors: dict[Path, Held]

@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path as Folder
+from typing import Any
 
 import torch
 
 from ..errors import EngineError
 from ..held import Held
 from .boxes import whole
-from .content import MODEL, STATE, Path, Scalar
+from .content import MODEL, STATE, Path, Scalar, content_of
 from .folder import newest
 from .reader import Checkpoint
 from .saver import Words
@@ -153,3 +155,42 @@ def new_state(checkpoint: Checkpoint, weights: Iterable[Held]) -> dict[str, dict
                     "load it under a plan that leaves the weight whole",
                 )
     return found
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a checkpoint had beside the weights: the optimizer's state by weight and key, none if it has none, and the
+    facts."""
+
+    state: dict[str, dict[str, Held | Scalar]]
+    facts: dict[str, Any]
+    folder: Folder
+
+
+def load_on_all(
+    path: Folder | str,
+    weights: Iterable[Held],
+    control: Words,
+    *,
+    with_state: bool = True,
+    strict: bool = True,
+    cast: bool = False,
+    aliases: Mapping[str, str] | None = None,
+    more: Mapping[Path, Iterable[Held]] | None = None,
+) -> Loaded:
+    """Loads a checkpoint, or the newest of a run, into weights, and into new room for the state of an optimizer that
+    steps on them as they are held. `more` as in `content_of`, options as in `read_on_all`.
+
+    Raises EngineError on all ranks; weights are not written to before all ranks know that the checkpoint fits.
+    """
+    checkpoint, weights = open_on_all(path, control), list(weights)
+    state: dict[str, dict[str, Held | Scalar]] = {}
+    error = None
+    try:
+        state = new_state(checkpoint, weights) if with_state else {}
+    except EngineError as mistake:
+        error = str(mistake)
+    control.vote(error)
+    wanted = content_of(weights, state, {}, more).tensors
+    read_on_all(checkpoint, wanted, control, strict, cast, aliases)
+    return Loaded(state, checkpoint.facts, checkpoint.folder)

@@ -373,10 +373,6 @@ class Engine:
         """What this rank waits for now, with the plan's line, for another thread; empty where it waits for nobody."""
         return self._running.waits()
 
-    def waits(self) -> str:
-        """What this rank waits for now, in words, for another thread; empty where it waits for nobody."""
-        sites = self.training.sites
-        return sites.waits(self.world) if sites is not None else ""
 
 
 def _many(batches: Batch | Iterable[Batch]) -> Iterable[Batch]:
