@@ -14,6 +14,7 @@ from torch.fx.proxy import TracerBase
 
 from ssdsl.model.custom_gradient import wrong_gradients
 from ssdsl.model.dropped_errors import TensorChanged
+from ssdsl.model.evaluation_errors import OutputMissing
 from ssdsl.model.fails import own_failure
 from ssdsl.model.hooks import lost_hooks
 from ssdsl.model.kept_state import attributes_kept, module_kept
@@ -25,7 +26,7 @@ from ssdsl.model.result import NoSuchOutput, evaluated, loss_of
 from ssdsl.model.rewrite.recurrent import split_recurrent
 from ssdsl.model.source import Model
 from ssdsl.model.state import Snapshot, changes, replaced, snapshot, unsteady
-from ssdsl.model.trace_errors import CaptureFailed, OutputMissing
+from ssdsl.model.trace_errors import CaptureFailed
 from ssdsl.model.witness import Witness, watching
 from ssdsl.model.writes import lost_writes
 from ssdsl.text.diagnostic import Diagnostic, PlanError

@@ -15,7 +15,6 @@ from ssdsl.model.load import load
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.assemble import assemble
-from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 from tests.run.evaluating import evaluate
 
