@@ -25,8 +25,6 @@ def program_table(program: Program, groups: Groups) -> dict[str, Any]:
     wanted = dict(groups)
     roles = [_role(program, r, wanted) for r in program.roles if r.actions]
     loss = program.functions[program.loss.function]
-    if program.loss.axes:
-        wanted[loss.submesh.mesh.name, program.loss.axes] = None
     return {
         "model": graph.name,
         "world_size": plan.devices,

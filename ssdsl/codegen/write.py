@@ -84,8 +84,8 @@ def _fill(
     (beside / "main.py").write_text(MAIN.format(**words, devices=program.plan.devices, folder=folder.name))
     (beside / "plan.ssp").write_text(source.text)
     runtime = files("ssdsl.runtime")
-    has_engine = runtime.joinpath("train", "engine.py").is_file()
-    (beside / "__init__.py").write_text(PACKAGE.format(**words) + (ENGINE if has_engine else ""))
+    offers = "def engine(" in runtime.joinpath("train", "engine.py").read_text()
+    (beside / "__init__.py").write_text(PACKAGE.format(**words) + (ENGINE if offers else ""))
     _copy(runtime, beside / "runtime")
     if model.can_run:
         program_state(program, model, evaluation).write(beside)

@@ -34,7 +34,8 @@ class Output:
     owns: bool
 
     def parts(self, values: Mapping[tuple[str, At], torch.Tensor]) -> Iterator[tuple[list[torch.Tensor], torch.Tensor]]:
-        """The parts that the rank keeps at the end of a step, each with its positions on every axis of the whole."""
+        """The parts that the rank keeps at the end of a step (`Runner.kept`), each with its positions on every axis of
+        the whole."""
         cut = {name for name, *_ in self.takes}
         ranges = [range(n) if name in cut else (0,) for name, n in self.time.items()]
         for chosen in itertools.product(*ranges):

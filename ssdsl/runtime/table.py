@@ -18,7 +18,7 @@ def join_world(table: Table, world: World) -> None:
     """Makes the meshes and groups of the table known to this rank."""
     meshes = [Mesh(m["name"], m["axes"], m["first"]) for m in table["meshes"]]
     world.join(meshes, [(g["mesh"], tuple(g["axes"])) for g in table["groups"]])
-    if table["messages"]:
+    if table["messages"] and world.transfers == (None, None):
         world.transfers = (world.transport.new_group(), world.transport.new_group())
 
 
@@ -78,14 +78,6 @@ def _peer(place: Table, world: World, move: Table, mine: dict[str, int], free: l
 
 def _box(box: list[list[int]]) -> tuple[tuple[int, int], ...]:
     return tuple((start, length) for start, length in box)
-
-
-# -- inputs ----------------------------------------------------------------------------------------------------------
-
-
-def inputs_of(role: Table, world: World) -> dict[str, Piece]:
-    """This rank's part of each tensor of a batch that its role needs."""
-    return {piece.name: piece for piece in pieces_of(role["inputs"], role, world)}
 
 
 # -- weights ---------------------------------------------------------------------------------------------------------
