@@ -199,19 +199,3 @@ class BufferApart(Diagnostic):
     buffer: str
     first: str
     second: str
-
-
-@dataclass(frozen=True)
-class WeightElsewhere(Diagnostic):
-    """The evaluation of a model needs a weight on devices that do not hold it.
-
-    An evaluation runs on the weights that training has, where they are. An operator that only the eval mode has runs
-    beside the weights that it reads; one that reads weights of two stages cannot.
-    """
-
-    code: ClassVar[str] = "E0422"
-    title: ClassVar[str] = "the evaluation needs `{weight}` on {needed}, and training keeps it on {held}"
-    help: ClassVar[str] = "assign the modules that share `{weight}` in eval mode to the same devices"
-    weight: str
-    needed: str
-    held: str

@@ -5,8 +5,8 @@ from dataclasses import replace
 from ssdsl.ir.function import Function
 from ssdsl.ir.param import FlatParam, Zero
 from ssdsl.ir.program import Program
-from ssdsl.lower.errors import WeightElsewhere
 from ssdsl.lower.functions.form_sections import section_gathers
+from ssdsl.model.evaluation_errors import WeightElsewhere
 from ssdsl.text.diagnostic import PlanError
 
 

@@ -4,10 +4,10 @@ import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ssdsl.model.evaluation_errors import OutputNotComputed
 from ssdsl.model.graph import Graph, Origin, Stage
 from ssdsl.model.source import Evaluation, Model
 from ssdsl.model.trace import capture
-from ssdsl.model.trace_errors import OutputNotComputed
 from ssdsl.text.diagnostic import PlanError
 
 

@@ -14,6 +14,7 @@ from torch.fx.proxy import TracerBase
 
 from ssdsl.model.custom_gradient import wrong_gradients
 from ssdsl.model.dropped_errors import TensorChanged
+from ssdsl.model.evaluation_errors import OutputMissing
 from ssdsl.model.fails import own_failure
 from ssdsl.model.hooks import lost_hooks
 from ssdsl.model.kept_state import attributes_kept, module_kept

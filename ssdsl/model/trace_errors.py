@@ -67,45 +67,6 @@ class StatisticsRead(Diagnostic):
 
 
 @dataclass(frozen=True)
-class OutputMissing(Diagnostic):
-    """An output was asked for that the forward does not return in eval mode.
-
-    An output is a tensor of what the forward returns: an attribute of the object (`logits`), a key of the dictionary,
-    or the position in the tuple (`1`).
-    """
-
-    code: ClassVar[str] = "E0420"
-    title: ClassVar[str] = "the forward returns no tensor `{name}`"
-    note: ClassVar[str] = "{returned}"
-    help: ClassVar[str] = (
-        "ask for one that it returns, or return `{name}` beside the loss, in an object or a dictionary"
-    )
-    name: str
-    known: tuple[str, ...]
-
-    @property
-    def returned(self) -> str:
-        names = ", ".join(f"`{name}`" for name in self.known)
-        return f"it returns {names}" if names else "it returns its loss alone"
-
-
-@dataclass(frozen=True)
-class OutputNotComputed(Diagnostic):
-    """An output was asked for that is computed on no device of the plan.
-
-    An output is what operators on weights leave. An input, a weight, or what follows from inputs and constants alone is
-    known without the program.
-    """
-
-    code: ClassVar[str] = "E0421"
-    title: ClassVar[str] = "output `{name}` is computed on no device: it {reason}"
-    help: ClassVar[str] = "do not ask for `{name}`: {change}"
-    name: str
-    reason: str
-    change: str
-
-
-@dataclass(frozen=True)
 class NotALoss(Diagnostic):
     """What the forward returns has no loss: one scalar that depends on the weights.
 

@@ -3,7 +3,8 @@
 Nothing of the plan's text is read again. An operator of the other graph takes the place and the indices of its twin:
 the operator of the same kind in the same module, called as often before. So selections may name what only training has,
 and `balance` cuts where it cut. What has no twin goes where the weights are that it reads, or beside its operands.
-Orders and recomputation are of training alone, and left out: an evaluation runs as early as data allow.
+Orders and recomputation are of training alone, and left out: an evaluation runs as early as data allow. The other graph
+may have a batch of another size; where parts do not divide it, an operator runs whole.
 """
 
 from collections import Counter
@@ -111,11 +112,15 @@ def _named(operators: Iterable[Operator]) -> Iterator[tuple[Twin, Operator]]:
 
 
 def _moved(indices: Iterable[Index], twin: Operator, operator: Operator) -> Iterator[Index]:
-    """The indices of a twin, along the dimensions of the same names; those that cannot be split here are left out."""
+    """The indices of a twin, along the dimensions of the same names; those that do not divide these are left out."""
     names = {d.name: number for number, d in enumerate(operator.dims)}
-    alike = [(d.name, d.size) for d in twin.dims] == [(d.name, d.size) for d in operator.dims]
+    alike = [d.name for d in twin.dims] == [d.name for d in operator.dims]
+    left = {number: d.size for number, d in enumerate(operator.dims)}
     for index in indices:
-        dim = twin.dims[index.dim]
-        at = index.dim if alike else names.get(dim.name)
-        if at is not None and operator.dims[at].size == dim.size and not operator.dims[at].fixed:
+        at = index.dim if alike else names.get(twin.dims[index.dim].name)
+        if at is None or operator.dims[at].fixed:
+            continue
+        fits = left[at] % index.count == 0 if index.sizes is None else left[at] == sum(index.sizes)
+        if fits:
+            left[at] //= index.count
             yield replace(index, dim=at)

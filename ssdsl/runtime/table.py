@@ -80,14 +80,6 @@ def _box(box: list[list[int]]) -> tuple[tuple[int, int], ...]:
     return tuple((start, length) for start, length in box)
 
 
-# -- inputs ----------------------------------------------------------------------------------------------------------
-
-
-def inputs_of(role: Table, world: World) -> dict[str, Piece]:
-    """This rank's part of each tensor of a batch that its role needs."""
-    return {piece.name: piece for piece in pieces_of(role["inputs"], role, world)}
-
-
 # -- weights ---------------------------------------------------------------------------------------------------------
 
 

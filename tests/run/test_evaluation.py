@@ -1,6 +1,7 @@
 """Evaluation equals the module in eval mode, before training and after, on the weights that training has."""
 
 import copy
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from ssdsl.codegen.write import program_files
 from ssdsl.compile import Compiled, compile_evaluation, compile_source
 from ssdsl.lang.read import read_source
 from ssdsl.model.graph import Graph
@@ -32,6 +34,13 @@ split model["stages.*.conv"] by batch into m = 2
 assign model["stages.0"] to gpus[pp = 0]
 assign model["stages.1"] to gpus[pp = 1]
 assign model["stages.2"] | last to gpus[pp = 2]
+"""
+IN_TIME = """
+mesh gpus(tp = 2)
+
+split model["head"] | model["."] by batch into m = [5, 3]
+split model["stages.*.conv"] by channel into tp where possible
+assign model to gpus
 """
 DROPOUT_NAMED = """
 mesh gpus(dp = 2, tp = 2)
@@ -111,6 +120,27 @@ def test_gpt_with_dropout(gpt: tuple[Model, Graph], plan: str, params: dict[str,
 def test_batch_norm_and_outputs(scored: tuple[Model, Graph], plan: Source) -> None:
     """Running statistics are those that training left; a sum over the batch is complete."""
     _check(scored, _compiled(scored, plan), "logits", "pooled", "total")
+
+
+def test_parts_in_time_are_joined_and_summed(scored: tuple[Model, Graph]) -> None:
+    """Micro-batches of unequal sizes leave parts of the logits, and addends of their sum."""
+    training = _compiled(scored, Source("time.ssp", IN_TIME))
+    table = json.loads(
+        program_files(compile_evaluation(training, scored[0], ["logits", "total"]).program)["program.json"]
+    )
+    logits, total = table["outputs"]
+    assert (logits["takes"], logits["sums"]) == ([["m", 0, 1, [5, 3]]], [])
+    assert (total["takes"], total["sums"]) == ([], ["m"])
+    _check(scored, training, "logits", "total")
+
+
+def test_a_model_without_numbers() -> None:
+    """It compiles; ranks have the parts that they train."""
+    model = load(f"{GPT},batch=4", meta=True)
+    training = compile_source(_example("megatron"), capture(model), {}, ROOT / "examples")
+    program = compile_evaluation(training, model, ["logits"]).program
+    assert [r.name for r in program.results] == ["logits"]
+    assert program.params == training.program.params
 
 
 def test_a_plan_may_name_what_only_training_has(scored: tuple[Model, Graph]) -> None:

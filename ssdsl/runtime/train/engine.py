@@ -256,7 +256,7 @@ class Engine:
         ranks, on the CPU, or with `gather="first"` on rank 0 alone; the others have an empty dictionary.
         """
         share = self._evaluated(batch, outputs)
-        return gathered(share, self.control, gather)
+        return gathered(share, outputs, self.control, gather)
 
     def _evaluated(self, batch: Batch, outputs: tuple[str, ...]) -> Share:
         with self.world.enter():
@@ -372,7 +372,6 @@ class Engine:
     def waits(self) -> str:
         """What this rank waits for now, with the plan's line, for another thread; empty where it waits for nobody."""
         return self._running.waits()
-
 
 
 def _many(batches: Batch | Iterable[Batch]) -> Iterable[Batch]:

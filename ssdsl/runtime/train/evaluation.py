@@ -10,11 +10,11 @@ from ..share import Share
 Gather = Literal["all", "first"]
 
 
-def gathered(share: Share, control: Control, gather: Gather) -> dict[str, torch.Tensor]:
+def gathered(share: Share, outputs: tuple[str, ...], control: Control, gather: Gather) -> dict[str, torch.Tensor]:
     """The outputs of the last step, on the CPU; called by all ranks alike."""
     mine = {output.name: (output, parts) for output, parts in share.runner.parts}
     found = {}
-    for entry in share.table["outputs"]:
+    for entry in (o for o in share.table["outputs"] if o["name"] in outputs):
         whole = torch.zeros(entry["shape"], dtype=getattr(torch, entry["dtype"]))
         if entry["name"] in mine and mine[entry["name"]][0].owns:
             for places, part in mine[entry["name"]][1]:

@@ -54,7 +54,7 @@ class InFolder:
             )
         if not (folder / "program.json").exists():
             raise EngineError(f"`{self.folder}` has no program for this ({kind})", "compile it again")
-        return Program.read(folder)
+        return Program.read(folder, self.folder)
 
 
 class InMemory:
