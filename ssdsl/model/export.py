@@ -27,7 +27,7 @@ from ssdsl.model.result import NoSuchOutput
 from ssdsl.model.rewrite.recurrent import split_recurrent
 from ssdsl.model.source import Model
 from ssdsl.model.state import Snapshot, changes, replaced, snapshot, unsteady
-from ssdsl.model.trace_errors import CaptureFailed, NotALoss, OutputMissing
+from ssdsl.model.trace_errors import CaptureFailed, NotALoss
 from ssdsl.model.witness import Witness, watching
 from ssdsl.model.writes import lost_writes
 from ssdsl.text.diagnostic import Diagnostic, PlanError

@@ -67,7 +67,8 @@ class Control:
         mine[: len(payload)] = _as_tensor(payload)
         all_bytes = torch.zeros(self.size * longest, dtype=torch.uint8)
         self.transport.all_gather(all_bytes, mine, self._group)
-        return [_as_bytes(row, n) for row, n in zip(all_bytes.view(self.size, -1), sizes.tolist(), strict=True)]
+        rows = all_bytes.view(self.size, longest)
+        return [bytes_of(row[:size]) for row, size in zip(rows, sizes.tolist(), strict=True)]
 
     def gather(self, payload: bytes) -> list[bytes] | None:
         """What each rank gives, on rank 0; None on the others."""

@@ -14,7 +14,7 @@ from .program import Program
 from .runner import Runner
 from .sites import Sites
 from .state import State
-from .table import Table, inputs_of, is_at, messages_of, role_of
+from .table import Table, is_at, messages_of, pieces_of, role_of
 from .train.feed import Feed
 from .world import World
 
@@ -33,7 +33,7 @@ class Share:
         self.sites: Sites | None = None
         if self.role is None:
             return
-        self.inputs = inputs_of(self.role, world)
+        self.inputs = {p.name: p for p in pieces_of(self.role["inputs"], self.role, world)}
         self.runner.messages = messages_of(self.table, world)
         self.runner.outputs = outputs_of(self.table, world)
         self.code = program.code(self.role["name"])
