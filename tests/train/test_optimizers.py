@@ -1,4 +1,4 @@
-"""A training under a plan is that of one device: any optimizer, groups, clipping, schedules, accumulation, precision."""
+"""Training under a plan is that of one device: optimizers, groups, clipping, schedules, accumulation, precision."""
 
 from collections.abc import Callable
 from typing import Any
