@@ -197,16 +197,16 @@ def test_facts_that_are_no_plain_values(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
-    lambda inner: (
-        st.lists(inner)
-        | st.lists(inner).map(tuple)
-        | st.dictionaries(st.text() | st.integers(), inner)
-        | st.dictionaries(st.integers(), st.integers()).map(Counter)
-    ),
-    max_leaves=10,
-)
+counters = st.dictionaries(st.integers(), st.integers()).map(Counter)
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary() | counters
+
+
+def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    lists = st.lists(inner)
+    return lists | lists.map(tuple) | st.dictionaries(st.text() | st.integers(), inner)
+
+
+values = st.recursive(leaves, _nested, max_leaves=10)
 
 
 @given(values)
