@@ -32,7 +32,7 @@ mesh gpus(pp = 3)
 let stage = balance(model, 2)
 assign stage[s] to gpus[pp = 2 * s] for s in 0..2
 """
-MODELS = {"gpt": "gpt:tiny,hidden=32,heads=4,vocab=64", "mixed": f"{ROOT}/tests/models/mixed.py:mixed"}
+MODELS = {"gpt": "gpt:tiny,layers=2,hidden=32,heads=4,vocab=64", "mixed": f"{ROOT}/tests/models/mixed.py:mixed"}
 LATER = ".h."  # layers of gpt, whose weights are enough: their optimizer's state is left out
 NOT_GPT = {"three_f_one_b", "vocab_and_ffn"}  # plans for other models
 PLANS = sorted(p.stem for folder in ("examples", "tests/verify/plans") for p in (ROOT / folder).glob("*.ssp"))

@@ -44,7 +44,7 @@ mine = parts.content(3, rank, 2)
 read_on_all(open_on_all(run, control), mine.tensors, control)
 expected = parts.content(2, rank, 2)
 assert all(torch.equal(held.tensor, expected.tensors[path].tensor) for path, held in mine.tensors.items())
-dist.destroy_process_group()
+saver.save(run, 3, parts.content(3, rank, 2))  # the script ends
 """
 
 
@@ -69,7 +69,8 @@ def processes(folder: Path, how: str) -> list[tuple[int, str]]:
 def test_a_save_beside_training(tmp_path: Path) -> None:
     ended = processes(tmp_path, "lives")
     assert [status for status, _ in ended] == [0, 0], ended
-    parts.check(Checkpoint.open(tmp_path / "run").whole, 2)
+    parts.check(Checkpoint.open(tmp_path / "run").whole, 3)
+    parts.check(Checkpoint.open(tmp_path / "run" / "step-00000002").whole, 2)
 
 
 def test_a_rank_is_killed(tmp_path: Path) -> None:

@@ -24,11 +24,11 @@ def open_on_all(path: Folder | str, control: Words) -> Checkpoint:
     name, error = b"", None
     if control.rank == 0:
         try:
-            name = str(newest(Folder(path)).absolute()).encode()
+            name = str(newest(Folder(path)).relative_to(path)).encode()
         except EngineError as mistake:
             error = str(mistake)
     control.vote(error)
-    folder = Folder(control.broadcast(name).decode())
+    folder = Folder(path) / control.broadcast(name).decode()
     found: Checkpoint | None = None
     try:
         found = Checkpoint.open(folder)

@@ -213,7 +213,7 @@ class _Scatter(LoadPlanner):
     def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
         index = read_item.storage_index
         if self.sums[index] is not None and self.sums[index] != sum_of(tensor):
-            raise EngineError(f"its bytes of `{index.fqn}` are not those that were written")
+            raise ValueError(f"the bytes of `{index.fqn}` are not those that were written")
         for copy in self.copies[index]:
             copy.carry_out(tensor)
 

@@ -8,9 +8,11 @@ All ranks go through the same stages; after each they vote, so that an error of 
     finish    the first rank: the facts, `.metadata`, and then `latest`
 """
 
+import atexit
 import contextlib
 import errno
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path as Folder
@@ -27,6 +29,8 @@ from .writer import Written, finish_metadata, sums_text, write_part, write_scala
 
 T = TypeVar("T")
 HELP = "\n  help: "  # as EngineError says it
+SHARED = "save to a disk that all nodes have in common"
+APPEARS_S = 5.0
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FULL_TEXTS = ("PytorchStreamWriter", "unexpected pos", "No space left", "quota exceeded")  # what torch.save says
 
@@ -107,6 +111,7 @@ class Saver:
             return
         self._thread = threading.Thread(target=work, name="saves a checkpoint", daemon=True)
         self._thread.start()
+        atexit.register(self._thread.join)  # a script that ends has its last checkpoint
         if wait:
             self.wait()
 
@@ -114,6 +119,7 @@ class Saver:
         """Waits until the last save has ended; raises EngineError if it failed."""
         if self._thread is not None:
             self._thread.join()
+            atexit.unregister(self._thread.join)
             self._thread = None
         self._raise()
 
@@ -199,24 +205,29 @@ def _save(control: Words, run: Folder, step: int, staged: _Staged | Exception, k
 
 
 def _write(folder: Folder, rank: int, staged: _Staged) -> bytes:
-    if not folder.is_dir():
-        raise EngineError(
-            f"`{folder}`, which the first rank has made, is not there", "save to a disk that all nodes have in common"
-        )
+    if not _appears(folder):
+        raise EngineError(f"`{folder}`, which rank 0 has made, is not there", SHARED)
     written = write_part(folder, rank, staged.tensors)
     written.scalars = staged.scalars
     return written.pack()
+
+
+def _appears(path: Folder) -> bool:
+    """Whether a path is there, if need be after the seconds for which a network's disk may show an old folder."""
+    end = time.monotonic() + APPEARS_S
+    while not path.exists():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def _finish(folder: Folder, messages: list[bytes], staged: _Staged, keep: int | None) -> None:
     parts = [Written.unpack(message) for message in messages]
     for rank, part in enumerate(parts):
         for name in {result.storage_data.relative_path for result in part.results}:
-            if not (folder / name).exists():
-                raise EngineError(
-                    f"rank 0 does not see `{folder / name}`, which rank {rank} wrote",
-                    "save to a disk that all nodes have in common",
-                )
+            if not _appears(folder / name):
+                raise EngineError(f"rank 0 does not see `{folder / name}`, which rank {rank} wrote", SHARED)
     parts.append(write_scalars(folder, len(messages), parts))
     write_synced(folder / STATE, staged.facts)
     write_synced(folder / SUMS, sums_text(parts))
