@@ -25,8 +25,6 @@ def program_table(program: Program, groups: Groups) -> dict[str, Any]:
     wanted = dict(groups)
     roles = [_role(program, r, wanted) for r in program.roles if r.actions]
     loss = program.functions[program.loss.function]
-    if program.loss.axes:
-        wanted[loss.submesh.mesh.name, program.loss.axes] = None
     return {
         "model": graph.name,
         "world_size": plan.devices,
@@ -38,6 +36,7 @@ def program_table(program: Program, groups: Groups) -> dict[str, Any]:
             "fixed": dict(loss.submesh.fixed),
             "axes": list(program.loss.axes),
         },
+        "inputs": {v.name: {"shape": list(v.shape), "dtype": v.dtype} for v in graph.of(Origin.INPUT)},
         "constants": [v.name for v in graph.of(Origin.CONSTANT)],
         "seed": [v.name for v in graph.of(Origin.SEED)],
         "ties": _ties(program),
@@ -62,6 +61,7 @@ def _role(program: Program, role: Role, wanted: Groups) -> dict[str, Any]:
         "name": role.name,
         "mesh": mesh,
         "fixed": dict(role.submesh.fixed),
+        "inputs": [{"name": v.name, "shape": list(v.shape), "takes": []} for v in program.graph.of(Origin.INPUT)],
         "flats": [_flat(f, params) for f in flats],
         "others": [_param(p) for key, p in params.items() if key not in trained],
     }

@@ -4,6 +4,7 @@ import json
 import shutil
 import tempfile
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import torch
@@ -55,14 +56,20 @@ def _fill(beside: Path, program: Program, model: Model, folder: Path, source: So
     main = MAIN.format(model=program.graph.name, plan=Path(source.name).name, devices=devices, folder=folder.name)
     (beside / "main.py").write_text(main)
     (beside / "plan.ssp").write_text(source.text)
-    runtime = beside / "runtime"
-    runtime.mkdir()
-    for item in files("ssdsl.runtime").iterdir():
-        if item.name.endswith(".py"):
-            (runtime / item.name).write_text(item.read_text())
+    _copy(files("ssdsl.runtime"), beside / "runtime")
     if model.can_run:
         program_state(program, model).write(beside)
         torch.save(list(model.batches), beside / "inputs.pt")
+
+
+def _copy(package: Traversable, folder: Path) -> None:
+    """The sources of a package and of those inside."""
+    folder.mkdir()
+    for item in package.iterdir():
+        if item.name.endswith(".py"):
+            (folder / item.name).write_text(item.read_text())
+        elif item.is_dir() and (item / "__init__.py").is_file():
+            _copy(item, folder / item.name)
 
 
 def program_state(program: Program, model: Model) -> State:

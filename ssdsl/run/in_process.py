@@ -20,9 +20,11 @@ from ssdsl.ir.program import Program as CompiledProgram
 from ssdsl.model.source import Model
 from ssdsl.run.launch import Training
 from ssdsl.run.mailbox import Exchange, Threaded
+from ssdsl.runtime.dump import gradients, state
+from ssdsl.runtime.main import OPTIMIZERS
 from ssdsl.runtime.program import Program
-from ssdsl.runtime.table import join_world, role_of, tie_groups
-from ssdsl.runtime.trainer import Trainer
+from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.train.programs import InMemory
 from ssdsl.runtime.world import World
 
 LIMIT_S = 60.0
@@ -141,23 +143,19 @@ def run_in_process(program: Program, training: Training) -> Finished:
     counts: dict[int, dict[str, dict[str, int]]] = {}
 
     def train(rank: int) -> None:
-        world = World(Threaded(rank, exchange))
+        own = InMemory(_own(program))
+        engine = Engine(own, World(Threaded(rank, exchange)), torch.device("cpu"), seed=training.seed)
+        turns.ranks[rank].where = lambda: (
+            f"role {engine.training.name}, {engine.training.runner.doing or 'between tasks'}"
+        )
         grads: list[dict[str, Any]] = []
-        with world.enter():
-            join_world(program.table, world)
-            role = role_of(program.table, world)
-            if role is None:
-                tie_groups(program.table, world)
-                dumps[rank] = {"weights": {}, "buffers": {}, "grads": [{} for _ in range(training.steps)]}
-                return
-            trainer = Trainer(
-                _own(program), role, world, torch.device("cpu"), training.optimizer, training.lr, training.seed
-            )
-            turns.ranks[rank].where = lambda: f"role {role['name']}, {trainer.engine.doing or 'between tasks'}"
-            found = [trainer.step(number, grads) for number in range(training.steps)]
-            losses[rank] = [loss for loss in found if loss is not None]
-            dumps[rank] = {**trainer.state(), "grads": grads}
-            counts[rank] = world.counts
+        make, given = OPTIMIZERS[training.optimizer]
+        engine.optimizer(make, lr=training.lr, **given)
+        engine.watch_gradients(lambda: grads.append(gradients(engine.weights, engine.pieces)))
+        batches = own.training.batches
+        losses[rank] = [engine.step(batches[n % len(batches)], allow_nan=True) for n in range(training.steps)]
+        dumps[rank] = {**state(engine.weights, engine.pieces), "grads": grads}
+        counts[rank] = engine.world.counts
 
     with _one_thread():
         turns.run([lambda rank=rank: train(rank) for rank in range(count)])  # type: ignore[misc]

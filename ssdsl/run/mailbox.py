@@ -127,6 +127,13 @@ class Threaded:
     def rank(self) -> int:
         return self._rank
 
+    @property
+    def size(self) -> int:
+        return self.exchange.count
+
+    def new_control_group(self) -> Line:
+        return self.new_group()
+
     def new_group(self, ranks: Sequence[int] | None = None) -> Line:
         line = Line(self.made, tuple(range(self.exchange.count)) if ranks is None else tuple(ranks))
         if self.made == len(self.exchange.lines):

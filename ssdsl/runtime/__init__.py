@@ -11,7 +11,6 @@ from .collectives import (
     reduce_scatter,
     reshard,
 )
-from .engine import Input, Join, Output, block
 from .halves import checkpoint_halves, halves
 from .kernels import batch_norm_parts, cross_entropy_parts, embedding_part, first, first_time
 from .moves import put, take, take_sizes
@@ -29,6 +28,7 @@ from .random import (
 )
 from .recompute import checkpoint
 from .routed import routed_mm
+from .runner import Input, Join, Output, block
 from .world import group
 
 __all__ = [

@@ -6,7 +6,7 @@ optimizer's state (ZeRO-1), of the gradients too (ZeRO-2), or of the weights too
 a module uses them and dropped behind it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,6 +126,39 @@ class FlatParam:
     def trained(self) -> Iterable[torch.nn.Parameter]:
         """What the optimizer steps on."""
         return [self.shard] if self.shard is not None else self.parameters.values()
+
+    def stepped(self) -> dict[str, tuple[tuple[int, int] | None, torch.Tensor]]:
+        """What of each weight is stepped on here: all of it, in its shape, or elements [start, stop) of it, flattened.
+
+        The tensors share the memory of what is trained. A weight of which a shard has nothing is left out.
+        """
+        if self.shard is None:
+            return {name: (None, parameter.detach()) for name, parameter in self.parameters.items()}
+        shard = self.shard.detach()
+        return {
+            slot.name: ((low - slot.start, high - slot.start), shard[low - first : high - first])
+            for slot, low, high, first in self._in_shard()
+        }
+
+    def gradients(self) -> dict[str, torch.Tensor | None]:
+        """The completed gradient of each weight, as `stepped` has the weight."""
+        if self.shard is None:
+            return {name: parameter.grad for name, parameter in self.parameters.items()}
+        gradient = self.shard.grad
+        return {
+            slot.name: gradient[low - first : high - first] if gradient is not None else None
+            for slot, low, high, first in self._in_shard()
+        }
+
+    def _in_shard(self) -> Iterator[tuple[Slot, int, int, int]]:
+        """The weights that lie in this rank's shard: from where to where, and where the shard begins."""
+        assert self.shard is not None and self.shard_group is not None
+        size = self.shard.numel()
+        first = self.shard_group.index * size
+        for slot in self.slots:
+            low, high = max(slot.start, first), min(slot.start + slot.size, first + size)
+            if low < high:
+                yield slot, low, high, first
 
     # -- gradients ---------------------------------------------------------------------------------------------------
 

@@ -15,17 +15,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .dump import gradients, state
 from .failure import leave, report_failure, save, state_folder, whole
-from .program import Program
 from .pulse import Pulse
 from .record import time_messages
 from .start import find_place, join_group
-from .table import join_world, role_of, tie_groups
-from .trainer import Trainer
+from .train.engine import Engine
+from .train.programs import InFolder
 from .transport import Distributed
 from .world import World
 
 FOLDER = Path(__file__).parent.parent
+OPTIMIZERS: dict[str, Any] = {"adamw": (torch.optim.AdamW, {"fused": True}), "sgd": (torch.optim.SGD, {})}
 
 
 def main() -> None:
@@ -41,20 +42,14 @@ def main() -> None:
         if options.record:  # what an optimizer loads is no memory of the step
             torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True)
         base_bytes = _held(device)  # before there are weights
-        program, world = Program.read(FOLDER), World(Distributed(timedelta(seconds=options.timeout)))
-        with world.enter():
-            join_world(program.table, world)
-            role = role_of(program.table, world)
-            if role is None:  # the plan gives this rank nothing to do; it still joins what all ranks join
-                tie_groups(program.table, world)
-                _idle(rank, options)
-            else:
-                pulse.says("loading its weights", role["name"])
-                trainer = Trainer(program, role, world, device, options.optimizer, options.lr, options.seed)
-                pulse.watch(trainer.now)
-                _train(trainer, options, base_bytes)
-            pulse.says("waiting for the other ranks to end")
-            world.transport.barrier()
+        pulse.says("loading its weights")
+        programs, world = InFolder(FOLDER), World(Distributed(timedelta(seconds=options.timeout)))
+        engine = Engine(programs, world, device, seed=options.seed)
+        pulse.says("training", engine.training.name)
+        pulse.watch(engine.now)
+        _train(engine, programs.batches, options, base_bytes)
+        pulse.says("waiting for the other ranks to end")
+        world.transport.barrier()
         dist.destroy_process_group()
         pulse.end()
         leave(folder, options.out)
@@ -62,16 +57,6 @@ def main() -> None:
         report_failure(error, rank, pulse, folder, ranks, options.timeout)
         sys.stdout.flush()
         os._exit(1)  # the other ranks may wait for this one in a collective: leave without waiting for them
-
-
-def _idle(rank: int, options: argparse.Namespace) -> None:
-    """The report of a rank that the plan gives nothing to do."""
-    if options.out is not None:
-        report = {"rank": rank, "role": "idle", "losses": [], "step_s": [], "peak_bytes": 0, "comm": {}}
-        _write_report(options.out, report)
-        if options.dump:
-            empty: dict[str, Any] = {"weights": {}, "buffers": {}, "grads": [{} for _ in range(options.steps)]}
-            save(empty, options.out / f"rank{rank}.pt")
 
 
 def _write_report(out: Path, report: dict[str, Any]) -> None:
@@ -97,61 +82,56 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _train(trainer: Trainer, options: argparse.Namespace, base_bytes: int) -> None:
+def _train(engine: Engine, batches: list[dict[str, torch.Tensor]], options: argparse.Namespace, base: int) -> None:
     """All steps, then the reports."""
+    make, given = OPTIMIZERS[options.optimizer]
+    engine.optimizer(make, lr=options.lr, **given)
     transfers_s: dict[str, float] = {}
-    recorder = trainer.record() if options.record else None
+    recorder = engine.record() if options.record else None
     if recorder is not None:
-        count, mover = len(trainer.table["messages"]), trainer.engine.mover
-        transfers_s = time_messages(trainer.engine.messages, count, mover, trainer.device)
+        count, runner = len(engine.table["messages"]), engine.training.runner
+        transfers_s = time_messages(runner.messages, count, runner.mover, engine.device)
     times: list[float] = []
     losses: list[float] = []
     dumped: list[dict[str, Any]] = []
+    if options.dump:
+        engine.watch_gradients(lambda: dumped.append(gradients(engine.weights, engine.pieces)))
     for step in range(options.steps):
         with recorder.step(step, options.steps - 1) if recorder is not None else nullcontext():
             start = time.perf_counter()
-            loss = trainer.step(step, dumped if options.dump else None)
-            if trainer.device.type == "cuda":
+            losses.append(engine.step(batches[step % len(batches)], allow_nan=True))
+            if engine.device.type == "cuda":
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
-        if loss is not None:
-            losses.append(loss)
-            _progress(trainer, options.out, step, loss, times[-1])
+        _progress(engine, options.out, step, losses[-1], times[-1])
     if options.out is None:
-        if _is_first(trainer) and times:
+        if engine.rank == 0 and times:
             print(f"median step {statistics.median(times) * 1e3:.1f} ms")
         return
     if options.dump:
-        save({**trainer.state(), "grads": dumped}, options.out / f"rank{trainer.world.rank}.pt")
+        save({**state(engine.weights, engine.pieces), "grads": dumped}, options.out / f"rank{engine.rank}.pt")
     report = {
-        "rank": trainer.world.rank,
-        "role": trainer.role["name"],
+        "rank": engine.rank,
+        "role": engine.training.name,
         "losses": losses,
         "step_s": times,
-        "peak_bytes": _peak(trainer.device),
-        "comm": trainer.world.counts,
-        "base_bytes": base_bytes,
+        "peak_bytes": _peak(engine.device),
+        "comm": engine.world.counts,
+        "base_bytes": base,
     }
     if recorder is not None:
         report |= {"recorded": recorder.steps, "tensor_bytes": recorder.tensor_bytes, "transfers_s": transfers_s}
     _write_report(options.out, report)
 
 
-def _progress(trainer: Trainer, out: Path | None, step: int, loss: float, time_s: float) -> None:
-    if not _is_first(trainer):
+def _progress(engine: Engine, out: Path | None, step: int, loss: float, time_s: float) -> None:
+    if engine.rank != 0:
         return
     if out is None:
         print(f"step {step}  loss {loss:.6f}  {time_s * 1e3:.1f} ms", flush=True)
     else:
         with (out / "progress.jsonl").open("a") as file:
             file.write(json.dumps({"step": step, "loss": loss, "time_s": time_s}) + "\n")
-
-
-def _is_first(trainer: Trainer) -> bool:
-    """Whether this is the first of the ranks that have the loss."""
-    place = trainer.table["loss"]
-    mesh = trainer.world.meshes[place["mesh"]]
-    return trainer.world.rank == mesh.rank(dict.fromkeys(mesh.axes, 0) | place["fixed"])
 
 
 def _held(device: torch.device) -> int:

@@ -18,7 +18,7 @@ def join_world(table: Table, world: World) -> None:
     """Makes the meshes and groups of the table known to this rank."""
     meshes = [Mesh(m["name"], m["axes"], m["first"]) for m in table["meshes"]]
     world.join(meshes, [(g["mesh"], tuple(g["axes"])) for g in table["groups"]])
-    if table["messages"]:
+    if table["messages"] and world.transfers == (None, None):
         world.transfers = (world.transport.new_group(), world.transport.new_group())
 
 

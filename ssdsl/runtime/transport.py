@@ -38,8 +38,16 @@ class Transport(Protocol):
         """This rank's number among all."""
         ...
 
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        ...
+
     def new_group(self, ranks: Sequence[int] | None = None) -> Any:
         """A group of some ranks, or of all; called by all ranks alike."""
+
+    def new_control_group(self) -> Any:
+        """A group of all ranks for tensors on the CPU, whatever the device; called by all ranks alike."""
 
     def barrier(self) -> None:
         """Waits until all ranks are here."""
@@ -82,6 +90,13 @@ class Distributed:
 
     def new_group(self, ranks: Sequence[int] | None = None) -> Any:
         return dist.new_group(None if ranks is None else list(ranks), timeout=self.timeout)
+
+    @property
+    def size(self) -> int:
+        return dist.get_world_size()
+
+    def new_control_group(self) -> Any:
+        return dist.new_group(backend="gloo", timeout=self.timeout)
 
     def barrier(self) -> None:
         dist.barrier()

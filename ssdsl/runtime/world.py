@@ -60,7 +60,7 @@ class Group:
 
 @dataclass(eq=False)
 class World:
-    """A rank. `join` is called once, by all ranks alike."""
+    """A rank. `join` is called by all ranks alike."""
 
     transport: Transport
     meshes: dict[str, Mesh] = field(default_factory=dict)
@@ -69,6 +69,7 @@ class World:
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # calls and payload bytes by kind of communication
     waiting: list[Any] = field(default_factory=list)  # gradients of weights, to be computed (halves.py)
     recomputing: int = 0  # how many forwards that run again this is inside of
+    _joined: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # what ranks have been asked to join
 
     @property
     def rank(self) -> int:
@@ -85,9 +86,12 @@ class World:
             _here.reset(before)
 
     def join(self, meshes: list[Mesh], wanted: list[tuple[str, tuple[str, ...]]]) -> None:
-        """Creates the wanted groups (mesh and axes); every rank creates all of them, in the same order."""
-        self.meshes = {m.name: m for m in meshes}
+        """Creates the wanted groups (mesh and axes) that are not there; all ranks create all, in the same order."""
+        self.meshes |= {m.name: m for m in meshes}
         for mesh, axes in wanted:
+            if (mesh, axes) in self._joined:
+                continue
+            self._joined.add((mesh, axes))
             for ranks in self.meshes[mesh].lines(axes):
                 made = self.new_group("_".join(axes), ranks)
                 if made is not None:

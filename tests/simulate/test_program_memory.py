@@ -17,10 +17,10 @@ from torch.utils._pytree import tree_leaves
 
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import Compiled
-from ssdsl.runtime.engine import Block
-from ssdsl.runtime.program import Program
-from ssdsl.runtime.table import join_world, role_of
-from ssdsl.runtime.trainer import Trainer
+from ssdsl.runtime.runner import Block
+from ssdsl.runtime.share import Share
+from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.train.programs import InFolder
 from ssdsl.runtime.world import World
 from tests.simulate.steps import activations, compiled, model_of
 
@@ -36,7 +36,11 @@ class Alone:
     def __init__(self, rank: int) -> None:
         self.rank = rank
 
+        self.size = rank + 1
+
     def new_group(self, ranks: object = None) -> None: ...
+
+    def new_control_group(self) -> None: ...
 
     def wait(self) -> None: ...
 
@@ -78,22 +82,23 @@ class Watched:
     def __init__(self, program: Compiled, rank: int, folder: Path) -> None:
         write_program(program.program, model_of(RUNS), folder, program.source)
         self.world = World(Alone(rank))
-        self.trainer, self.prepared = _trainer(folder, self.world)
+        self.share, self.prepared = _share(folder, self.world)
         self.left: list[tuple[Task, Bytes, Bytes]] = []  # before and after each task
         self.inputs: dict[Task, set[int]] = {}
 
     def step(self) -> None:
-        engine, weights = self.trainer.engine, self.trainer.weights
+        runner = self.share.runner
+        weights = runner.weights
         own = [t for f in weights.flats for t in (*f.trained(), *f.parameters.values(), f.flat) if t is not None]
         living = Living([*self.prepared.values(), *weights.buffers.values(), *own])
         for phase in ("forward", "backward", "backward_inputs", "backward_weights"):
             self._watch(phase, living)
         with living, self.world.enter():
-            engine.step(self.trainer.code.step, self.prepared)
+            runner.step(self.share.code.step, self.prepared)
 
     def _watch(self, phase: str, living: Living) -> None:
-        engine = self.trainer.engine
-        run = getattr(engine, phase)
+        runner = self.share.runner
+        run = getattr(runner, phase)
 
         def watched(block: Block, **at: int) -> None:
             before = living.now()
@@ -101,10 +106,10 @@ class Watched:
             task = phase, block.number, tuple(at.values())
             self.left.append((task, before, living.now()))
             if phase == "forward":
-                inputs = engine.saved.get((block.number, task[2]), ([], ()))[0]
+                inputs = runner.saved.get((block.number, task[2]), ([], ()))[0]
                 self.inputs[task] = {t.untyped_storage()._cdata for t in inputs}
 
-        setattr(engine, phase, watched)
+        setattr(runner, phase, watched)
 
     def forward(self, block: int) -> int:
         """Bytes that a block's first forward left, with its inputs."""
@@ -117,15 +122,15 @@ class Watched:
         return sum(before.values()) - sum(after.values())
 
 
-def _trainer(folder: Path, world: World) -> tuple[Trainer, dict[str, torch.Tensor]]:
-    program = Program.read(folder)
+def _share(folder: Path, world: World) -> tuple[Share, dict[str, torch.Tensor]]:
+    programs = InFolder(folder)
     with world.enter():
-        join_world(program.table, world)
-        role = role_of(program.table, world)
-        assert role is not None
-        trainer = Trainer(program, role, world, CPU, "sgd", 0.1, 0)
+        engine = Engine(programs, world, CPU)
+        engine.optimizer(torch.optim.SGD, lr=0.1)
+        share = engine.training
+        batch = {name: piece.of(programs.batches[0][name]) for name, piece in share.inputs.items()}
         with torch.no_grad():
-            return trainer, trainer.code.prepare(trainer.constants | program.batches[0], CPU)
+            return share, share.code.prepare(share.constants | batch, CPU)
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def block(
     return lambda run: Block(run, number, time, inputs, prepared, outputs, loss, backward)
 
 
-class Engine:
+class Runner:
     """One rank's share of a training step. `updated` steps the optimizer."""
 
     def __init__(
@@ -97,12 +97,15 @@ class Engine:
         self.saved: dict[tuple[int, At], tuple[list[torch.Tensor], tuple[torch.Tensor, ...]]] = {}
         self.halves: dict[tuple[int, At], Waiting] = {}
         self.losses: list[torch.Tensor] = []
+        self.scale = 1.0  # of the loss whose gradients are taken
         self.doing: str | None = None
         self.recorder: Recorder | None = None
 
-    def step(self, run: Callable[["Engine"], None], prepared: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-        """Runs a role's step; returns the losses of its parts."""
-        self.prepared, self.losses = prepared, []
+    def step(
+        self, run: Callable[["Runner"], None], prepared: dict[str, torch.Tensor], scale: float = 1.0
+    ) -> list[torch.Tensor]:
+        """Runs a role's step; returns the losses of its parts. The gradients are those of `scale` times the loss."""
+        self.prepared, self.losses, self.scale = prepared, [], scale
         for flat in self.weights.flats:
             flat.start_step()
         run(self)
@@ -174,8 +177,8 @@ class Engine:
         for position, (output, value) in enumerate(zip(block.outputs, outputs, strict=True)):
             gradient = self.gradients.pop((output.slot, part), None)
             if position == block.loss:
-                one = torch.ones_like(value)
-                gradient = one if gradient is None else gradient + one
+                own = torch.full_like(value, self.scale)
+                gradient = own if gradient is None else gradient + own
             if gradient is not None and value.requires_grad:
                 roots.append(value)
                 gradients.append(gradient)

@@ -1,0 +1,108 @@
+"""Small messages between all ranks, beside the tensors of a step: what they agree on, and what went wrong on one.
+
+They travel on the CPU in a group of their own, so they meet no collective of the step's, and wait for no device.
+"""
+
+import ctypes
+from enum import IntEnum
+
+import torch
+
+from .errors import EngineError
+from .transport import Transport
+
+
+class _Word(IntEnum):
+    """What ranks vote; the largest counts."""
+
+    MORE = 0
+    END = 1
+    ERROR = 2
+
+
+class Control:
+    """Called by all ranks alike, in the same order."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self._group = transport.new_control_group()
+        self._word = torch.zeros(1, dtype=torch.int64)
+
+    @property
+    def rank(self) -> int:
+        """This rank's number among all."""
+        return self.transport.rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self.transport.size
+
+    def vote(self, error: str | None = None, more: bool = True) -> bool:
+        """Whether all ranks have `more`; a rank that has an error votes that, and raises with the others.
+
+        Raises EngineError on all ranks, with what each of the failing ones says. One all_reduce of a number.
+        """
+        self._word[0] = _Word.ERROR if error is not None else _Word.MORE if more else _Word.END
+        self.transport.all_reduce(self._word, self._group, "max")
+        if int(self._word) == _Word.ERROR:
+            said = [text.decode() for text in self.all_gather((error or "").encode())]
+            raise EngineError(*_told(said))
+        return int(self._word) == _Word.MORE
+
+    def sum(self, numbers: list[float]) -> list[float]:
+        """The sums of each rank's numbers, in float64."""
+        total = torch.tensor(numbers, dtype=torch.float64)
+        self.transport.all_reduce(total, self._group)
+        return [float(x) for x in total]
+
+    def all_gather(self, payload: bytes) -> list[bytes]:
+        """What each rank gives, in the order of ranks."""
+        sizes = torch.zeros(self.size, dtype=torch.int64)
+        self.transport.all_gather(sizes, torch.tensor([len(payload)]), self._group)
+        longest = int(sizes.max())
+        if longest == 0:
+            return [b""] * self.size
+        mine = torch.zeros(longest, dtype=torch.uint8)
+        mine[: len(payload)] = _as_tensor(payload)
+        all_bytes = torch.zeros(self.size * longest, dtype=torch.uint8)
+        self.transport.all_gather(all_bytes, mine, self._group)
+        return [
+            bytes(row[:n].clone().untyped_storage())
+            for row, n in zip(all_bytes.view(self.size, -1), sizes.tolist(), strict=True)
+        ]
+
+    def gather(self, payload: bytes) -> list[bytes] | None:
+        """What each rank gives, on rank 0; None on the others."""
+        found = self.all_gather(payload)
+        return found if self.rank == 0 else None
+
+    def broadcast(self, payload: bytes | None) -> bytes:
+        """What rank 0 gives, on all ranks."""
+        size = torch.tensor([len(payload) if self.rank == 0 and payload is not None else 0])
+        self.transport.all_reduce(size, self._group, "max")
+        if int(size) == 0:
+            return b""
+        sent = torch.zeros(int(size), dtype=torch.uint8)
+        if self.rank == 0 and payload is not None:
+            sent.copy_(_as_tensor(payload))
+        self.transport.all_reduce(sent, self._group, "max")
+        return _as_bytes(sent, int(size))
+
+
+def _as_tensor(payload: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(payload), dtype=torch.uint8) if payload else torch.zeros(0, dtype=torch.uint8)
+
+
+def _as_bytes(tensor: torch.Tensor, size: int) -> bytes:
+    return ctypes.string_at(tensor.data_ptr(), size)
+
+
+def _told(said: list[str]) -> tuple[str, str]:
+    """One text of what the failing ranks say: equal errors are said once, each with its ranks."""
+    ranks: dict[str, list[int]] = {}
+    for rank, text in enumerate(said):
+        if text:
+            ranks.setdefault(text, []).append(rank)
+    texts = [f"rank{'s' if len(who) > 1 else ''} {', '.join(map(str, who))}: {text}" for text, who in ranks.items()]
+    return "\n".join(texts), ""

@@ -1,0 +1,1 @@
+"""Training: the engine that a user's loop drives."""

@@ -1,0 +1,36 @@
+"""The scale of the loss of a model in float16, whose small gradients would be zero.
+
+All ranks have the same scale: it follows from a flag that they share. As torch.amp.GradScaler has it, it doubles after
+`interval` steps without an overflow, and halves, and the step is left out, where a gradient is not finite.
+"""
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass
+class Scaler:
+    """The scale of the coming step."""
+
+    scale: float = 65536.0
+    growth: float = 2.0
+    backoff: float = 0.5
+    interval: int = 2000
+    good: int = 0  # steps since the scale changed
+
+    def update(self, overflowed: bool) -> None:
+        """Behind a step."""
+        if overflowed:
+            self.scale, self.good = self.scale * self.backoff, 0
+            return
+        self.good += 1
+        if self.good == self.interval:
+            self.scale, self.good = self.scale * self.growth, 0
+
+    def state_dict(self) -> dict[str, float]:
+        """What a checkpoint keeps."""
+        return asdict(self)
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """The inverse of `state_dict`."""
+        for name, value in state.items():
+            setattr(self, name, type(getattr(self, name))(value))

@@ -1,0 +1,138 @@
+"""What follows when the gradients of a step are complete: what all ranks have to agree on, and the optimizer's step.
+
+All ranks share one sum: the loss, the squares of the gradients, and so whether anything has overflowed. So they all
+clip by one norm, all leave out a step or none does, and all report the same loss.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+
+from ..control import Control
+from ..errors import EngineError
+from ..flat import Weights
+from ..held import Held
+from ..share import Share
+from .optimizer import Optimizer, Stepped, stepped
+from .scaler import Scaler
+
+EPSILON = 1e-6  # of the norm, as torch.nn.utils.clip_grad_norm_ has it
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How a step is to end: the arguments of `Engine.step`."""
+
+    clip: float | None = None
+    update: bool = True
+    scale: float = 1.0
+    allow_nan: bool = False
+
+
+class Update:
+    """The end of a step on one rank; `weights` are what its optimizer steps on.
+
+    After a step, `updated` says whether the optimizer has stepped, and `norm` is that of the gradients, if measured.
+    """
+
+    def __init__(self, weights: Weights, held: Sequence[Held], control: Control, precision: str | None) -> None:
+        self.control = control
+        self.weights = stepped(weights.flats, held, masters=precision is not None)
+        self.scaler = Scaler() if precision == "fp16" else None
+        self.wish = Wish()
+        self.updated = False
+        self.norm: float | None = None
+        self.watch: Callable[[], None] = lambda: None  # is called when the gradients are complete
+        self._optimizer: Optimizer | None = None
+        self._kept: dict[str, torch.Tensor] = {}  # gradients of steps that did not update
+        self._loss = 0.0
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """Raises EngineError where there is none yet."""
+        if self._optimizer is None:
+            raise EngineError("the engine has no optimizer", "make one: `engine.optimizer(torch.optim.AdamW, lr=1e-3)`")
+        return self._optimizer
+
+    @optimizer.setter
+    def optimizer(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+
+    @property
+    def loss_scale(self) -> float:
+        """What the loss is multiplied by before its gradients are taken."""
+        return self.wish.scale * (self.scaler.scale if self.scaler is not None else 1.0)
+
+    def __call__(self, share: Share) -> None:
+        """Called by all ranks alike, at the end of each step's backward."""
+        self.watch()
+        gradients = self._gradients()
+        squares = 0.0
+        if self.wish.clip is not None or self.scaler is not None:
+            squares = _square_sum([g for w, g in gradients if w.held.owns])
+        self._loss, squares = self.control.sum([share.loss(), squares])
+        self.updated = False
+        overflowed = self.scaler is not None and not math.isfinite(squares)
+        if overflowed or not (math.isfinite(self._loss) or self.wish.allow_nan):
+            self._kept = {}
+        elif not self.wish.update:
+            self._kept = {w.name: g for w, g in gradients}
+        else:
+            recorder = share.runner.recorder
+            with recorder.span("optimizer") if recorder is not None else nullcontext():
+                self._step(gradients, squares)
+        if self.scaler is not None and (overflowed or self.updated):
+            self.scaler.update(overflowed)
+
+    def _gradients(self) -> list[tuple[Stepped, torch.Tensor]]:
+        """The gradients of the loss, with those that were kept, in the type of what is stepped on."""
+        by_flat = {w.flat: w.flat.gradients() for w in self.weights}
+        back = 1.0 / self.scaler.scale if self.scaler is not None else 1.0
+        found = []
+        for weight in self.weights:
+            gradient = by_flat[weight.flat][weight.name]
+            if gradient is not None:
+                gradient = gradient.to(weight.parameter.dtype)
+                gradient = gradient if back == 1.0 else gradient * back
+            kept = self._kept.get(weight.name)
+            if kept is not None:
+                gradient = kept if gradient is None else gradient + kept
+            if gradient is not None:
+                found.append((weight, gradient))
+        return found
+
+    @torch.no_grad()
+    def _step(self, gradients: list[tuple[Stepped, torch.Tensor]], squares: float) -> None:
+        if self.wish.clip is not None:
+            self.norm = math.sqrt(squares)
+            if (factor := self.wish.clip / (self.norm + EPSILON)) < 1.0:
+                torch._foreach_mul_([g for _, g in gradients], factor)
+        for weight in self.weights:
+            weight.parameter.grad = None
+        for weight, gradient in gradients:
+            weight.parameter.grad = gradient
+        self.optimizer.torch.step()
+        for weight in self.weights:
+            weight.parameter.grad = None
+            weight.give_back()
+        self._kept = {}
+        self.updated = True
+
+    def result(self, step: int) -> float:
+        """The step's loss. Raises EngineError on all ranks where it is not finite, and was not allowed to be."""
+        if not (math.isfinite(self._loss) or self.wish.allow_nan):
+            raise EngineError(
+                f"the loss of step {step} is {self._loss}; nothing was updated",
+                "lower the learning rate, clip the gradients (`clip=1.0`), or go on with `allow_nan=True`",
+            )
+        return self._loss
+
+
+def _square_sum(gradients: list[torch.Tensor]) -> float:
+    if not gradients:
+        return 0.0
+    norms = torch._foreach_norm(gradients, dtype=torch.float32)
+    return float(torch.stack([n.double() for n in norms]).square().sum())
