@@ -67,10 +67,7 @@ class Deferred:
             hollow = self._recorder.is_hollow(tensor) and id(tensor) not in registered
             return self.made({"it": tensor})["it"] if hollow else tensor
 
-        for one in module.modules():
-            for name, value in list(vars(one).items()):
-                if name not in REGISTERED:
-                    vars(one)[name] = tree_map_only(torch.Tensor, real, value)
+        change_attributes(module, real)
 
     def made(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Tensors made within it, with their numbers."""
@@ -136,6 +133,16 @@ def with_tensors(module: torch.nn.Module, make: Callable[[str, torch.Tensor], to
                     found[id(tensor)] = _like(tensor, make(f"{path}.{name}".lstrip("."), tensor))
                 tensors[name] = found[id(tensor)]
     return module
+
+
+def change_attributes(module: torch.nn.Module, make: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Puts other tensors in the place of those in plain attributes; an attribute of which none changes stays itself."""
+    for one in module.modules():
+        for name, value in list(vars(one).items()):
+            if name not in REGISTERED:
+                changed = tree_map_only(torch.Tensor, make, value)
+                if any(a is not b for a, b in zip(tree_leaves(value), tree_leaves(changed), strict=True)):
+                    vars(one)[name] = changed
 
 
 def _like(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:

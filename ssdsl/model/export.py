@@ -127,7 +127,8 @@ def _own_lines() -> Iterator[None]:
 
 
 def _device(model: Model) -> str:
-    return next((p.device.type for p in model.module.parameters()), "cpu")
+    """The kind of device on which the model is captured."""
+    return next((p.device.type for p in model.module.parameters() if not p.is_meta), "cpu")
 
 
 @contextlib.contextmanager

@@ -13,9 +13,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
-from torch.utils._pytree import tree_map_only
 
-from ssdsl.model.deferred import REGISTERED, with_tensors
+from ssdsl.model.deferred import change_attributes, with_tensors
 from ssdsl.model.source import Model
 
 OF_DATA = {torch.tensor, torch.as_tensor, torch.asarray, torch.from_file}  # these have numbers, which the graph keeps
@@ -54,10 +53,7 @@ def captured_batch(model: Model) -> Iterator[tuple[torch.Tensor, ...]]:
             return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
 
     with_tensors(model.module, lambda _, tensor: fake(tensor))
-    for one in model.module.modules():
-        for name, value in list(vars(one).items()):
-            if name not in REGISTERED:
-                vars(one)[name] = tree_map_only(torch.Tensor, fake, value)
+    change_attributes(model.module, fake)
     yield tuple(fake(tensor.to("meta")) for tensor in model.batches[0].values())
 
 

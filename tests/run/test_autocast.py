@@ -17,6 +17,7 @@ from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
 from ssdsl.run.nudge import precision
+from ssdsl.text.diagnostic import PlanError
 
 WIDTH, HEADS, LAYERS, VOCAB, SEQ = 32, 4, 4, 64, 16
 TRIED = {**PLANS, **{n: (assets_folder("examples") / f"{n}.ssp").read_text() for n in ("megatron", "data_parallel")}}
@@ -106,6 +107,16 @@ def test_a_wrong_plan_is_found(casting: tuple[Model, Graph], monkeypatch: pytest
     monkeypatch.setattr(verify, "assemble", smaller)
     outcome = try_plan(given, graph, PLANS["data"], Training(1, optimizer="sgd", lr=0.01))
     assert outcome.kind == "wrong" and "h.1.up.weight" in outcome.text
+
+
+def test_without_numbers_a_region_for_another_device_is_refused() -> None:
+    class Elsewhere(Gpt):
+        def forward(self, idx: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            with torch.autocast("cuda", torch.bfloat16):
+                return super().forward(idx, targets)
+
+    with pytest.raises(PlanError, match="this autocast is for `cuda`"):
+        capture(ssdsl.model_of(lambda: Elsewhere(None), BATCH, AXES))
 
 
 def test_without_numbers_it_casts_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
