@@ -1,0 +1,77 @@
+"""Several nodes: what the command line may say, and how a rank judges what others have said."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from ssdsl.cli.training import chosen_nodes
+from ssdsl.run.launch import Nodes
+from ssdsl.runtime.stall import BEATS_S
+from ssdsl.runtime.watch import _here
+
+
+def test_nodes_of_the_command_line() -> None:
+    assert chosen_nodes(2, 1, "node0:29500") == Nodes(2, 1, "node0:29500")
+    assert list(Nodes(2, 1, "node0:29500").share(8)) == [4, 5, 6, 7]
+    assert "--standalone" in chosen_nodes(1, 0, None).where(4)
+
+
+@pytest.mark.parametrize(("count", "rank", "endpoint"), [(2, 2, "n:1"), (2, 0, None), (2, 0, "node0"), (2, 0, ":1")])
+def test_what_is_missing(count: int, rank: int, endpoint: str | None) -> None:
+    with pytest.raises(typer.BadParameter):
+        chosen_nodes(count, rank, endpoint)
+
+
+def said(idle_s: float, beat: float) -> dict[str, Any]:
+    return {"idle_s": idle_s, "since": beat - idle_s, "beat": beat}
+
+
+def test_clocks_of_nodes_need_not_agree() -> None:
+    """A rank whose clock is an hour behind has moved 2 s before this one heard of it."""
+    now, mine = 10_000.0, said(60, 10_000.0)
+    heard = _here(said(2, 10_000.0 - 3600), now - 1, mine, now)
+    assert (heard["since"], heard["beat"]) == (now - 3, now - 1)
+
+
+def test_a_silent_rank_has_not_moved_for_as_long_as_this_one_waits() -> None:
+    now, mine = 10_000.0, said(60, 10_000.0)
+    heard = _here(said(2, 9_000.0), now - BEATS_S - 1, mine, now)
+    assert heard["since"] == heard["beat"] == now - 60
+
+
+EXCHANGE = """
+import sys, torch, torch.distributed as dist
+from ssdsl.runtime.staged import Staged
+from ssdsl.runtime.transport import Distributed
+
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", "file://" + sys.argv[2], rank=rank, world_size=2)
+
+def everything(transport):
+    group, x = transport.new_group(), torch.arange(4.0) + 10 * rank
+    found = [x.clone(), x.clone(), torch.empty(8), torch.empty(2), torch.empty(4), torch.empty(4)]
+    transport.all_reduce(found[0], group, "max")
+    transport.start_all_reduce(found[1], group).wait()
+    transport.all_gather(found[2], x, group)
+    transport.reduce_scatter(found[3], x, group)
+    transport.all_to_all(found[4], x, group)
+    work = transport.irecv(found[5], 1 - rank, group, 7)
+    transport.isend(x, 1 - rank, group, 7).wait()
+    work.wait()
+    return found
+
+for plain, staged in zip(everything(Distributed()), everything(Staged()), strict=True):
+    assert torch.equal(plain, staged), (plain, staged)
+"""
+
+
+def test_staged_tensors_arrive_as_others_do(tmp_path: Path) -> None:
+    """The way of gloo between GPUs, on the CPU."""
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", EXCHANGE, str(rank), str(tmp_path / "store")]) for rank in range(2)
+    ]
+    assert [rank.wait(90) for rank in ranks] == [0, 0]
