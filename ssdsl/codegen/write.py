@@ -119,7 +119,15 @@ def program_state(program: Program, model: Model, evaluation: Program | None = N
     """The weights, buffers and constants by name; those of a model without numbers are recipes."""
     constants = {} if evaluation is None else evaluation.graph.constants
     state = constants | program.graph.constants | model.module.state_dict()
-    return State({n: t.detach().clone() for n, t in state.items() if not t.is_meta}, model.recipes)
+    tensors = {n: t.detach().clone() for n, t in state.items() if not t.is_meta}
+    return State(tensors, model.recipes, first_names(model.module))
+
+
+def first_names(module: torch.nn.Module) -> dict[str, str]:
+    """Each name of the module's `state_dict`, with the first name of the same tensor."""
+    firsts: dict[int, str] = {}
+    tensors = module.state_dict(keep_vars=True)
+    return {name: firsts.setdefault(id(tensor), name) for name, tensor in tensors.items()}
 
 
 def program_files(program: Program) -> dict[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from ssdsl.codegen.write import program_files
+from ssdsl.codegen.write import first_names, program_files
 from ssdsl.compile import Compiled, compile_evaluation, compile_source
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
@@ -102,7 +102,7 @@ class Live:
                     self.control.share(tensor)
                     done.add(tensor.data_ptr())
         tensors = {n: t.detach() for n, t in model.module.state_dict().items() if not t.is_meta}
-        return State(self._constants | tensors, model.recipes)
+        return State(self._constants | tensors, model.recipes, first_names(model.module))
 
 
 @dataclass
