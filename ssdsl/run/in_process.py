@@ -191,7 +191,7 @@ def _one_thread() -> Iterator[None]:
 
 def program_of(compiled: CompiledProgram, model: Model) -> Program:
     """The program that `write_program` would write to a folder."""
-    texts = program_files(compiled)
+    texts = program_files(compiled, model.precision)
     table = json.loads(texts["program.json"])
     roles = {r["name"]: texts[f"role_{r['name']}.py"] for r in table["roles"]}
     return Program(table, roles, program_state(compiled, model), list(model.batches))

@@ -26,13 +26,13 @@ from .train.batch import Batch
 from .train.engine import Engine
 from .train.feed import Feed
 from .train.log import Log, Work, known_peak_flops
+from .train.precision import HALF
 from .train.programs import InFolder
 from .train.user_data import open_data
 from .watch import Watch
 from .world import World
 
 FOLDER = Path(__file__).parent.parent
-PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 OPTIMIZERS: dict[str, Any] = {"adamw": (torch.optim.AdamW, {"fused": True}), "sgd": (torch.optim.SGD, {})}
 LATER_S = 30.0  # torch.distributed gives up that much later than the watch, which knows more
 
@@ -160,7 +160,7 @@ def _train(engine: Engine, batches: Iterator[Batch], options: argparse.Namespace
 def _peak_flops(engine: Engine) -> float | None:
     """Of all devices, if they are like this one, for the format in which most of the arithmetic is done."""
     held = engine.held()
-    dtype = PRECISIONS.get(engine.precision or "", held[0].tensor.dtype if held else torch.float32)
+    dtype = HALF.get(engine.precision or "", held[0].tensor.dtype if held else torch.float32)
     peak = known_peak_flops(engine.device, dtype)
     return peak * engine.world_size if peak is not None else None
 

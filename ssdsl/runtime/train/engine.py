@@ -33,12 +33,11 @@ from .evaluation import Gather, gathered
 from .feed import Given
 from .loader import Loader
 from .optimizer import Groups, Make, Optimizer, stepped
+from .precision import HALF
 from .programs import Programs
 from .scaler import Scaler
 from .training_state import content, restore
 from .update import Update, Wish
-
-HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Engine:
@@ -54,18 +53,18 @@ class Engine:
         device: torch.device,
         *,
         seed: int = 0,
-        precision: str | None = None,
         background: bool = True,
     ) -> None:
         self.background = background  # whether saves go on in a thread of their own
         self.programs, self.world, self.device = programs, world, device
-        self.seed, self.precision = seed, precision
+        self.seed = seed
         self.steps = self.micro_steps = 0
         with world.enter():
             self.control = world.control
             self.table = programs.training.table
             join_world(self.table, world)
-            half = HALF[precision] if precision is not None else None
+            self.precision: str | None = self.table["precision"]
+            half = HALF[self.precision] if self.precision is not None else None
             self.weights, self.pieces = _placed(programs, world, device, half)
             self._homes = Homes(self.table, world)
             masters = programs.state if half is not None else None
