@@ -165,7 +165,8 @@ class Engine:
     def waits(self) -> str:
         """What this rank waits for now, in words, for another thread; empty where it waits for nobody."""
         sites = self.training.sites
-        return sites.waits(self.world) if sites is not None else ""
+        found = sites.waits(self.world) if sites is not None else ""
+        return found or ("the word of all ranks" if self.control.waits else "")
 
 
 def _placed(programs: Programs, world: World, device: torch.device) -> tuple[Weights, dict[str, Piece]]:
