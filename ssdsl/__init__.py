@@ -1,7 +1,8 @@
 """A language for parallel training plans, and its compiler to torch.distributed programs.
 
-`Op` and what a row of the table of operators is made of are here for models' files: `ssdsl.Op("mylib::scan", ...)`;
-so is `micro_batch_statistics`. They load torch when they are first named, `import ssdsl` does not.
+`engine` is for training scripts. `model_of` makes a model of a module and a batch. `Op` and what a row of the table of
+operators is made of are here for models' files: `ssdsl.Op("mylib::scan", ...)`; so is `micro_batch_statistics`. They
+load torch when they are first named, `import ssdsl` does not.
 """
 
 import importlib
@@ -9,13 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ssdsl.model.grouped_norm import micro_batch_statistics as micro_batch_statistics
+    from ssdsl.model.model_of import model_of as model_of
     from ssdsl.model.ops.op import Collective as Collective
     from ssdsl.model.ops.op import Op as Op
     from ssdsl.model.ops.op import PartKernel as PartKernel
+    from ssdsl.run.script import engine as engine
+    from ssdsl.runtime.errors import EngineError as EngineError
 
 __version__ = "0.1.0"
 _PLACES = dict.fromkeys(("Op", "PartKernel", "Collective"), "ssdsl.model.ops.op")
+_PLACES["model_of"] = "ssdsl.model.model_of"
 _PLACES["micro_batch_statistics"] = "ssdsl.model.grouped_norm"
+_PLACES["engine"] = "ssdsl.run.script"
+_PLACES["EngineError"] = "ssdsl.runtime.errors"
 
 
 def __getattr__(name: str) -> Any:

@@ -1,15 +1,21 @@
 """The compiler from end to end: a plan's file and a model's graph become a plan and its program."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ssdsl.cluster.link import LOOPBACK, Link
 from ssdsl.ir.program import Program
+from ssdsl.ir.verify import verify
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
+from ssdsl.lower.forward_only import forward_only
 from ssdsl.lower.lower import After, lower
+from ssdsl.lower.share_state import share_state
+from ssdsl.model.evaluation import capture_evaluation
 from ssdsl.model.graph import Graph
+from ssdsl.model.source import Model
+from ssdsl.plan.carry_over import carry_over
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import Proof, require_proof
@@ -55,3 +61,19 @@ def compile_source(
     plan, warnings = make_plan(source, graph, overrides, folder)
     program = lower(plan, link, after)
     return Compiled(source, plan, program, require_proof(program), warnings)
+
+
+def compile_evaluation(
+    training: Compiled, model: Model, outputs: Sequence[str] = (), link: Link = LOOPBACK
+) -> Compiled:
+    """The forward of a model in eval mode, as the plan of its training places it, on the same weights.
+
+    `outputs` names results beside the loss: attributes or keys of what the forward returns, or positions in its tuple.
+    Raises PlanError. What the plan itself has to say was said for training.
+    """
+    graph = capture_evaluation(model, outputs, training.program.graph)
+    plan = carry_over(training.plan, graph)
+    program = forward_only(lower(plan, link, held=training.program.params))
+    program = share_state(program, training.program)
+    verify(program)
+    return Compiled(training.source, plan, program, require_proof(program), ())

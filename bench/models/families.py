@@ -3,45 +3,38 @@
 What a family does by default stays as it is: dropout, stochastic depth, the kind of attention, caches, ties, routing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
+from ssdsl.model.hf.build import build as build_config
+from ssdsl.model.hf.tasks import Sizes
 from ssdsl.model.source import Model
-from ssdsl.model.zoo.build import construct
+from ssdsl.model.zoo.build import transformers_library
 
 BATCH, SEQ, WIDTH, FFN, HEADS, LAYERS, VOCAB = 8, 8, 32, 64, 4, 4, 64
 PIXELS, PATCH, FRAMES, MELS = 32, 8, 16, 8
-Inputs = tuple[dict[str, torch.Tensor], dict[str, tuple[str, ...]]]
-Axes = tuple[str, ...]
-TOKENS: Axes = ("batch", "seq")
+SIZES = Sizes(BATCH, SEQ, SEQ - 2, PIXELS)
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A config of `transformers` by its class, the sizes changed in it, and for each head the class of its model."""
+    """The sizes changed in a type's config, and the tasks that it is trained for."""
 
-    config: str
     sizes: Mapping[str, Any]
-    heads: Mapping[str, str]
+    heads: tuple[str, ...]
 
 
 def build(family: str, head: str, *, dropout: bool = True, batches: int = 2) -> Model:
     """The model of a family with one of its heads; without `dropout` all its probabilities are zero."""
-    row = FAMILIES[family]
-
-    def make(library: Any) -> Any:
-        config = getattr(library, row.config)(**row.sizes, **CHANGES.get(head, {}))
-        if not dropout:
-            _zero_probabilities(config)
-        return getattr(library, row.heads[head])(config)
-
-    module, _ = construct(family, make, "fp32", 0, "hash", False)
-    generator = torch.Generator().manual_seed(1)
-    made = [INPUTS[f"{family} {head}" if f"{family} {head}" in INPUTS else head](generator) for _ in range(batches)]
-    return Model(f"{family} {head}", module, tuple(batch for batch, _ in made), made[0][1])
+    config = transformers_library(family).CONFIG_MAPPING[family](**FAMILIES[family].sizes)
+    if not dropout:
+        _zero_probabilities(config)
+    model = build_config(f"{family} {head}", config, head, SIZES, batches=batches)
+    if (family, head) == ("bart", "sequence"):  # it takes what stands at the end token: each row has one
+        for batch in model.batches:
+            batch["input_ids"][:, -3] = 2
+    return model
 
 
 def _zero_probabilities(config: Any) -> None:
@@ -50,90 +43,10 @@ def _zero_probabilities(config: Any) -> None:
             setattr(config, name, 0.0)
 
 
-# -- inputs -----------------------------------------------------------------------------------------------------------
-
-
-def _tokens(generator: torch.Generator, length: int = SEQ) -> torch.Tensor:
-    """Tokens that are no special ones."""
-    return torch.randint(4, VOCAB, (BATCH, length), generator=generator)
-
-
-def _mask() -> torch.Tensor:
-    """Sequences of different lengths, filled up at their end."""
-    lengths = torch.tensor([SEQ - i % 3 for i in range(BATCH)])
-    return (torch.arange(SEQ) < lengths[:, None]).long()
-
-
-def _classes(generator: torch.Generator) -> torch.Tensor:
-    return torch.randint(2, (BATCH,), generator=generator)
-
-
-def _causal(generator: torch.Generator) -> Inputs:
-    tokens = _tokens(generator)
-    return {"input_ids": tokens, "labels": tokens.clone()}, {"input_ids": TOKENS, "labels": TOKENS}
-
-
-def _masked(generator: torch.Generator) -> Inputs:
-    """A third of the tokens has to be found."""
-    tokens, mask = _tokens(generator), _mask()
-    labels = torch.where(torch.rand(tokens.shape, generator=generator) < 0.3, tokens, -100)
-    named = {"input_ids": tokens, "attention_mask": mask, "labels": labels}
-    return named, dict.fromkeys(named, TOKENS)
-
-
-def _classified(generator: torch.Generator) -> Inputs:
-    named = {"input_ids": _tokens(generator), "attention_mask": _mask(), "labels": _classes(generator)}
-    return named, {"input_ids": TOKENS, "attention_mask": TOKENS, "labels": ("batch",)}
-
-
-def _translated(generator: torch.Generator) -> Inputs:
-    """A source and a target of another length; what the target lacks is no label."""
-    labels = _tokens(generator, SEQ - 2)
-    labels[::3, -1] = -100
-    named = {"input_ids": _tokens(generator), "attention_mask": _mask(), "labels": labels}
-    return named, {"input_ids": TOKENS, "attention_mask": TOKENS, "labels": ("batch", "target")}
-
-
-def _spoken(generator: torch.Generator) -> Inputs:
-    sound = torch.randn(BATCH, MELS, FRAMES, generator=generator)
-    named = {"input_features": sound, "labels": _tokens(generator, SEQ)}
-    return named, {"input_features": ("batch", "mel", "frame"), "labels": TOKENS}
-
-
-def _spoken_class(generator: torch.Generator) -> Inputs:
-    sound = torch.randn(BATCH, MELS, FRAMES, generator=generator)
-    named = {"input_features": sound, "labels": _classes(generator)}
-    return named, {"input_features": ("batch", "mel", "frame"), "labels": ("batch",)}
-
-
-def _pictured(generator: torch.Generator) -> Inputs:
-    named = {"pixel_values": torch.randn(BATCH, 3, PIXELS, PIXELS, generator=generator), "labels": _classes(generator)}
-    return named, {"pixel_values": ("batch", "channel", "height", "width"), "labels": ("batch",)}
-
-
-def _answered(generator: torch.Generator) -> Inputs:
-    """A pooled sequence needs an end-of-sequence token at the same number of places in each row."""
-    named, axes = _classified(generator)
-    named["input_ids"][:, -3] = 2
-    return named, axes
-
-
-INPUTS: dict[str, Callable[[torch.Generator], Inputs]] = {
-    "causal": _causal,
-    "masked": _masked,
-    "sequence": _classified,
-    "seq2seq": _translated,
-    "image": _pictured,
-    "whisper seq2seq": _spoken,
-    "whisper sequence": _spoken_class,
-    "bart sequence": _answered,
-}
-CHANGES: dict[str, dict[str, Any]] = {}
-
 # -- the families -----------------------------------------------------------------------------------------------------
 
 
-def _decoder(name: str, **more: Any) -> Family:
+def _decoder(**more: Any) -> Family:
     """A decoder in the manner of Llama: heads in groups, a gated feed-forward."""
     sizes = {
         "vocab_size": VOCAB,
@@ -146,11 +59,10 @@ def _decoder(name: str, **more: Any) -> Family:
         "bos_token_id": 1,
         "eos_token_id": 2,
     }
-    heads = {"causal": f"{name}ForCausalLM", "sequence": f"{name}ForSequenceClassification"}
-    return Family(f"{name}Config", sizes | more, heads)
+    return Family(sizes | more, ("causal", "sequence"))
 
 
-def _encoder(name: str) -> Family:
+def _encoder() -> Family:
     sizes = {
         "vocab_size": VOCAB,
         "hidden_size": WIDTH,
@@ -159,16 +71,13 @@ def _encoder(name: str) -> Family:
         "num_attention_heads": HEADS,
         "max_position_embeddings": 2 * SEQ,
     }
-    return Family(
-        f"{name}Config", sizes, {"masked": f"{name}ForMaskedLM", "sequence": f"{name}ForSequenceClassification"}
-    )
+    return Family(sizes, ("masked", "sequence"))
 
 
 EXPERTS = {"num_experts_per_tok": 2}
 
 FAMILIES: dict[str, Family] = {
     "gpt2": Family(
-        "GPT2Config",
         {
             "vocab_size": VOCAB,
             "n_positions": 2 * SEQ,
@@ -179,20 +88,19 @@ FAMILIES: dict[str, Family] = {
             "bos_token_id": 1,
             "eos_token_id": 2,
         },
-        {"causal": "GPT2LMHeadModel", "sequence": "GPT2ForSequenceClassification"},
+        ("causal", "sequence"),
     ),
-    "llama": _decoder("Llama"),
-    "mistral": _decoder("Mistral"),
-    "qwen2": _decoder("Qwen2"),
-    "qwen3": _decoder("Qwen3", head_dim=8),
-    "gemma2": _decoder("Gemma2", head_dim=8),
-    "phi3": _decoder("Phi3"),
-    "mixtral": _decoder("Mixtral", num_local_experts=4, **EXPERTS),
-    "qwen3_moe": _decoder("Qwen3Moe", num_experts=4, moe_intermediate_size=FFN // 2, head_dim=8, **EXPERTS),
-    "bert": _encoder("Bert"),
-    "roberta": _encoder("Roberta"),
+    "llama": _decoder(),
+    "mistral": _decoder(),
+    "qwen2": _decoder(),
+    "qwen3": _decoder(head_dim=8),
+    "gemma2": _decoder(head_dim=8),
+    "phi3": _decoder(),
+    "mixtral": _decoder(num_local_experts=4, **EXPERTS),
+    "qwen3_moe": _decoder(num_experts=4, moe_intermediate_size=FFN // 2, head_dim=8, **EXPERTS),
+    "bert": _encoder(),
+    "roberta": _encoder(),
     "t5": Family(
-        "T5Config",
         {
             "vocab_size": VOCAB,
             "d_model": WIDTH,
@@ -200,12 +108,10 @@ FAMILIES: dict[str, Family] = {
             "d_ff": FFN,
             "num_layers": LAYERS // 2,
             "num_heads": HEADS,
-            "decoder_start_token_id": 0,  # as the published configs have it, which the class has not
         },
-        {"seq2seq": "T5ForConditionalGeneration"},
+        ("seq2seq",),
     ),
     "bart": Family(
-        "BartConfig",
         {
             "vocab_size": VOCAB,
             "d_model": WIDTH,
@@ -215,10 +121,9 @@ FAMILIES: dict[str, Family] = {
             **{f"{side}_attention_heads": HEADS for side in ("encoder", "decoder")},
             "num_labels": 2,
         },
-        {"seq2seq": "BartForConditionalGeneration", "sequence": "BartForSequenceClassification"},
+        ("seq2seq", "sequence"),
     ),
     "vit": Family(
-        "ViTConfig",
         {
             "hidden_size": WIDTH,
             "intermediate_size": FFN,
@@ -227,25 +132,21 @@ FAMILIES: dict[str, Family] = {
             "image_size": PIXELS,
             "patch_size": PATCH,
         },
-        {"image": "ViTForImageClassification"},
+        ("image",),
     ),
     "swin": Family(
-        "SwinConfig",
         {"embed_dim": WIDTH, "depths": [2, 2], "num_heads": [2, 4], "image_size": PIXELS, "window_size": 4},
-        {"image": "SwinForImageClassification"},
+        ("image",),
     ),
     "convnext": Family(
-        "ConvNextConfig",
         {"hidden_sizes": [16, 32], "depths": [2, 2], "num_stages": 2, "image_size": PIXELS},
-        {"image": "ConvNextForImageClassification"},
+        ("image",),
     ),
     "resnet": Family(
-        "ResNetConfig",
         {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [2, 2]},
-        {"image": "ResNetForImageClassification"},
+        ("image",),
     ),
     "whisper": Family(
-        "WhisperConfig",
         {
             "vocab_size": VOCAB,
             "num_mel_bins": MELS,
@@ -261,11 +162,10 @@ FAMILIES: dict[str, Family] = {
             "eos_token_id": 2,
             "decoder_start_token_id": 3,
         },
-        {"seq2seq": "WhisperForConditionalGeneration", "sequence": "WhisperForAudioClassification"},
+        ("seq2seq", "sequence"),
     ),
     "mamba": Family(
-        "MambaConfig",
         {"vocab_size": VOCAB, "hidden_size": WIDTH, "num_hidden_layers": LAYERS // 2, "state_size": 4},
-        {"causal": "MambaForCausalLM"},
+        ("causal",),
     ),
 }

@@ -7,6 +7,7 @@ import typer
 import ssdsl
 from ssdsl.cli.catalogue import models, plans
 from ssdsl.cli.check import check
+from ssdsl.cli.checkpoint import checkpoint
 from ssdsl.cli.clusters import clusters
 from ssdsl.cli.compile import compile_
 from ssdsl.cli.diff import diff
@@ -57,5 +58,6 @@ app.command("diff")(diff)
 app.command("models")(models)
 app.command("plans")(plans)
 app.add_typer(clusters, name="clusters")
+app.add_typer(checkpoint, name="checkpoint")
 app.command("explain")(explain)
 app.command("fmt")(fmt)

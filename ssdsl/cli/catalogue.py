@@ -1,9 +1,9 @@
 """`ssdsl models` and `ssdsl plans`: what there is."""
 
 from ssdsl.cli import options
-from ssdsl.cli.names import shipped_plans
 from ssdsl.cli.terminal import print_json, results
 from ssdsl.lang.assets import library_files
+from ssdsl.lang.shipped import shipped_plans
 from ssdsl.show.catalogue import library_view, models_view, plans_view
 from ssdsl.show.view import as_json, table
 

@@ -7,7 +7,7 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.options import Generator, settings
-from ssdsl.cli.pipeline import compiled, load, working
+from ssdsl.cli.pipeline import compiled, evaluation, load, working
 from ssdsl.cli.terminal import print_text, results
 from ssdsl.cli.training import write
 
@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 
 Folder = Annotated[
     str | None, typer.Option("--out", "-o", metavar="DIR", help="Output folder; an earlier program there is replaced.")
+]
+Outputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--output",
+        metavar="NAME",
+        help="A result of the forward that the evaluation gives beside the loss, as `logits`. Repeatable.",
+        show_default=False,
+    ),
 ]
 PrintAfter = Annotated[
     list[str] | None,
@@ -31,6 +40,7 @@ def compile_(
     model: options.Model,
     set_: options.Set,
     out: Folder = None,
+    output: Outputs = None,
     print_after: PrintAfter = None,
     seed: options.Seed = 0,
     generator: options.WithGenerator = Generator.HASH,
@@ -44,8 +54,9 @@ def compile_(
     program = compiled(loaded, overrides, _printer(print_after or []))
     if out is None:
         return
+    evaluates = evaluation(loaded, program, output or ())
     with working("writing"):
-        write(loaded, program, Path(out))
+        write(loaded, program, Path(out), evaluates)
     from ssdsl.runtime.start import command
 
     devices = program.plan.devices

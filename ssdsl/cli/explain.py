@@ -34,10 +34,11 @@ def explain(code: Code = "") -> None:
 def all_diagnostics() -> list[str]:
     """The codes of every diagnostic: of the modules whose path speaks of errors, and of each statement of a plan.
 
-    None of them loads torch.
+    None of them loads torch. What a program imports, the runtime, has none.
     """
     package = Path(ssdsl.__path__[0])
-    for path in (*sorted(package.rglob("*errors*")), package / "plan" / "statements"):
+    found = (path for path in sorted(package.rglob("*errors*")) if package / "runtime" not in path.parents)
+    for path in (*found, package / "plan" / "statements"):
         for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
             if file.suffix == ".py":
                 importlib.import_module(".".join(["ssdsl", *file.relative_to(package).with_suffix("").parts]))

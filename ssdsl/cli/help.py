@@ -29,9 +29,9 @@ class PlanCommand(TyperCommand):
 
 def _params(plan: str) -> View | None:
     """The params of a plan, or nothing if this word names none."""
-    from ssdsl.cli.names import plan_path
     from ssdsl.lang.parse import parse
     from ssdsl.lang.read import read_source
+    from ssdsl.lang.shipped import plan_path
     from ssdsl.plan.declarations import params
 
     try:

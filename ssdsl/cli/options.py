@@ -51,7 +51,8 @@ Model = Annotated[
         "--model",
         "-m",
         metavar="NAME[:SIZE]",
-        help="One of `ssdsl models`, as gpt, gpt:small or gpt:350m,layers=8; or path/to/file.py:function.",
+        help="One of `ssdsl models`, as gpt, gpt:small or gpt:350m,layers=8; hf:TYPE or hf:config.json of "
+        "transformers, as hf:llama,num_hidden_layers=2; or path/to/file.py:function.",
         autocompletion=complete_model,
     ),
 ]
@@ -125,5 +126,14 @@ Restarts = Annotated[
 Out = Annotated[
     str | None,
     typer.Option("--out", "-o", metavar="DIR", help="Keep the program, its results and logs in this folder."),
+]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="FILE:FUNCTION",
+        help="Train on what this function returns: a Dataset, a DataLoader or batches.",
+        show_default="the model's batches",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]

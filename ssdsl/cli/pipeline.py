@@ -5,14 +5,14 @@ The plan is read before torch is loaded, so that a mistake in its text shows at 
 
 import gc
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ssdsl.cli.names import plan_path
 from ssdsl.cli.terminal import show_diagnostics, talk
+from ssdsl.lang.shipped import plan_path
 
 if TYPE_CHECKING:
     from ssdsl.compile import Compiled
@@ -82,6 +82,23 @@ def compiled(loaded: Loaded, overrides: Mapping[str, int], after: "After | None"
         result = compile_source(loaded.source, loaded.graph, overrides, loaded.path.parent, after=after)
     show_diagnostics(result.warnings)
     return result
+
+
+def evaluation(loaded: Loaded, training: "Compiled", outputs: Sequence[str]) -> "Compiled | None":
+    """The program that evaluates; without one, and nothing asked of it, a warning is shown."""
+    from ssdsl.compile import compile_evaluation
+    from ssdsl.model.evaluation_errors import EvaluationLeftOut
+    from ssdsl.text.diagnostic import PlanError
+
+    try:
+        with working("compiling the evaluation"):
+            return compile_evaluation(training, loaded.model, outputs)
+    except PlanError as error:
+        if outputs:
+            raise
+        first = error.diagnostics[0]
+        show_diagnostics([EvaluationLeftOut(None, first.text(first.title))])
+        return None
 
 
 def simulated(compiled: "Compiled", cluster: str = "laptop", costs: str | None = None) -> "Report":

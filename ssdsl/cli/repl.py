@@ -10,11 +10,11 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.bug import report_bug
-from ssdsl.cli.names import plan_path
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import captured, simulated
 from ssdsl.cli.terminal import results, show_diagnostics, talk
 from ssdsl.cluster.load import load_cluster
+from ssdsl.lang.shipped import plan_path
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ def run(
     plan: options.Plan,
     model: options.Model,
     set_: options.Set,
+    data: options.Data = None,
     steps: options.Steps = 10,
     seed: options.Seed = 0,
     generator: options.WithGenerator = Generator.HASH,
@@ -59,12 +60,14 @@ def run(
     nodes = chosen_nodes(nnodes, node_rank, rdzv_endpoint)
     loaded = load(plan, model, seed, generator.value, meta)
     program = compiled(loaded, overrides)
+    from ssdsl.run.data import check_data
     from ssdsl.run.launch import Training
     from ssdsl.show.run_report import run_views
     from ssdsl.show.view import table
 
     recorded = profile is not None or trace is not None
-    training = Training(steps, seed, device.value, optimizer.value, lr, recorded, timeout, backend)
+    given = check_data(data, loaded.model) if data is not None else None
+    training = Training(steps, seed, device.value, optimizer.value, lr, recorded, timeout, given, backend)
     with workplace(out) as folder:
         result = train(loaded, program, training, folder, processes, False, nodes, nproc_per_node, max_restarts)
     if nodes.rank > 0:

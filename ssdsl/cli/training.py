@@ -69,15 +69,16 @@ def chosen_nodes(count: int, rank: int, endpoint: str | None) -> "Nodes":
     return Nodes(count, rank, endpoint or "")
 
 
-def write(loaded: Loaded, compiled: "Compiled", folder: Path) -> None:
-    """Write the program; raises PlanError where the folder is another's or cannot be written."""
+def write(loaded: Loaded, compiled: "Compiled", folder: Path, evaluation: "Compiled | None" = None) -> None:
+    """Write the program, and the one that evaluates. Raises PlanError: the folder is another's or cannot be written."""
     from ssdsl.codegen.write import write_program
     from ssdsl.run.errors import FolderInUse
     from ssdsl.run.failure import unwritable
     from ssdsl.run.lack import lack_of
 
     try:
-        write_program(compiled.program, loaded.model, folder, compiled.source)
+        evaluates = evaluation.program if evaluation is not None else None
+        write_program(compiled.program, loaded.model, folder, compiled.source, evaluates)
     except FileExistsError as error:
         raise PlanError(FolderInUse(None, str(folder))) from error
     except OSError as error:

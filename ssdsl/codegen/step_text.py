@@ -32,8 +32,9 @@ def step_text(scope: Scope) -> str:
     """The names of the role's messages, and `step(run)`."""
     messages = sorted({a.message for a in scope.role.actions if isinstance(a, Start)})
     head = [f"{_name(scope, m)} = {m}  # {_about(scope.program.messages[m])}" for m in messages]
-    body = ["def step(run):", f'    """One training step on {scope.role.submesh}."""']
-    body += [f"    run.{_call(action, scope)}" for action in scope.role.actions]
+    what = "One training step" if scope.program.trains else "The forward of one batch"
+    body = ["def step(run):", f'    """{what} on {scope.role.submesh}."""']
+    body += [f"    run.{_call(action, scope)}" for action in scope.role.actions] or ["    pass"]
     return "\n".join([*head, *(["", ""] if head else []), *body])
 
 

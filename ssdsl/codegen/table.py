@@ -5,7 +5,7 @@ from typing import Any, assert_never
 from ssdsl.codegen.sites import Origins, Place
 from ssdsl.ir.comm import Message, Move, Signal
 from ssdsl.ir.function import Instr
-from ssdsl.ir.layout import Shape, Shard, Submesh, cut
+from ssdsl.ir.layout import Layout, Shape, Shard, Submesh, cut
 from ssdsl.ir.param import (
     AllReduceGrads,
     ChunkGrads,
@@ -15,8 +15,8 @@ from ssdsl.ir.param import (
     ReduceScatterGrads,
     SumTiedGrads,
 )
-from ssdsl.ir.program import Program, Role
-from ssdsl.model.graph import Origin
+from ssdsl.ir.program import Program, Result, Role
+from ssdsl.model.graph import Graph, Origin, Value
 
 Groups = dict[tuple[str, tuple[str, ...]], None]
 Waits = dict[str, dict[Place, Instr]]
@@ -33,6 +33,7 @@ def program_table(program: Program, groups: Groups, waits: Waits) -> dict[str, A
         "model": graph.name,
         "world_size": plan.devices,
         "params": plan.params,
+        "flops": graph.step_flops,
         "meshes": [{"name": m.name, "axes": dict(m.axes), "first": m.first} for m in plan.meshes],
         "groups": [{"mesh": mesh, "axes": list(axes)} for mesh, axes in wanted],
         "loss": {
@@ -40,9 +41,11 @@ def program_table(program: Program, groups: Groups, waits: Waits) -> dict[str, A
             "fixed": dict(loss.submesh.fixed),
             "axes": list(program.loss.axes),
         },
-        "inputs": {v.name: {"shape": list(v.shape), "dtype": v.dtype} for v in graph.of(Origin.INPUT)},
+        "inputs": {v.name: _input(v, graph) for v in graph.of(Origin.INPUT)},
         "constants": [v.name for v in graph.of(Origin.CONSTANT)],
         "seed": [v.name for v in graph.of(Origin.SEED)],
+        "outputs": [_result(program, r) for r in program.results],
+        "trains": program.trains,
         "ties": _ties(program),
         "roles": roles,
         "messages": [_message(m, origins) for m in program.messages],
@@ -65,7 +68,7 @@ def _role(program: Program, role: Role, wanted: Groups, origins: Origins, waits:
         "name": role.name,
         "mesh": mesh,
         "fixed": dict(role.submesh.fixed),
-        "inputs": [{"name": v.name, "shape": list(v.shape), "takes": []} for v in program.graph.of(Origin.INPUT)],
+        "inputs": _inputs_of(program, role),
         "flats": [{**_flat(f, params), "plan": origins.flat(f)} for f in flats],
         "others": [_param(p) for key, p in params.items() if key not in trained],
         "sites": origins.table(waits),
@@ -103,15 +106,19 @@ def _completion(step: Completion) -> list[Any]:
 
 
 def _param(param: Param) -> dict[str, Any]:
-    """A weight with the takes that lead from the whole tensor to the local one: [axis, dim, outer, count]."""
+    return _part(param.weight, param.shape, param.layout, param.submesh)
+
+
+def _part(name: str, shape: Shape, layout: Layout, submesh: Submesh) -> dict[str, Any]:
+    """A tensor with the takes that lead from the whole one to the local one: [axis, dim, outer, count]."""
     takes = []
     done: list[Shard] = []
-    for (axis, _), place in zip(param.submesh.axes, param.layout.places, strict=True):
+    for (axis, _), place in zip(submesh.axes, layout.places, strict=True):
         if isinstance(place, Shard):
-            where = cut(param.shape, place, tuple(done))
+            where = cut(shape, place, tuple(done))
             takes.append([axis, where.dim, where.outer, where.count])
             done.append(place)
-    return {"name": param.weight, "shape": list(param.shape.sizes), "takes": takes}
+    return {"name": name, "shape": list(shape.sizes), "takes": takes}
 
 
 def _ties(program: Program) -> dict[str, list[dict[str, Any]]]:
@@ -124,6 +131,56 @@ def _ties(program: Program) -> dict[str, list[dict[str, Any]]]:
         for w in f.weights
     }
     return {w: [_place(s) for s in submeshes] for w, submeshes in tied.items()}
+
+
+# -- inputs ------------------------------------------------------------------------------------------------------------
+
+
+def _input(value: Value, graph: Graph) -> dict[str, Any]:
+    """A tensor of the batch, whole, with the names that the model gives its axes."""
+    return {"shape": list(value.shape), "dtype": value.dtype, "axes": list(graph.axes.get(value.name, ()))}
+
+
+def _inputs_of(program: Program, role: Role) -> list[dict[str, Any]]:
+    """The part of each input that a role's prologues begin with; they agree."""
+    found = {
+        var.name.value: _part(var.name.value, Shape(value.sizes), var.type.layout, prologue.submesh)
+        for prologue in program.prologues_of(role)
+        for var in prologue.given
+        if (value := program.graph.values[var.name.value]).origin is Origin.INPUT
+    }
+    return [found[v.name] for v in program.graph.of(Origin.INPUT) if v.name in found]
+
+
+# -- outputs -----------------------------------------------------------------------------------------------------------
+
+
+def _result(program: Program, result: Result) -> dict[str, Any]:
+    """A tensor that was asked for, with the devices that keep it, and the part of the whole that each keeps for each
+    coordinate in time: takes of [axis or index in time, dim, outer, count, or the sizes of unequal parts]. Over the
+    indices in `sums` the parts are addends."""
+    function = program.functions[result.function]
+    value, var = program.graph.values[result.value.value], function.variables()[result.value]
+    shape, submesh = Shape(value.sizes), function.submesh
+    sizes = {t.name: t.sizes for t in function.time}
+    places = zip(submesh.axes, var.type.layout.places, strict=True)
+    digits = [(axis, place) for (axis, _), place in places if isinstance(place, Shard)]
+    digits += sorted(var.type.time, key=lambda digit: sizes[digit[0]] is not None)  # unequal parts cut what is left
+    takes: list[list[Any]] = []
+    for number, (name, digit) in enumerate(digits):
+        where = cut(shape, digit, tuple(d for _, d in digits[:number]))
+        takes.append([name, where.dim, where.outer, list(sizes.get(name) or ()) or where.count])
+    return {
+        "name": result.name,
+        "dtype": value.dtype,
+        "shape": list(shape.sizes),
+        "mesh": submesh.mesh.name,
+        "fixed": dict(submesh.fixed),
+        "slot": result.slot,
+        "time": {t.name: t.parts for t in function.time},
+        "takes": takes,
+        "sums": list(var.type.owed),
+    }
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import json
 import shutil
 import tempfile
+from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -17,30 +18,62 @@ from ssdsl.model.source import Model
 from ssdsl.runtime.state import State
 from ssdsl.text.source import Source
 
+EVALUATE = "evaluate"  # the folder of the program that evaluates, in that of the one that trains
+
 MAIN = '''"""Trains {model} as {plan} says; start it with
 
     torchrun --nproc-per-node={devices} {folder}/main.py
 """
 
-from runtime.main import main
+import importlib.util
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+NAME = "ssdsl_program"  # of this folder as a package; `runtime` may be a package of yours
+
+if NAME not in sys.modules:
+    sys.path[:] = [path for path in sys.path if Path(path).resolve() != FOLDER]
+    spec = importlib.util.spec_from_file_location(NAME, FOLDER / "__init__.py")
+    sys.modules[NAME] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[NAME])
 
 if __name__ == "__main__":
-    main()
+    importlib.import_module(NAME + ".runtime.main").main()
 '''
 
+PACKAGE = '''"""A program that trains {model} as {plan} says."""
+'''
+ENGINE = """
+from pathlib import Path
+from typing import Any
 
-def write_program(program: Program, model: Model, folder: Path, source: Source) -> None:
+from .runtime.train.folder import Engine, engine_in
+
+__all__ = ["engine"]
+
+
+def engine(**options: Any) -> Engine:
+    \"\"\"The engine of this program; the options are those of `engine_in` in runtime/train/folder.py.\"\"\"
+    return engine_in(Path(__file__).parent, **options)
+"""
+
+
+def write_program(
+    program: Program, model: Model, folder: Path, source: Source, evaluation: Program | None = None
+) -> None:
     """The folder of a program: the roles' files, their table, the runtime, the plan, the weights and the batches.
 
-    A model without batches, or without weights and recipes for them, has a program to be read, not run. An existing
-    folder is replaced if it holds a program, or is empty; raises FileExistsError otherwise.
+    The files of the program that evaluates, if there is one, lie in `evaluate`; it runs on the same weights. The folder
+    is a package. A model without batches, or without weights and recipes for them, has a program to be read, not run.
+    An existing folder is replaced if it holds a program, or is empty; raises FileExistsError otherwise.
     """
     if folder.exists() and any(folder.iterdir()) and not (folder / "program.json").exists():
         raise FileExistsError(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        _fill(beside, program, model, folder, source)
+        _fill(beside, program, model, folder, source, evaluation)
         beside.chmod(0o755)
         if folder.exists():
             shutil.rmtree(folder)
@@ -49,32 +82,43 @@ def write_program(program: Program, model: Model, folder: Path, source: Source) 
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _fill(beside: Path, program: Program, model: Model, folder: Path, source: Source) -> None:
-    for name, text in program_files(program).items():
-        (beside / name).write_text(text)
-    devices = program.plan.devices
-    main = MAIN.format(model=program.graph.name, plan=Path(source.name).name, devices=devices, folder=folder.name)
-    (beside / "main.py").write_text(main)
+def _fill(
+    beside: Path, program: Program, model: Model, folder: Path, source: Source, evaluation: Program | None
+) -> None:
+    _write(program_files(program), beside)
+    if evaluation is not None:
+        _write(program_files(evaluation), beside / EVALUATE)
+    words = {"model": program.graph.name, "plan": Path(source.name).name}
+    (beside / "main.py").write_text(MAIN.format(**words, devices=program.plan.devices, folder=folder.name))
     (beside / "plan.ssp").write_text(source.text)
-    _copy(files("ssdsl.runtime"), beside / "runtime")
+    runtime = files("ssdsl.runtime")
+    (beside / "__init__.py").write_text(PACKAGE.format(**words) + ENGINE)
+    _copy(runtime, beside / "runtime")
     if model.can_run:
-        program_state(program, model).write(beside)
+        program_state(program, model, evaluation).write(beside)
         torch.save(list(model.batches), beside / "inputs.pt")
 
 
+def _write(texts: Mapping[str, str], folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+
+
 def _copy(package: Traversable, folder: Path) -> None:
-    """The sources of a package and of those inside."""
+    """The Python files of a package and of those in it."""
     folder.mkdir()
     for item in package.iterdir():
         if item.name.endswith(".py"):
             (folder / item.name).write_text(item.read_text())
-        elif item.is_dir() and (item / "__init__.py").is_file():
+        elif item.joinpath("__init__.py").is_file():
             _copy(item, folder / item.name)
 
 
-def program_state(program: Program, model: Model) -> State:
+def program_state(program: Program, model: Model, evaluation: Program | None = None) -> State:
     """The weights, buffers and constants by name; those of a model without numbers are recipes."""
-    state = program.graph.constants | model.module.state_dict()
+    constants = {} if evaluation is None else evaluation.graph.constants
+    state = constants | program.graph.constants | model.module.state_dict()
     return State({n: t.detach().clone() for n, t in state.items() if not t.is_meta}, model.recipes)
 
 

@@ -28,6 +28,17 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
+class Result:
+    """An output that was asked for by name: what a function leaves in a slot, complete on the devices, to the end of
+    the step. Over the function's indices in time the parts are joined, or summed, as the type of the value says."""
+
+    name: str
+    function: int
+    value: Name
+    slot: str
+
+
+@dataclass(frozen=True, slots=True)
 class Role:
     """Devices that run the same code, with what they do in a step, in order."""
 
@@ -48,7 +59,11 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A plan for a model, compiled. `stated` are the statements of the plan that gave an action its place."""
+    """A plan for a model, compiled. `stated` are the statements of the plan that gave an action its place.
+
+    One that does not train (`trains`) has no gradients and no update. Its parameters may be those of the program that
+    trains the same weights, and then include some that it does not read.
+    """
 
     plan: Plan
     functions: tuple[Function, ...]
@@ -59,6 +74,8 @@ class Program:
     roles: tuple[Role, ...]
     loss: Loss
     stated: dict[Compute, tuple[Span, ...]] = field(default_factory=dict)
+    results: tuple[Result, ...] = ()
+    trains: bool = True
 
     @property
     def graph(self) -> Graph:
@@ -72,3 +89,7 @@ class Program:
     def flats_of(self, role: Role) -> tuple[FlatParam, ...]:
         """The flat parameters of a role's devices."""
         return tuple(f for f in self.flats if role.is_in(f.submesh))
+
+    def prologues_of(self, role: Role) -> tuple[Prologue, ...]:
+        """The prologues that a role's devices run."""
+        return tuple(p for p in self.prologues if role.is_in(p.submesh))

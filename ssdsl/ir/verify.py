@@ -229,6 +229,14 @@ def _the_loss_is_an_output(program: Program) -> Iterator[str]:
         yield f"the loss is summed over {loss.axes}"
 
 
+def _results_are_outputs(program: Program) -> Iterator[str]:
+    for result in program.results:
+        outputs = {o.slot: o for o in program.functions[result.function].outputs}
+        output = outputs.get(result.slot)
+        if output is None or output.name != result.value or not output.read:
+            yield f"result `{result.name}` is no output of {program.functions[result.function].name} that is kept"
+
+
 # -- parameters and messages -------------------------------------------------------------------------------------------
 
 
@@ -368,6 +376,7 @@ ROWS: tuple[Row, ...] = (
     _outputs_are_made_and_have_a_slot_of_their_own,
     _parameters_are_where_the_function_is,
     _the_loss_is_an_output,
+    _results_are_outputs,
     _flat_parameters_hold_each_trained_weight_once,
     _sections_gather_sharded_weights,
     _messages_are_between_their_functions,

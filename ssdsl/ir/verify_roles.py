@@ -93,9 +93,15 @@ class _Step:
             yield from (f"{what} is left out" for what in self._unposted(message))
         receives = {p for p, end in self.posted.items() if end is not End.SEND}
         yield from (f"nobody waits for what arrives by {posted}" for posted in sorted(receives - self.waited))
-        yield from (f"{slot} is never dropped" for slot in sorted(self.read & self.held))
-        if self.updates != 1:
+        kept = {r.slot for r in self.program.results}
+        yield from (f"{slot} is never dropped" for slot in sorted(self.read & self.held) if slot[0] not in kept)
+        if self.updates != int(self.program.trains):
             yield f"{self.updates} updates"
+        if not self.program.trains:
+            yield from (
+                f"flat{n} is reduced or gathered" for n in sorted({*self.reduced, *self.finished, *self.gathered})
+            )
+            return
         for flat in self._flats():
             once = int(bool(flat.completion))
             wanted = {Zero.WEIGHTS: 0, Zero.GRADS: sum(1 for _ in self._adding(flat))}.get(flat.zero, once)

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 from ssdsl.cluster.link import LOOPBACK, Link
 from ssdsl.ir.layout import Submesh
+from ssdsl.ir.param import Param
 from ssdsl.ir.program import Program
 from ssdsl.ir.verify import verify
 from ssdsl.lower.functions.form_functions import form_functions
 from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.insert_communication import insert_communication
+from ssdsl.lower.functions.narrow_inputs import narrow_inputs
 from ssdsl.lower.functions.save_tensors import save_tensors
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.find_gradients import find_gradients
@@ -51,6 +53,7 @@ PASSES: tuple[Pass, ...] = (
     form_functions,
     place_params,
     insert_communication,
+    narrow_inputs,
     flatten_params,
     form_sections,
     save_tensors,
@@ -62,13 +65,14 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def lower(plan: Plan, link: Link = LOOPBACK, after: After | None = None) -> Program:
-    """The program of a plan; `after` is called with each pass's name and result.
+def lower(plan: Plan, link: Link = LOOPBACK, after: After | None = None, held: tuple[Param, ...] = ()) -> Program:
+    """The program of a plan; `after` is called with each pass's name and result. `held` are parameters of another
+    program, whose layouts hold here too.
 
     Raises PlanError: unequal parts cut again, statistics split in time, state that cannot be sharded, an order that is
     a circle.
     """
-    lowering = Lowering(plan, link)
+    lowering = Lowering(plan, link, held)
     for step in PASSES:
         lowering = step(lowering)
         if after is not None:

@@ -8,7 +8,7 @@ from ssdsl.ir.comm import Message
 from ssdsl.ir.function import Function, OpSplit, Prologue
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam, Param
-from ssdsl.ir.program import Loss, Program, Role
+from ssdsl.ir.program import Loss, Program, Result, Role
 from ssdsl.ir.value import TimeIndex
 from ssdsl.lower.tasks.task import Task
 from ssdsl.model.graph import Graph, Operator
@@ -34,11 +34,13 @@ class Lowering:
     """A partly lowered plan. Each pass adds its fields, or replaces those of an earlier one.
 
     `splits[op]` are an operator's, `sunk[op]` the axes along which the gradients of its outputs stay partial sums,
-    `learning` the values that have a gradient, `tasks` each role's tasks in order.
+    `learning` the values that have a gradient, `tasks` each role's tasks in order. `held` are parameters of a program
+    that has the weights already: they stay as they are.
     """
 
     plan: Plan
     link: Link = LOOPBACK
+    held: tuple[Param, ...] = ()
     submeshes: dict[str, Submesh] = field(default_factory=dict)
     learning: frozenset[str] = frozenset()
     splits: dict[str, tuple[OpSplit, ...]] = field(default_factory=dict)
@@ -50,6 +52,7 @@ class Lowering:
     prologues: tuple[Prologue, ...] = ()
     messages: tuple[Message, ...] = ()
     loss: Loss | None = None
+    results: tuple[Result, ...] = ()
     tasks: tuple[tuple[Task, ...], ...] = ()
     stated: dict[Compute, tuple[Span, ...]] = field(default_factory=dict)
     roles: tuple[Role, ...] = ()
@@ -73,4 +76,5 @@ class Lowering:
             self.roles,
             self.loss,
             self.stated,
+            self.results,
         )

@@ -13,6 +13,7 @@ from ssdsl.model.call import Call, Tensor
 from ssdsl.model.export import export, failure, quiet
 from ssdsl.model.graph import Origin, Ref
 from ssdsl.model.node_place import path_of, source_of
+from ssdsl.model.on_meta import without_numbers
 from ssdsl.model.ops.registry import is_known
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import CaptureFailed, NotALoss
@@ -31,6 +32,11 @@ class Capture:
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     loss: str = ""
     updates: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+
+    def results(self) -> set[str]:
+        """The values that calls are there for."""
+        return {self.loss, *self.updates.values(), *self.outputs.values()}
 
 
 def capture_calls(model: Model) -> Capture:
@@ -87,6 +93,11 @@ def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: 
 
     inputs = iter(model.batches[0])
     mutated = set(program.graph_signature.buffers_to_mutate.values())
+    held = model.evaluation.buffers if model.evaluation is not None else frozenset()
+
+    def is_state(target: str | None) -> bool:
+        return target in mutated or (target or "").removeprefix("module.") in held
+
     names: dict[str, str] = {}
     weights = dict(model.module.named_parameters(remove_duplicate=False))
     first_name = {id(w): name for name, w in reversed(weights.items())}  # tied weights are one value, under one name
@@ -104,12 +115,13 @@ def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: 
         elif spec.kind is InputKind.PARAMETER:
             name, origin = first_name[id(weights[target])], Origin.WEIGHT
         elif spec.kind is InputKind.BUFFER:
-            name, origin = target, Origin.BUFFER if spec.target in mutated else Origin.CONSTANT
+            name, origin = target, Origin.BUFFER if is_state(spec.target) else Origin.CONSTANT
             if origin is Origin.CONSTANT:
                 capture.constants[name] = _constant(program, spec.target or "", model)
         else:
-            name, origin = target, Origin.CONSTANT
-            capture.constants[name] = _constant(program, spec.target or "", model)
+            tensor = _constant(program, spec.target or "", model)
+            name, origin = _constant_name(target, tensor, model), Origin.CONSTANT
+            capture.constants[name] = tensor
         names[node.name] = name
         if name in capture.origins and (origin is Origin.INPUT or capture.origins[name] is Origin.INPUT):
             fact = f"`{name}` is the name of an input and of a weight or buffer"
@@ -134,17 +146,32 @@ def _constant(program: torch.export.ExportedProgram, target: str, model: Model) 
         else:
             fact, change = f"the forward uses an object of `{type(tensor).__name__}`", "use tensors and numbers"
         raise PlanError(CaptureFailed(None, model.name, fact, change))
-    return tensor.detach()
+    return without_numbers(tensor.detach())
+
+
+def _constant_name(target: str, tensor: torch.Tensor, model: Model) -> str:
+    """The name of a tensor that torch.export has lifted and numbered: of two programs on one state, two tensors have
+    two names."""
+    known = model.evaluation.constants.get(target) if model.evaluation is not None else None
+    if known is None or (known.dtype == tensor.dtype and torch.equal(known, tensor)):
+        return target
+    return f"{target}_evaluated"
 
 
 def _outputs(program: torch.export.ExportedProgram, model: Model, names: dict[str, str], capture: Capture) -> None:
     from torch.export.graph_signature import OutputKind
 
+    wanted = iter(model.evaluation.outputs if model.evaluation is not None else ())
     for spec in program.graph_signature.output_specs:
         name = names.get(spec.arg.name or "") if hasattr(spec.arg, "name") else None
         if spec.kind is OutputKind.BUFFER_MUTATION and name:
+            if model.evaluation is not None:
+                continue  # an evaluation leaves the model as it is
             capture.updates[(spec.target or "").removeprefix("module.")] = name
         elif spec.kind is OutputKind.USER_OUTPUT:
+            if capture.loss and name is not None and (output := next(wanted, None)) is not None:
+                capture.outputs[output] = name
+                continue
             if name is None or capture.loss:
                 raise PlanError(NotALoss(None, model.name, "several results" if capture.loss else "no tensor"))
             capture.loss = name

@@ -71,8 +71,7 @@ def _reason(model: Model) -> str:
 def _of_module(model: Model, batch: Values) -> tuple[torch.Tensor, Values]:
     named: Values = {n: p for n, p in model.module.named_parameters() if p.requires_grad}
     with Draws(*SEED_AND_STEP, model.generator):
-        result = model.module(**batch)
-        loss = getattr(result, "loss", result)
+        loss = model.compute(batch)
         return loss.detach(), _gradients(loss, named)
 
 

@@ -28,7 +28,7 @@ def wrong_gradients(model: Model, functions: Mapping[type[Any], Place]) -> Itera
         return
     found: dict[type[Any], str] = {}
     with module_kept(model.module), _compared(found):
-        model.module(**model.example())
+        model.compute(model.example())
     for function, place in functions.items():
         if reason := found.get(function, "it was not called when the model ran by itself"):
             yield CustomGradient(place.span(), function.__name__, reason, place.where, CHANGE)

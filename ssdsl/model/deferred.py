@@ -23,6 +23,7 @@ from ssdsl.runtime.draws import Draws
 from ssdsl.runtime.recipe import INITIAL, Recipes, Step, View
 
 LARGE = 1 << 14  # elements; smaller tensors are made as they are
+REGISTERED = {"_parameters", "_buffers", "_modules"}  # where a module keeps what is no plain attribute
 DROPPED = ("device", "pin_memory", "layout", "memory_format")  # arguments that make no number
 
 
@@ -54,8 +55,19 @@ class Deferred:
 
     def finish(self, module: torch.nn.Module) -> tuple[torch.nn.Module, Recipes]:
         """The module on the meta device, and the recipes of its weights and buffers."""
-        recipes = self._recipes(_tensors(module))
+        self._make_attributes(module)
+        recipes = self._recipes(named_tensors(module))
         return with_tensors(module, lambda _, tensor: torch.empty_like(tensor, device="meta")), recipes
+
+    def _make_attributes(self, module: torch.nn.Module) -> None:
+        """Gives tensors that are no weights or buffers, but attributes, their numbers: a capture keeps these."""
+        registered = {id(t) for t in named_tensors(module).values()}
+
+        def real(tensor: torch.Tensor) -> torch.Tensor:
+            hollow = self._recorder.is_hollow(tensor) and id(tensor) not in registered
+            return self.made({"it": tensor})["it"] if hollow else tensor
+
+        change_attributes(module, real)
 
     def made(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Tensors made within it, with their numbers."""
@@ -68,7 +80,7 @@ class Deferred:
         return Recipes(recorder.steps, views, recorder.given, self._seed, self._generator).without_waste()
 
 
-def _tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Weights and buffers by all of their names."""
     weights, buffers = module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False)
     return {**dict(weights), **dict(buffers)}
@@ -121,6 +133,16 @@ def with_tensors(module: torch.nn.Module, make: Callable[[str, torch.Tensor], to
                     found[id(tensor)] = _like(tensor, make(f"{path}.{name}".lstrip("."), tensor))
                 tensors[name] = found[id(tensor)]
     return module
+
+
+def change_attributes(module: torch.nn.Module, make: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Puts other tensors in the place of those in plain attributes; an attribute of which none changes stays itself."""
+    for one in module.modules():
+        for name, value in list(vars(one).items()):
+            if name not in REGISTERED:
+                changed = tree_map_only(torch.Tensor, make, value)
+                if any(a is not b for a, b in zip(tree_leaves(value), tree_leaves(changed), strict=True)):
+                    vars(one)[name] = changed
 
 
 def _like(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
@@ -179,6 +201,10 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.given[self._number(tensor)] = flat
         number = self._memories[memory_of(tensor)]
         return View(number, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()))
+
+    def is_hollow(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor has no numbers."""
+        return memory_of(tensor) in self._hollow
 
     def _number(self, tensor: torch.Tensor) -> int:
         if memory_of(tensor) not in self._memories:

@@ -10,15 +10,15 @@ from ssdsl.text.diagnostic import Diagnostic
 class UnknownModel(Diagnostic):
     """`--model` names neither a model of the zoo nor a Python file.
 
-    `ssdsl models` lists the zoo. A model of your own is given as `path/to/file.py:function`, where the function returns
-    the module, example inputs and the names of their axes.
+    `ssdsl models` lists the zoo. `hf:TYPE` is a model of transformers, such as `hf:llama`. A model of your own is given
+    as `path/to/file.py:function`, where the function returns the module, example inputs and the names of their axes.
     """
 
     code: ClassVar[str] = "E0301"
     title: ClassVar[str] = "there is no model `{name}`"
     label: ClassVar[str] = "{suggestion}"
     note: ClassVar[str] = "the zoo has {known}"
-    help: ClassVar[str] = "choose one of these, or give your own as path/to/file.py:function"
+    help: ClassVar[str] = "choose one of these, hf:TYPE of transformers, or your own as path/to/file.py:function"
     name: str
     suggestion: str
     known: str
@@ -137,9 +137,10 @@ class UserCodeFailed(Diagnostic):
 class BadModel(Diagnostic):
     """The user's function did not return what a model is made of.
 
-    It takes no parameters and returns three things: an `nn.Module` whose forward returns its loss; the inputs of one
-    batch, as a dictionary of tensors by the name of forward's parameter (or a tuple in their order, or a list of such
-    batches, all of one shape); and the names of the inputs' axes, `{{"x": ("batch", "seq"), "labels": ("batch",)}}`.
+    It takes no parameters and returns an `nn.Module` whose forward returns its loss; the inputs of one batch, as a
+    dictionary of tensors by the name of forward's parameter (or a tuple in their order, or a list of such batches, all
+    of one shape); then, where they are not plain, the names of the inputs' axes, `{{"x": ("batch", "seq")}}`, and where
+    in the outputs the loss is: a name, a position, or a function of outputs and batch.
     """
 
     code: ClassVar[str] = "E0309"
@@ -170,10 +171,10 @@ class BadInputs(Diagnostic):
 
 @dataclass(frozen=True)
 class BadAxes(Diagnostic):
-    """The names of the axes do not fit the inputs: each axis of each input has one, and a name has one size.
+    """The names of the axes do not fit the inputs: each axis of an input has one, and a name has one size.
 
-    These names are the dimensions that a plan can split by: `{{"x": ("batch", "seq")}}` makes `split model by batch`
-    possible.
+    These names are the dimensions that a plan can split by: `{{"x": ("batch", "seq")}}` makes `split model by seq`
+    possible. Inputs that are left out have the names of the convention: their first axes are `batch`.
     """
 
     code: ClassVar[str] = "E0311"
@@ -204,3 +205,22 @@ class NumbersNeeded(Diagnostic):
     def reading(self) -> str:
         asks = self.operator.removeprefix("aten.").startswith("_local_scalar_dense")
         return "one number is read, by `.item()`, `float` or `if`" if asks else f"`{self.operator}` needs the numbers"
+
+
+@dataclass(frozen=True)
+class NoInitialiser(Diagnostic):
+    """A module was constructed on the meta device, and something of it cannot be initialised.
+
+    Processes make the weights of such a module as its own initialisers would: `reset_parameters()` of the module that
+    owns them, `_init_weights(module)` or `init_weights()` of a module around it. A function that makes the module, such
+    as `lambda: Net()`, needs none of these: it is followed as it is. Weights that a checkpoint will bring may be left
+    out by `load_later=True`; buffers that are no part of a checkpoint may not.
+    """
+
+    code: ClassVar[str] = "E0371"
+    title: ClassVar[str] = "{what} of the module on the meta device {lacks}"
+    help: ClassVar[str] = "{method}, or give a function that makes the module: `lambda: Net()`{later}"
+    what: str
+    lacks: str
+    method: str
+    later: str = ""

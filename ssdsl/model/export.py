@@ -14,17 +14,20 @@ from torch.fx.proxy import TracerBase
 
 from ssdsl.model.custom_gradient import wrong_gradients
 from ssdsl.model.dropped_errors import TensorChanged
+from ssdsl.model.evaluation_errors import OutputMissing
 from ssdsl.model.fails import own_failure
 from ssdsl.model.hooks import lost_hooks
 from ssdsl.model.kept_state import attributes_kept, module_kept
 from ssdsl.model.known_truth import Constants, answering
-from ssdsl.model.on_meta import device_of
+from ssdsl.model.loss import NoLoss
+from ssdsl.model.on_meta import captured_batch, device_of
 from ssdsl.model.place import is_own, module_name, of_function, raised
 from ssdsl.model.regions import regions_left_open, write_regions
+from ssdsl.model.result import NoSuchOutput
 from ssdsl.model.rewrite.recurrent import split_recurrent
 from ssdsl.model.source import Model
 from ssdsl.model.state import Snapshot, changes, replaced, snapshot, unsteady
-from ssdsl.model.trace_errors import CaptureFailed
+from ssdsl.model.trace_errors import CaptureFailed, NotALoss
 from ssdsl.model.witness import Witness, watching
 from ssdsl.model.writes import lost_writes
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -35,12 +38,12 @@ CTC = "give the lengths as tensors: their mean as numbers is computed where no g
 
 
 class LossOf(torch.nn.Module):
-    """Calls a module with the tensors of a batch by name and returns its loss; sees what the call leaves behind."""
+    """Computes a model's loss from the tensors of a batch; sees what the call leaves behind."""
 
-    def __init__(self, module: torch.nn.Module, names: tuple[str, ...], witness: Witness, constants: Constants) -> None:
+    def __init__(self, model: Model, witness: Witness, constants: Constants) -> None:
         super().__init__()
-        self.module = module
-        self.names = names
+        self.module = model.module
+        self.model = model
         self.watch = _Watch(witness)
         self.constants = constants
 
@@ -48,9 +51,17 @@ class LossOf(torch.nn.Module):
         before = snapshot(self.module)
         self.constants.find(self.module)
         with watching(self.watch.witness), answering(self.constants):
-            result = self.module(**dict(zip(self.names, batch, strict=True)))
+            results = self._results(dict(zip(self.model.batches[0], batch, strict=True)))
         self.watch.compare(before, self.module)
-        return getattr(result, "loss", result)
+        return results if self.model.evaluation is not None else results[0]
+
+    def _results(self, batch: dict[str, torch.Tensor]) -> tuple[Any, ...]:
+        """The loss, and the outputs that an evaluation wants."""
+        try:
+            return self.model.results(batch, self.module)
+        except NoSuchOutput as error:
+            self.watch.missing = OutputMissing(None, error.name, error.known)
+            raise
 
 
 class _Watch:
@@ -60,6 +71,7 @@ class _Watch:
         self.witness = witness
         self.changed: tuple[str, ...] = ()
         self.replaced: tuple[Diagnostic, ...] = ()
+        self.missing: Diagnostic | None = None
 
     def compare(self, before: Snapshot, module: torch.nn.Module) -> None:
         self.changed = changes(before, module)
@@ -76,11 +88,15 @@ def export(model: Model) -> tuple[torch.export.ExportedProgram, frozenset[str]]:
     paths = {id(module): path for path, module in reversed([*model.module.named_modules()])}
     witness = Witness(paths, _device(model))
     constants = Constants.of(model.module)
-    wrapped = LossOf(model.module, tuple(model.batches[0]), witness, constants)
+    wrapped = LossOf(model, witness, constants)
     try:
-        with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines(), device_of(model):
-            program = torch.export.export(wrapped, tuple(model.example().values()), strict=False)
+        with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines(), captured_batch(model) as batch:
+            program = torch.export.export(wrapped, batch, strict=False)
+    except NoLoss as error:
+        raise PlanError(NotALoss(None, model.name, str(error))) from error
     except Exception as error:  # torch.export raises its own and the module's errors of any type
+        if wrapped.watch.missing is not None:
+            raise PlanError(wrapped.watch.missing) from error
         raise PlanError(*witness.found or wrapped.watch.replaced or (failure(model, error),)) from error
     found = (*witness.found, *lost_writes(program, model))
     found += () if witness.found else wrapped.watch.replaced  # which may be the same, without a line
@@ -111,7 +127,8 @@ def _own_lines() -> Iterator[None]:
 
 
 def _device(model: Model) -> str:
-    return next((p.device.type for p in model.module.parameters()), "cpu")
+    """The kind of device on which the model is captured."""
+    return next((p.device.type for p in model.module.parameters() if not p.is_meta), "cpu")
 
 
 @contextlib.contextmanager
@@ -144,7 +161,7 @@ def _eager(model: Model) -> Exception | None:
     """The exception that the module raises by itself."""
     try:
         with quiet(), module_kept(model.module), device_of(model):
-            model.module(**model.example())
+            model.compute(model.example())
     except Exception as error:  # whatever the user's code raises
         return None if "meta tensor" in str(error) else error
     return None

@@ -141,7 +141,8 @@ class Graph:
     """A captured model with its loss: operators in an order in which they can run.
 
     `dim_names` gives the name of every dimension class. `updates` maps a buffer to the value it takes after the step.
-    `constants` are the tensors stored in the captured program (of torch.Tensor; nothing here looks inside).
+    `constants` are the tensors stored in the captured program (of torch.Tensor; nothing here looks inside). `axes` has
+    the names that the model gives the axes of its inputs, `outputs` the values that were asked for beside the loss.
     """
 
     name: str
@@ -151,6 +152,18 @@ class Graph:
     dim_names: dict[int, str]
     updates: dict[str, str]
     constants: dict[str, Any] = field(default_factory=dict)
+    axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def step_flops(self) -> int:
+        """Flops of a training step: forward once, backward twice that where there is a gradient; nothing twice."""
+        total = 0
+        for operator in self.operators:
+            if operator.stage is Stage.COMPUTE:
+                learns = any(self.values[o.value].differentiable for o in operator.outputs)
+                total += operator.flops * (3 if learns else 1)
+        return total
 
     def users_of_changed(self) -> dict[str, list[str]]:
         """For each buffer that a step changes the operators that read it or make its new value, in their order."""

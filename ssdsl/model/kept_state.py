@@ -56,7 +56,7 @@ def _copy(container: Any) -> tuple[Any, Any]:
 
 def _fill(container: Any, contents: Any) -> None:
     if isinstance(container, (dict, set)):
-        if container != contents or isinstance(container, dict):
+        if isinstance(container, dict) or container != contents:
             container.clear()
             container.update(contents)
     else:

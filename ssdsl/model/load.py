@@ -1,12 +1,15 @@
-"""`--model`: a zoo name with an optional size, or a function in the user's own file."""
+"""`--model`: a name of the zoo with a size, a type or config of transformers, or a function in the user's own file."""
 
+import importlib.util
 from dataclasses import fields, replace
 
 from ssdsl.lang.suggest import suggest
 from ssdsl.model.errors import BadOption, UnknownModel, UnknownOption, UnknownSize
+from ssdsl.model.hf.load import PREFIX, load_hf
 from ssdsl.model.source import Model
 from ssdsl.model.user import load_user
 from ssdsl.model.zoo import ZOO, Family, Size
+from ssdsl.model.zoo.build import transformers_library
 from ssdsl.model.zoo.options import Refused, option_text, read_option
 from ssdsl.runtime.bits import Generator
 from ssdsl.text.diagnostic import PlanError
@@ -14,13 +17,15 @@ from ssdsl.text.source import Source, Span
 
 
 def load(spec: str, *, seed: int = 0, generator: Generator = "hash", meta: bool | None = None) -> Model:
-    """The model of `gpt`, `gpt:small`, `gpt:350m,layers=8,dtype=bf16` or `path/to/file.py:function`, in training mode.
+    """The model of `gpt:small`, `gpt:350m,layers=8,dtype=bf16`, `hf:llama` or `path/to/file.py:function`, to train.
 
     `seed` draws its weights and batches, `generator` is what draws its weights, and in training. `meta` says whether it
     is built without the numbers of its weights, which recipes make then; by default the sizes of the papers are, and no
     others. Raises PlanError.
     """
     source = Source("--model", spec)
+    if spec.startswith(PREFIX):
+        return load_hf(source, seed, generator, meta)
     path, _, _ = spec.rpartition(":")
     if spec.endswith(".py") or path.endswith(".py") or "/" in spec:
         return load_user(source, seed, generator, bool(meta))
@@ -31,7 +36,15 @@ def load(spec: str, *, seed: int = 0, generator: Generator = "hash", meta: bool 
 
 
 def _unknown_model(source: Source, name: str) -> UnknownModel:
-    return UnknownModel(_span(source, 0, name), name, suggest(name, ZOO), ", ".join(ZOO))
+    hint = suggest(name, ZOO) or suggest(f"hf:{name}", _of_transformers(name))
+    return UnknownModel(_span(source, 0, name), name, hint, ", ".join(ZOO))
+
+
+def _of_transformers(name: str) -> list[str]:
+    """The type of transformers that has this name, if there is one."""
+    if importlib.util.find_spec("transformers") is None:
+        return []
+    return [f"hf:{name}"] if name in transformers_library(name).CONFIG_MAPPING else []
 
 
 def _load_zoo(source: Source, name: str, rest: str, seed: int, generator: Generator, meta: bool | None) -> Model:

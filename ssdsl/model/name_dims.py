@@ -8,6 +8,7 @@ introduces it: `h.0.mixer.A_log.1`. A name does not depend on what stands beside
 from collections.abc import Callable, Iterator
 
 from ssdsl.model.analyse import Analysis, Reading
+from ssdsl.model.axes import automatic
 from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture
 from ssdsl.model.graph import Origin
@@ -17,6 +18,7 @@ from ssdsl.model.ops.random import attention_dropout
 from ssdsl.model.ops.registry import row
 from ssdsl.model.source import Model
 
+CAST = "aten::_to_copy"
 SPACE = ("depth", "height", "width", "length")
 IMAGE = ("channels", *SPACE, *(f"kernel_{word}" for word in SPACE))
 IN_GROUPS = {"heads": "heads_per_group"}  # of a dimension in two pieces, the inner one
@@ -42,6 +44,10 @@ class _Naming:
 
     def __init__(self, model: Model, capture: Capture, found: Analysis, names: dict[int, str]) -> None:
         self.model, self.capture, self.found, self.names = model, capture, found, names
+        self.weights = {name for name, origin in capture.origins.items() if origin is Origin.WEIGHT}
+        for call in capture.calls:
+            if call.target.name() == CAST and self.weights.issuperset(call.refs()):
+                self.weights.update(call.outputs)
         self.computed = {o for reading in found.readings for o in reading.call.outputs} | set(model.axes)
         self.taken = {name for axes in model.axes.values() for name in axes}
         self.vocabularies = [r.slots["vocab"].factors for r in found.readings if self.looks_up(r)]
@@ -73,7 +79,8 @@ class _Naming:
         return {leaf for slot in slots for leaf in self.leaves(reading, slot)}
 
     def is_weight(self, value: str) -> bool:
-        return self.capture.origins.get(value) is Origin.WEIGHT
+        """Whether a value is a weight, or what autocast makes of one."""
+        return value in self.weights
 
     def projects(self, reading: Reading) -> bool:
         """Whether the call applies weights to one activation."""
@@ -82,10 +89,20 @@ class _Naming:
 
 
 def _of_inputs(n: _Naming) -> Names:
-    """What the user says of the axes of the inputs."""
+    """What the user says of the axes of the inputs, or convention does."""
+    return ((leaves, name) for leaves, name, own in _inputs(n) if own)
+
+
+def _of_nameless_inputs(n: _Naming) -> Names:
+    """An axis of an input that nobody has named is called by its place."""
+    return ((leaves, name) for leaves, name, own in _inputs(n) if not own)
+
+
+def _inputs(n: _Naming) -> Iterator[tuple[list[int], str, bool]]:
+    """The axes of the inputs: dimensions, name, and whether it says what the axis is."""
     for name, axes in n.model.axes.items():
-        for factors, axis in zip(n.found.axes.get(name, ()), axes, strict=False):
-            yield n.found.factors.leaves(factors), axis
+        for at, (factors, axis) in enumerate(zip(n.found.axes.get(name, ()), axes, strict=False)):
+            yield n.found.factors.leaves(factors), axis, axis != automatic(name, at)
 
 
 def _of_attention(n: _Naming) -> Names:
@@ -247,6 +264,7 @@ RULES = (  # the strongest first
     _between_projections,
     _in_front,
     _of_letters(*IMAGE),
+    _of_nameless_inputs,
     _of_weights,
     _of_results,
 )

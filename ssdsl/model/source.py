@@ -1,10 +1,16 @@
 """What the user brings: a module with its loss, example batches and the names of their axes."""
 
-from dataclasses import dataclass, replace
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
+from ssdsl.model.batch import taken
 from ssdsl.model.deferred import with_numbers
+from ssdsl.model.loss import Batch, Where, loss_of
+from ssdsl.model.result import outputs_of
 from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.recipe import Recipes
 
@@ -12,13 +18,28 @@ USER_PREFIX = "ssdsl_user_"  # of the name under which a user's file is imported
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """What is wanted of a forward that does not train.
+
+    `outputs` are results beside the loss, by attribute, key, or position in a tuple. `buffers` are state although this
+    forward does not change them: training does. `constants` are those of the training graph, whose names are taken.
+    """
+
+    outputs: tuple[str, ...] = ()
+    buffers: frozenset[str] = frozenset()
+    constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Model:
-    """A module whose forward, called with a batch as keyword arguments, returns its loss (or an object with `.loss`).
+    """A module whose forward, called with a batch as keyword arguments, returns its loss or outputs that have it.
 
     `batches` are example batches, all of the same shapes; training repeats them. `axes` names the axes
     of each input: `{"input_ids": ("batch", "seq")}`. The module may live on the meta device, with `recipes` by which
     the processes make its weights; without them, or with batches on the meta device, it compiles but does not run.
-    `generator` draws its random numbers ("hash" or "philox").
+    `generator` draws its random numbers ("hash" or "philox"). `loss` says where in the outputs the loss is, if that is
+    not plain (`loss.py`). With `autocast`, all of forward and loss run under `torch.autocast` to this type.
+    `evaluation`: its forward is not to train.
     """
 
     name: str
@@ -27,6 +48,32 @@ class Model:
     axes: dict[str, tuple[str, ...]]
     generator: Generator = "hash"
     recipes: Recipes | None = None
+    loss: Where = None
+    autocast: torch.dtype | None = None
+    evaluation: Evaluation | None = None
+
+    def compute(self, batch: Batch, module: torch.nn.Module | None = None) -> Any:
+        """The loss of a batch, by the module or a copy of it.
+
+        Raises NoLoss where the outputs have none, and whatever the user's code raises.
+        """
+        return self.results(batch, module)[0]
+
+    def results(self, batch: Batch, module: torch.nn.Module | None = None) -> tuple[Any, ...]:
+        """The loss, and the outputs that the evaluation wants. Raises NoLoss, NoSuchOutput and what `compute` does."""
+        module = self.module if module is None else module
+        given = taken(self.module, batch) if callable(self.loss) else batch
+        with self.casting():
+            outputs = module(**given)
+            loss = loss_of(outputs, batch, self.loss)
+        return (loss, *outputs_of(outputs, self.evaluation.outputs if self.evaluation is not None else ()))
+
+    def casting(self) -> contextlib.AbstractContextManager[Any]:
+        """The autocast region in which the model runs, if there is one."""
+        if self.autocast is None:
+            return contextlib.nullcontext()
+        device = next((p.device.type for p in self.module.parameters() if not p.is_meta), "cpu")
+        return torch.autocast(device, self.autocast)
 
     @property
     def is_meta(self) -> bool:

@@ -89,8 +89,7 @@ def unsteady(model: Model, assigned: Mapping[str, Place]) -> Iterator[Diagnostic
 def _call(model: Model) -> float:
     torch.manual_seed(0)
     with device_of(model):
-        result = model.module(**model.example())
-    loss = getattr(result, "loss", result)
+        loss = model.compute(model.example())
     return float(loss) if isinstance(loss, torch.Tensor) and loss.numel() == 1 and not loss.is_meta else math.nan
 
 

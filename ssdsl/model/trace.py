@@ -26,14 +26,26 @@ def capture(model: Model) -> Graph:
     Raises PlanError: the module cannot be captured, returns no loss, has an operator without a rule.
     """
     calls = leave_unsorted(normalise(explicit_draws(capture_calls(model), model.generator)))
+    if model.evaluation is not None:
+        calls = _needed(calls)
     constant, data = stages(calls)
     calls = discover(calls, constant)
     found = analyse(calls, constant)
     merge_positions(calls, found)
     graph = _Builder(model, calls, found, constant, data).graph()
-    if not graph.values[graph.loss].differentiable:
+    if model.evaluation is None and not graph.values[graph.loss].differentiable:
         raise PlanError(NotALoss(None, model.name, "a number that depends on no weight"))
     return graph
+
+
+def _needed(calls: Capture) -> Capture:
+    """Without what only the next step would read."""
+    wanted, kept = calls.results(), []
+    for call in reversed(calls.calls):
+        if not wanted.isdisjoint(call.outputs):
+            wanted.update(call.refs())
+            kept.append(call)
+    return replace(calls, calls=kept[::-1])
 
 
 class _Builder:
@@ -52,8 +64,17 @@ class _Builder:
             for call in self.calls.calls
         )
         values = {name: self._value(name) for name in self._named_values()}
+        calls = self.calls
         return Graph(
-            self.model.name, operators, values, self.calls.loss, self.names, self.calls.updates, self.calls.constants
+            self.model.name,
+            operators,
+            values,
+            calls.loss,
+            self.names,
+            calls.updates,
+            calls.constants,
+            self.model.axes,
+            calls.outputs,
         )
 
     def _named_values(self) -> list[str]:

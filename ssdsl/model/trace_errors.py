@@ -68,10 +68,19 @@ class StatisticsRead(Diagnostic):
 
 @dataclass(frozen=True)
 class NotALoss(Diagnostic):
-    """The module's forward must return its loss: one scalar, or an object with a scalar `loss`."""
+    """What the forward returns has no loss: one scalar that depends on the weights.
+
+    The loss is what the forward returns, or its `.loss` or `["loss"]`, or the only single number in a tuple or a
+    dictionary. Elsewhere, say where it is: by a name, by a position, or by a function of the outputs and the batch.
+    That is the fourth of what a model's function returns, and `loss=` in Python. Models of `transformers` return a
+    loss where the batch has `labels`.
+    """
 
     code: ClassVar[str] = "E0333"
     title: ClassVar[str] = "model `{model}` returns {what}, not a loss"
-    help: ClassVar[str] = "return one scalar tensor that depends on the weights, or an object with it as `.loss`"
+    help: ClassVar[str] = (
+        "return one scalar tensor that depends on the weights, or say where it is: "
+        "`loss=` a name, a position, or a function of outputs and batch"
+    )
     model: str
     what: str

@@ -165,7 +165,7 @@ def _saved(w: Witness, function: Callable[..., None]) -> Callable[..., None]:
 
 def _autocast(w: Witness, function: Callable[..., None]) -> Callable[..., None]:
     def init(region: Any, device_type: str, dtype: Any = None, enabled: bool = True, *args: Any, **kw: Any) -> None:
-        if enabled and device_type != w.device and w.device != "meta":
+        if enabled and device_type != w.device:
             w.say(lambda p: AutocastElsewhere(p.span(), device_type, w.device, p.where))
         function(region, device_type, dtype, enabled, *args, **kw)
 

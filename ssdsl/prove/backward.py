@@ -27,7 +27,7 @@ def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
         for gradient, who in flow.returned.get((function.number, name), ()):
             walk.add(name, gradient, who)
     loss = facts.program.loss
-    if function.number == loss.function and loss.name in typed.types:
+    if facts.program.trains and function.number == loss.function and loss.name in typed.types:
         walk.add(loss.name, Local(typed.types[loss.name].digits), "the loss")
     for output in function.outputs:
         if output.name in walk.gradients and not output.gradient:

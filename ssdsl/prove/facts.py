@@ -54,7 +54,8 @@ def facts_of(program: Program) -> Facts:
     graph = program.graph
     params = {(p.weight, p.submesh): p for p in program.params}
     operators = {o.name: o for o in graph.operators}
-    return Facts(program, operators, _learning(graph), _alone(graph), params, Failures(graph))
+    learning = _learning(graph) if program.trains else frozenset[str]()  # where nothing trains, nothing has a gradient
+    return Facts(program, operators, learning, _alone(graph), params, Failures(graph))
 
 
 def _learning(graph: Graph) -> frozenset[str]:

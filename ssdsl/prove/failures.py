@@ -53,6 +53,7 @@ class Rule(Enum):
     MERGE = "the parts of a value are made one in a wrong way"
     INDEX = "a task reads another part than its own"
     PIECES = "the pieces that travel are not the tensor that arrives"
+    PART = "devices are given, or prepare, another part of a tensor than the one that its readers count on"
     PREPARED = "a function reads what the prologue does not make"
     # parameters
     PARAM = "a parameter is not what the functions use"
@@ -72,6 +73,7 @@ class Rule(Enum):
     COVERED = "an operator that the loss needs is not in exactly one function"
     PARTS = "the parts of an operator are not all run"
     LOSS = "the reported loss is not the whole loss"
+    RESULTS = "an output that was asked for is not kept, or not complete"
     UPDATED_BUFFER = "a buffer does not take its new value exactly once"
 
 

@@ -77,12 +77,16 @@ def check_params(facts: Facts) -> None:
 def _check_param(facts: Facts, param: Param) -> None:
     where = f"parameters on {param.submesh}"
     value = facts.graph.values.get(param.weight)
+    if value is None and not facts.program.trains:
+        return  # what another program trains, and this one does not read
     if value is None or value.origin not in (Origin.WEIGHT, Origin.BUFFER):
         facts.failures.add(Rule.PARAM, where, param.weight, "a weight or buffer", "none")
         return
     if facts.params[param.weight, param.submesh] is not param:
         facts.failures.add(Rule.TWICE, where, param.weight, "one parameter", "two", _span(param))
     trained = value.origin is Origin.WEIGHT and param.weight in facts.learning
+    if not facts.program.trains:
+        trained = param.trained  # of the program that has the weights
     if (param.trained, param.dtype, param.shape.axes) != (trained, value.dtype, value.sizes):
         wanted = f"trained: {trained}, {value.dtype}, {value.sizes}"
         had = f"trained: {param.trained}, {param.dtype}, {param.shape.axes}"

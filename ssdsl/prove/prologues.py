@@ -3,31 +3,71 @@
 from functools import partial
 
 from ssdsl.ir.function import Prologue
-from ssdsl.ir.value import Name
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.value import Axis, Name, Var
 from ssdsl.model.graph import Origin, Ref, Stage
+from ssdsl.prove.devices import Share, share
 from ssdsl.prove.facts import Facts
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.forward import Walk
-from ssdsl.prove.local import Local
+from ssdsl.prove.local import Local, elements, of_type
 
 
-def prologue_types(facts: Facts, prologue: Prologue) -> dict[Name, Local]:
-    """The types of what a prologue makes, by its names."""
+def prologues(facts: Facts) -> dict[Submesh, dict[Name, Local]]:
+    """The types of what the prologue of each submesh leaves, by its names."""
+    found: dict[Submesh, dict[Name, Local]] = {}
+    for prologue in facts.program.prologues:
+        if prologue.submesh in found:
+            facts.failures.add(Rule.TWICE, "the prologues", "", "one for each submesh", prologue.submesh)
+        types = _types(facts, prologue)
+        for submesh, others in found.items():
+            if share(submesh, prologue.submesh) is not Share.NONE or share(prologue.submesh, submesh) is not Share.NONE:
+                _check_alike(facts, prologue, types, others)
+        found[prologue.submesh] = types
+    results = {p.submesh: p.results for p in facts.program.prologues}
+    return {s: {n: types[n] for n in results[s] if n in types} for s, types in found.items()}
+
+
+def _types(facts: Facts, prologue: Prologue) -> dict[Name, Local]:
+    """All that a prologue is given and makes."""
     where = f"the prologue of {prologue.submesh}"
     constants = _constants(facts, prologue, where)
     walk = Walk(facts, prologue.submesh, (), None, where)
 
-    def given(value: str) -> Local:
+    def given(var: Var) -> Local:
+        value = var.name.value
         origin = facts.graph.values[value].origin if value in facts.graph.values else None
-        if origin not in (Origin.INPUT, Origin.SEED, Origin.CONSTANT) and value not in constants:
+        if origin is Origin.INPUT:
+            return _part(facts, prologue.submesh, var)
+        if origin not in (Origin.SEED, Origin.CONSTANT) and value not in constants:
             raise Wrong(Rule.PREPARED, "an input or a constant", value)
         return Local()
 
     for var in prologue.given:
-        walk.enters(var, partial(given, var.name.value))
+        if var.name != Name(var.name.value):
+            facts.failures.add(Rule.PREPARED, where, var.name, Name(var.name.value), var.name)
+        walk.enters(var, partial(given, var))
     for instr in prologue.body:
         walk.instruction(instr)
-    return {name: walk.types[name] for name in prologue.results if name in walk.types}
+    return walk.types
+
+
+def _part(facts: Facts, submesh: Submesh, var: Var) -> Local:
+    """The part of an input that devices are given: digits by their axes; raises Wrong where that is none."""
+    local = of_type(var.type, submesh.axes, ())
+    sizes = dict(submesh.axes)
+    if local.partial or any(not isinstance(c, Axis) or d.parts != sizes[c.name] for c, d in local.digits):
+        raise Wrong(Rule.PART, "one part for each device", local)
+    elements(facts.shape(var.name.value), local)
+    return local
+
+
+def _check_alike(facts: Facts, prologue: Prologue, types: dict[Name, Local], others: dict[Name, Local]) -> None:
+    """Prologues of the same devices keep what they have under its name: it is the same in both."""
+    where = f"the prologue of {prologue.submesh}"
+    for name in types.keys() & others.keys():
+        if types[name] != others[name]:
+            facts.failures.add(Rule.PART, where, name, others[name], types[name], prologue.submesh.mesh.span)
 
 
 def _constants(facts: Facts, prologue: Prologue, where: str) -> set[str]:

@@ -17,10 +17,10 @@ from ssdsl.prove.halves import check_halves
 from ssdsl.prove.overwrites import check_overwrites
 from ssdsl.prove.params import check_gathers, check_gradients, check_params
 from ssdsl.prove.parts import parts_of
-from ssdsl.prove.prologues import prologue_types
+from ssdsl.prove.prologues import prologues
 from ssdsl.prove.roles import check_places, check_role
 from ssdsl.prove.updates import check_updates
-from ssdsl.prove.whole import check_loss, check_operators
+from ssdsl.prove.whole import check_loss, check_operators, check_results
 from ssdsl.text.diagnostic import PlanError
 
 MOST_SHOWN = 10
@@ -62,17 +62,13 @@ def prove(program: Program) -> Proof:
     """Checks that a program computes what a single device computes."""
     start = time.perf_counter()
     facts = facts_of(program)
-    prologues = {}
-    for prologue in program.prologues:
-        if prologue.submesh in prologues:
-            facts.failures.add(Rule.TWICE, "the prologues", "", "one for each submesh", prologue.submesh)
-        prologues[prologue.submesh] = prologue_types(facts, prologue)
+    prepared = prologues(facts)
     flow = Flow(facts)
     flow.note_transfers()
     for number, function in enumerate(program.functions):
         if function.number != number:
             facts.failures.add(Rule.TWICE, "the functions", function.name, number, function.number)
-        flow.typed[number] = forward(facts, function, prologues.get(function.submesh, {}), flow)
+        flow.typed[number] = forward(facts, function, prepared.get(function.submesh, {}), flow)
     gradients = {}
     for number in reversed(range(len(program.functions))):
         gradients[number] = backward(facts, flow.typed[number], flow)
@@ -84,6 +80,7 @@ def prove(program: Program) -> Proof:
     check_draws(facts)
     check_operators(facts)
     check_loss(facts, flow.typed)
+    check_results(facts, flow.typed)
     check_buffers(facts, flow.typed)
     check_params(facts)
     parts = parts_of(facts)

@@ -16,6 +16,10 @@ def check_updates(facts: Facts, role: Role) -> None:
     flats = [f for f in facts.program.flats if share(role.submesh, f.submesh) is Share.ALL]
     where, span = f"role `{role.name}`", role.submesh.mesh.span
     updates = [k for k, a in enumerate(role.actions) if isinstance(a, Update)]
+    if not facts.program.trains:
+        if changes := [a for a in role.actions if isinstance(a, Update | StartReduce | WaitReduce | GatherParam)]:
+            facts.failures.add(Rule.UPDATE, where, "", "none, as nothing trains", changes[0], span)
+        return
     last_task = max((k for k, a in enumerate(role.actions) if isinstance(a, Compute)), default=-1)
     if flats and (len(updates) != 1 or updates[0] < last_task):
         facts.failures.add(Rule.UPDATE, where, "", "one update behind all tasks", f"updates at {updates}", span)

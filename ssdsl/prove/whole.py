@@ -1,5 +1,6 @@
 """The whole: every operator that the loss needs runs in one place, and the reported loss is complete."""
 
+from ssdsl.ir.action import Free
 from ssdsl.ir.function import Function
 from ssdsl.ir.value import Axis, Coordinate, Time
 from ssdsl.model.graph import Stage
@@ -14,7 +15,7 @@ def check_operators(facts: Facts) -> None:
     for function in facts.program.functions:
         for op in function.operators():
             found.setdefault(op.operator, []).append(function)
-    wanted = {facts.graph.loss, *facts.graph.updates.values()}
+    wanted = {facts.graph.loss, *facts.graph.updates.values(), *facts.graph.outputs.values()}
     for operator in reversed(facts.graph.operators):
         here = found.get(operator.name, [])
         is_needed = not wanted.isdisjoint(o.value for o in operator.outputs)
@@ -41,3 +42,26 @@ def check_loss(facts: Facts, typed: dict[int, Typed]) -> None:
     owed: frozenset[Coordinate] = frozenset([*(Axis(a) for a in loss.axes), *(Time(t.name) for t in function.time)])
     if local != Local(partial=owed) or len(set(loss.axes)) != len(loss.axes):
         failures.add(Rule.LOSS, "the loss", loss.name, local, Local(partial=owed), function.submesh.mesh.span)
+
+
+def check_results(facts: Facts, typed: dict[int, Typed]) -> None:
+    """Each output that was asked for is left by a function, complete on its devices, and never dropped."""
+    failures, wanted = facts.failures, dict(facts.graph.outputs)
+    for result in facts.program.results:
+        where = f"result `{result.name}`"
+        if wanted.pop(result.name, None) != result.value.value:
+            failures.add(Rule.RESULTS, where, result.value, facts.graph.outputs.get(result.name), result.value.value)
+        one = typed.get(result.function)
+        if one is None or one.slots.get(result.slot) != result.value or result.value not in one.types:
+            failures.add(Rule.RESULTS, where, result.value, "an output of its function", result.slot)
+            continue
+        span = one.function.submesh.mesh.span
+        if any(o.slot == result.slot and not o.read for o in one.function.outputs):
+            failures.add(Rule.RESULTS, where, result.value, "an output that is kept", result.slot, span)
+        if owed := [c.name for c in one.types[result.value].partial if isinstance(c, Axis)]:
+            failures.add(Rule.RESULTS, where, result.value, "nothing owed over devices", owed, span)
+        for role in facts.program.roles:
+            if any(isinstance(a, Free) and a.slot == result.slot for a in role.actions):
+                failures.add(Rule.FREED, where, result.value, "kept to the end", f"dropped in `{role.name}`", span)
+    for name, value in wanted.items():
+        failures.add(Rule.RESULTS, f"result `{name}`", value, "kept", "not there")

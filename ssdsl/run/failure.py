@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen
 
+from ssdsl.run.data_errors import TrainingStopped
 from ssdsl.run.errors import DiskFull, FolderUnwritable, LaunchFailed, OutOfMemory, RankFailed, RankStuck
 from ssdsl.run.lack import FULL, Lack, lack_in
 from ssdsl.runtime.stall import Stall, place, read_stall, read_states
@@ -14,6 +15,7 @@ from ssdsl.text.diagnostic import Diagnostic
 
 LINES = 25
 LOGS = "`--out DIR` keeps the output of every rank in DIR/logs"
+HELP = "  help: "  # begins a line of an EngineError
 MEMORY = "the machine may have run out of memory: take a smaller model, or cut it into more parts"
 
 
@@ -24,6 +26,7 @@ class _Said:
     rank: int
     time_s: float
     text: str
+    mistake: str | None = None
     stall: Stall | None = None
 
 
@@ -45,6 +48,8 @@ def failure(out: Path, status: int, exits: dict[int, Exit], timeout_s: float) ->
     for one in said.values():
         if lack := lack_in(one.text):
             return _lacking(lack, one, out)
+    if (mistake := next((one.mistake for one in said.values() if one.mistake is not None), None)) is not None:
+        return _stopped(mistake)
     if (stall := next((one.stall for one in said.values() if one.stall is not None), None)) is not None:
         return stuck(stall, timeout_s)
     silent = [rank for rank, end in exits.items() if rank not in said and end.code != -signal.SIGTERM]
@@ -105,8 +110,16 @@ def _said(out: Path) -> dict[int, _Said]:
     for rank, state in read_states(out).items():  # complete also when the disk is full
         if (failed := state["failed"]) is not None:
             stall = read_stall(failed["stall"]) if failed["stall"] is not None else None
-            found[rank] = _Said(rank, failed["time"], failed["text"], stall)
+            found[rank] = _Said(rank, failed["time"], failed["text"], failed.get("mistake"), stall)
     return {said.rank: said for said in sorted(found.values(), key=lambda said: said.time_s)}
+
+
+def _stopped(mistake: str) -> TrainingStopped:
+    """What all ranks say of a mistake: a fact, more of it, and the changes to make."""
+    lines = mistake.splitlines()
+    changes = [line.strip().removeprefix("help: ") for line in lines if line.startswith(HELP)]
+    fact, *rest = [line.strip() for line in lines if not line.startswith(HELP)] or [""]
+    return TrainingStopped(None, fact, "\n".join(rest), "\n".join(dict.fromkeys(changes)) or LOGS)
 
 
 def _lacking(lack: Lack, said: _Said, out: Path) -> Diagnostic:

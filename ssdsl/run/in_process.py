@@ -11,7 +11,8 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 
@@ -27,6 +28,8 @@ from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
 from ssdsl.runtime.world import World
 
+T = TypeVar("T")
+Place = Callable[[Callable[[], str]], None]
 LIMIT_S = 60.0
 
 
@@ -133,34 +136,46 @@ class Turns:
         return f"rank {number}" + (f", {doing}" if doing else "")
 
 
-def run_in_process(program: Program, training: Training) -> Finished:
-    """Train as `launch` does with `dump`; raises RanksFailed where a rank crashes, hangs or is at odds with another."""
-    count = program.table["world_size"]
+def run_ranks(count: int, body: Callable[[World, Place], T]) -> list[T]:
+    """What each rank's body gives; raises RanksFailed where a rank crashes, hangs or is at odds with another.
+
+    A body calls its `Place` with a function that says where it is, for the report of a failure.
+    """
     turns = Turns()
     exchange = Exchange(count, turns.wait, RanksFailed)
-    dumps: dict[int, Any] = {}
-    losses: dict[int, list[float]] = {}
-    counts: dict[int, dict[str, dict[str, int]]] = {}
+    results: dict[int, T] = {}
 
-    def train(rank: int) -> None:
+    def run(rank: int) -> None:
+        def place(where: Callable[[], str]) -> None:
+            turns.ranks[rank].where = where
+
+        results[rank] = body(World(Threaded(rank, exchange)), place)
+
+    with _one_thread():
+        turns.run([partial(run, rank) for rank in range(count)])
+    exchange.check_empty()
+    return [results[rank] for rank in range(count)]
+
+
+def run_in_process(program: Program, training: Training) -> Finished:
+    """Train as `launch` does with `dump`; raises RanksFailed."""
+
+    def train(world: World, place: Place) -> tuple[list[float], Any, Any]:
         own = InMemory(_own(program))
-        engine = Engine(own, World(Threaded(rank, exchange)), torch.device("cpu"), seed=training.seed)
-        turns.ranks[rank].where = lambda: (
-            f"role {engine.training.name}, {engine.training.runner.doing or 'between tasks'}"
-        )
+        engine = Engine(own, world, torch.device("cpu"), seed=training.seed)
+        share = engine.training
+        place(lambda: f"role {share.name}, {share.runner.doing or 'between tasks'}")
         grads: list[dict[str, Any]] = []
         make, given = OPTIMIZERS[training.optimizer]
         engine.optimizer(make, lr=training.lr, **given)
         engine.watch_gradients(lambda: grads.append(gradients(engine.weights, engine.pieces)))
         batches = own.training.batches
-        losses[rank] = [engine.step(batches[n % len(batches)], allow_nan=True) for n in range(training.steps)]
-        dumps[rank] = {**state(engine.weights, engine.pieces), "grads": grads}
-        counts[rank] = engine.world.counts
+        losses = [engine.step(batches[n % len(batches)], allow_nan=True) for n in range(training.steps)]
+        return losses, {**state(engine.weights, engine.pieces), "grads": grads}, world.counts
 
-    with _one_thread():
-        turns.run([lambda rank=rank: train(rank) for rank in range(count)])  # type: ignore[misc]
-    exchange.check_empty()
-    return Finished(tuple(next((x for x in losses.values() if x), ())), dumps, counts)
+    found = run_ranks(program.table["world_size"], train)
+    losses, dumps, counts = zip(*found, strict=True)
+    return Finished(tuple(losses[0]), dict(enumerate(dumps)), dict(enumerate(counts)))
 
 
 @contextmanager

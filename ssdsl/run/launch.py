@@ -28,7 +28,7 @@ END_S = 4.0  # how long torchrun may take to end the run after a rank has writte
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What to train with: the arguments of every generated program."""
+    """What to train with: the arguments of every generated program. `data` is the whole path of `file.py:function`."""
 
     steps: int = 10
     seed: int = 0
@@ -37,14 +37,17 @@ class Training:
     lr: float = 1e-3
     record: bool = False
     timeout_s: float = 600.0
+    data: str | None = None
     backend: str | None = None
 
     def arguments(self) -> list[str]:
         numbers = ["--steps", str(self.steps), "--seed", str(self.seed), "--lr", repr(self.lr)]
         record = ["--record"] if self.record else []
         timeout = ["--timeout", repr(self.timeout_s)]
+        data = ["--data", self.data] if self.data is not None else []
         backend = ["--backend", self.backend] if self.backend is not None else []
-        return [*numbers, "--device", self.device, *backend, "--optimizer", self.optimizer, *timeout, *record]
+        optimizer = ["--optimizer", self.optimizer]
+        return [*numbers, *data, "--device", self.device, *backend, *optimizer, *timeout, *record]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ def _launch(
             start_new_session=True,
         )
         try:
-            with Progress(out / "progress.jsonl", training.steps, console) as progress:
+            with Progress(out / "metrics.jsonl", training.steps, console) as progress:
                 stall = watch.until_end(agent, progress)
         finally:
             stop(agent, mark)
@@ -197,7 +200,7 @@ def _clear(out: Path) -> None:
     """Make the folder, without the results of an earlier run."""
     out.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(out / "logs", ignore_errors=True)
-    for pattern in ("rank*.json", "rank*.err", "rank*.pt", ".rank*", "rank*.state", "progress.jsonl"):
+    for pattern in ("rank*.json", "rank*.err", "rank*.pt", ".rank*", "rank*.state", "metrics.jsonl"):
         for path in out.glob(pattern):
             path.unlink()
 

@@ -68,7 +68,7 @@ def precision(model: Model) -> torch.dtype:
     """The coarsest floating-point type that an operator of a training step returns: bfloat16 under autocast."""
     module = copy.deepcopy(model.module)
     with Draws(0, 0, model.generator), _Seen() as seen:
-        module(**model.batches[0])
+        model.compute(model.batches[0], module)
     seen.types.update(p.dtype for p in module.parameters() if p.is_floating_point())
     return max(seen.types, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float32)
 

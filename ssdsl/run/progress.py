@@ -1,8 +1,9 @@
-"""The progress bar of a run, fed by the file to which the rank that holds the loss appends a line per step."""
+"""The progress bar of a run, fed by the log to which rank 0 appends a line per step."""
 
 import json
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -41,4 +42,26 @@ class Progress:
                 step = json.loads(line)
             except ValueError:  # a rank died while it wrote
                 continue
-            self.bar.update(self.task, completed=step["step"] + 1, description=f"training, loss {step['loss']:.4f}")
+            self.bar.update(self.task, completed=step["step"] + 1, description=f"training, {described(step)}")
+
+
+def described(step: dict[str, Any]) -> str:
+    """A step's line of the log in words.
+
+    >>> described({"step": 3, "loss": 2.5, "lr": 3e-4, "tokens_per_s": 12345.6})
+    'loss 2.5000, lr 0.0003, 12.3k tokens/s'
+    """
+    words = [f"loss {step['loss']:.4f}"]
+    if "lr" in step:
+        words.append(f"lr {step['lr']:.3g}")
+    for unit in ("tokens", "samples"):
+        if (rate := step.get(f"{unit}_per_s")) is not None:
+            return ", ".join([*words, f"{_short(rate)} {unit}/s"])
+    return ", ".join(words)
+
+
+def _short(number: float) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.1f}{letter}"
+    return f"{number:.1f}"

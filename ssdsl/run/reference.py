@@ -44,8 +44,8 @@ def reference(model: Model, training: Training, follow: Sequence[Tensors] | None
     for step in range(training.steps):
         optimizer.zero_grad()
         with Draws(training.seed, step, model.generator):
-            loss = _loss(module(**model.batches[step % len(model.batches)]))
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss = model.compute(model.batches[step % len(model.batches)], module)
+            loss.backward()
         losses.append(float(loss.detach()))
         loss_type = loss.dtype
         grads.append({n: p.grad.to_dense().clone() for n, p in module.named_parameters() if p.grad is not None})
@@ -61,9 +61,3 @@ def _take(module: torch.nn.Module, grads: Tensors) -> None:
     for name, weight in module.named_parameters():
         if weight.grad is not None and name in grads:
             weight.grad.copy_(grads[name])
-
-
-def _loss(result: Any) -> torch.Tensor:
-    loss = result if isinstance(result, torch.Tensor) else result.loss
-    assert isinstance(loss, torch.Tensor)
-    return loss

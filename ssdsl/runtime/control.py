@@ -72,10 +72,8 @@ class Control:
         mine[: len(payload)] = _as_tensor(payload)
         all_bytes = torch.zeros(self.size * longest, dtype=torch.uint8)
         self.transport.all_gather(all_bytes, mine, self._group)
-        return [
-            bytes(row[:n].clone().untyped_storage())
-            for row, n in zip(all_bytes.view(self.size, -1), sizes.tolist(), strict=True)
-        ]
+        rows = all_bytes.view(self.size, longest)
+        return [bytes_of(row[:size]) for row, size in zip(rows, sizes.tolist(), strict=True)]
 
     def gather(self, payload: bytes) -> list[bytes] | None:
         """What each rank gives, on rank 0; None on the others."""
@@ -92,15 +90,29 @@ class Control:
         if self.rank == 0 and payload is not None:
             sent.copy_(_as_tensor(payload))
         self.transport.all_reduce(sent, self._group, "max")
-        return _as_bytes(sent, int(size))
+        return bytes_of(sent)
+
+    def merge(self, tensor: torch.Tensor) -> None:
+        """Overwrites a tensor on the CPU, of which each element is zero on all ranks but one, with that one's."""
+        flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
+        self.transport.all_reduce(flat, self._group, "max")
+        tensor.detach().copy_(flat.view(tensor.dtype).view(tensor.shape))
+
+    def share(self, tensor: torch.Tensor) -> None:
+        """Overwrites a tensor on the CPU with rank 0's."""
+        if self.rank != 0:
+            tensor.detach().zero_()
+        self.merge(tensor)
 
 
 def _as_tensor(payload: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(payload), dtype=torch.uint8) if payload else torch.zeros(0, dtype=torch.uint8)
 
 
-def _as_bytes(tensor: torch.Tensor, size: int) -> bytes:
-    return ctypes.string_at(tensor.data_ptr(), size)
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    """The numbers of a tensor on the CPU as they lie in memory, without NumPy, which may not be there."""
+    tensor = tensor.contiguous()
+    return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
 def _told(said: list[str]) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .errors import EngineError
 from .pulse import Pulse
 from .stall import Stall, place
 from .watch import Watch, last_words
@@ -29,7 +30,8 @@ def report_failure(
     if pulse is not None and isinstance(verdict, Stall):
         last_words(pulse, verdict, folder, whole=False)
         return
-    text = str(error) if isinstance(error, SystemExit) else "".join(traceback.format_exception(error))
+    says_all = isinstance(error, SystemExit | EngineError)
+    text = str(error) if says_all else "".join(traceback.format_exception(error))
     if isinstance(verdict, str):
         text = f"it lost a rank that failed: {verdict}"
     where = f"rank {rank}"
@@ -37,7 +39,7 @@ def report_failure(
         where += f", role {pulse.known['role']}, {place(pulse.known)}" if pulse.known["role"] else ""
     message = f"{where}:\n{text}"
     if pulse is not None:
-        pulse.failed(message)
+        pulse.failed(message, mistake=text if isinstance(error, EngineError) else None)
         if watch is not None and not pulse.known["wait"]:  # not one that has only lost another
             last = (text.strip().splitlines() or [""])[-1]
             watch.failed(f"{where}: {last}")

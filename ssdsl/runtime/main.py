@@ -7,8 +7,9 @@ import resource
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
-from datetime import timedelta
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,18 @@ from .failure import prepare_folder, report_failure, save, whole
 from .nodes import check_alike, collect, hand_in
 from .pulse import Pulse
 from .record import time_messages
-from .staged import Staged
-from .start import find_place, join_group
+from .start import find_place, join_group, transport
+from .train.batch import Batch
 from .train.engine import Engine
+from .train.feed import Feed
+from .train.log import Log, Work, known_peak_flops
 from .train.programs import InFolder
-from .transport import Distributed
+from .train.user_data import open_data
 from .watch import Watch
 from .world import World
 
 FOLDER = Path(__file__).parent.parent
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 OPTIMIZERS: dict[str, Any] = {"adamw": (torch.optim.AdamW, {"fused": True}), "sgd": (torch.optim.SGD, {})}
 LATER_S = 30.0  # torch.distributed gives up that much later than the watch, which knows more
 
@@ -52,11 +56,11 @@ def main() -> None:
         check_alike(watch.board, FOLDER)
         base_bytes = _held(device)  # before there are weights
         pulse.says("loading its weights")
-        programs, world = InFolder(FOLDER), World(_transport(device, options.timeout + LATER_S))
+        programs, world = InFolder(FOLDER), World(transport(device, options.timeout + LATER_S))
         engine = Engine(programs, world, device, seed=options.seed)
         pulse.says("training", engine.training.name)
         pulse.watch(engine.now, engine.waits)
-        _train(engine, programs.batches, options, base_bytes)
+        _train(engine, _batches(engine, programs.batches, options), options, base_bytes)
         pulse.says("waiting for the other ranks to end")
         if options.out is not None:
             hand_in(watch.board, options.out, rank)
@@ -72,12 +76,6 @@ def main() -> None:
         os._exit(1)  # the other ranks may wait for this one in a collective: leave without waiting for them
 
 
-def _transport(device: torch.device, timeout_s: float) -> Distributed:
-    """How ranks exchange tensors of the device in the groups of torch.distributed."""
-    staged = device.type == "cuda" and dist.get_backend() == "gloo"
-    return (Staged if staged else Distributed)(timedelta(seconds=timeout_s))
-
-
 def _write_report(out: Path, report: dict[str, Any]) -> None:
     with whole(out / f"rank{report['rank']}.json") as beside:
         beside.write_text(json.dumps(report))
@@ -91,6 +89,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--backend", choices=("gloo", "nccl"), default=None, help="default: nccl with cuda, else gloo")
     parser.add_argument("--optimizer", choices=("adamw", "sgd"), default="adamw")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 0.001)")
+    parser.add_argument("--data", default=None, help="FILE:FUNCTION that returns the data; else the batches beside it")
     parser.add_argument("--out", type=Path, default=None, help="folder for the ranks' reports")
     parser.add_argument(
         "--timeout", type=float, default=600, help="seconds to wait for a rank that does not move (default 600)"
@@ -102,7 +101,15 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _train(engine: Engine, batches: list[dict[str, torch.Tensor]], options: argparse.Namespace, base: int) -> None:
+def _batches(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse.Namespace) -> Iterator[Batch]:
+    """As many as there are steps, of the user's data or the program's own, over and over."""
+    if options.data is None:
+        return cycle(own)
+    feed = Feed.of(engine.table["inputs"], engine.training.inputs)
+    return open_data(options.data, feed, engine.control, options.seed).epochs()
+
+
+def _train(engine: Engine, batches: Iterator[Batch], options: argparse.Namespace, base: int) -> None:
     """All steps, then the reports."""
     make, given = OPTIMIZERS[options.optimizer]
     engine.optimizer(make, lr=options.lr, **given)
@@ -111,6 +118,7 @@ def _train(engine: Engine, batches: list[dict[str, torch.Tensor]], options: argp
     if recorder is not None:
         count, runner = len(engine.table["messages"]), engine.training.runner
         transfers_s = time_messages(runner.messages, count, runner.mover, engine.device)
+    log = Log(options.out, Work.of(engine.table), peak_flops=_peak_flops(engine), writes=engine.rank == 0)
     times: list[float] = []
     losses: list[float] = []
     dumped: list[dict[str, Any]] = []
@@ -118,12 +126,17 @@ def _train(engine: Engine, batches: list[dict[str, torch.Tensor]], options: argp
         engine.watch_gradients(lambda: dumped.append(gradients(engine.weights, engine.pieces)))
     for step in range(options.steps):
         with recorder.step(step, options.steps - 1) if recorder is not None else nullcontext():
+            batch = next(batches)
             start = time.perf_counter()
-            losses.append(engine.step(batches[step % len(batches)], allow_nan=True))
+            losses.append(engine.step(batch, allow_nan=True))
             if engine.device.type == "cuda":
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
-        _progress(engine, options.out, step, losses[-1], times[-1])
+        lr = engine.optim.param_groups[0]["lr"] if engine.optim.param_groups else options.lr
+        said = log.step(step, losses[-1], lr=lr, time_s=times[-1])
+        if options.out is None and engine.rank == 0:
+            print("  ".join(_words(said)), flush=True)
+    log.close()
     if options.out is None:
         if engine.rank == 0 and times:
             print(f"median step {statistics.median(times) * 1e3:.1f} ms")
@@ -144,14 +157,22 @@ def _train(engine: Engine, batches: list[dict[str, torch.Tensor]], options: argp
     _write_report(options.out, report)
 
 
-def _progress(engine: Engine, out: Path | None, step: int, loss: float, time_s: float) -> None:
-    if engine.rank != 0:
-        return
-    if out is None:
-        print(f"step {step}  loss {loss:.6f}  {time_s * 1e3:.1f} ms", flush=True)
-    else:
-        with (out / "progress.jsonl").open("a") as file:
-            file.write(json.dumps({"step": step, "loss": loss, "time_s": time_s}) + "\n")
+def _peak_flops(engine: Engine) -> float | None:
+    """Of all devices, if they are like this one, for the format in which most of the arithmetic is done."""
+    held = engine.held()
+    dtype = PRECISIONS.get(engine.precision or "", held[0].tensor.dtype if held else torch.float32)
+    peak = known_peak_flops(engine.device, dtype)
+    return peak * engine.world_size if peak is not None else None
+
+
+def _words(said: dict[str, Any]) -> list[str]:
+    """A line of the log for a terminal."""
+    return [
+        f"step {said['step']}",
+        f"loss {said['loss']:.6f}",
+        f"lr {said['lr']:.3g}",
+        f"{said['time_s'] * 1e3:.1f} ms",
+    ]
 
 
 def _held(device: torch.device) -> int:

@@ -1,4 +1,4 @@
-"""The part of a weight that a rank holds."""
+"""The part of a weight, or of an input, that a rank holds."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from .moves import take
 
 @dataclass(frozen=True)
 class Piece:
-    """How the local part of a weight follows from the whole, of `shape`: takes of (dim, outer, count, index).
+    """How the local part of a tensor follows from the whole, of `shape`: takes of (dim, outer, count, index).
 
     >>> Piece("w", (4, 6), ((0, 1, 2, 1), (1, 3, 2, 0))).of(torch.arange(24).view(4, 6)).tolist()
     [[12, 14, 16], [18, 20, 22]]

@@ -23,11 +23,15 @@ class Program:
     batches: list[dict[str, torch.Tensor]]
 
     @classmethod
-    def read(cls, folder: Path) -> "Program":
-        """The program that `ssdsl compile` wrote; weights are mapped, or made later. Raises OSError for a lack."""
+    def read(cls, folder: Path, root: Path | None = None) -> "Program":
+        """The program that `ssdsl compile` wrote; weights are mapped, or made later. Raises OSError for a lack.
+
+        What evaluates lies in a folder inside of `root`, where the weights and batches are.
+        """
+        root = folder if root is None else root
         table = json.loads((folder / "program.json").read_text())
         roles = {r["name"]: (folder / f"role_{r['name']}.py").read_text() for r in table["roles"]}
-        return cls(table, roles, State.read(folder), torch.load(folder / "inputs.pt", weights_only=True))
+        return cls(table, roles, State.read(root), torch.load(root / "inputs.pt", weights_only=True))
 
     def code(self, role: str) -> Any:
         """The module of a role, made anew for each rank: the groups that it names are the loading rank's."""

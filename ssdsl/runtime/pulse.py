@@ -75,10 +75,15 @@ class Pulse:
             self.known["step"], self.known["doing"] = self.look()
         self.known["wait"] = self.wait() if self.wait is not None else ""
 
-    def failed(self, text: str, stall: dict[str, Any] | None = None) -> None:
-        """The rank's last words; nothing is written after them. `stall`: the rank ends because another one hangs."""
+    def failed(self, text: str, mistake: str | None = None, stall: dict[str, Any] | None = None) -> None:
+        """The rank's last words; nothing is written after them.
+
+        `mistake` is what all ranks say of a user's mistake. `stall`: the rank ends because another one hangs.
+        """
         self.over.set()
         self.known["failed"] = {"text": text[-SIZE // 4 :], "time": time.time(), "stall": stall}
+        if mistake is not None and len(mistake) < SIZE // 4:
+            self.known["failed"]["mistake"] = mistake
         self._write()
 
     def end(self) -> None:

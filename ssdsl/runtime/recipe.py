@@ -111,6 +111,11 @@ class Recipes:
             part = self._follow_part(step, part, view, places)
         return part
 
+    def is_undefined(self, name: str) -> bool:
+        """Whether the memory of a weight was taken, and nobody wrote to it."""
+        steps = self._steps_of({self.weights[name].memory})
+        return bool(steps) and all(s.target.startswith("aten::empty") for s in steps)
+
     def without_waste(self) -> "Recipes":
         """Without the steps that no weight needs."""
         needed = {id(s) for s in self._steps_of({v.memory for v in self.weights.values()})}

@@ -10,6 +10,8 @@ import torch
 from .flat import Weights
 from .halves import Waiting, collecting, finish, first_half
 from .moves import join_sizes, take, take_sizes
+from .outputs import Output as OutputPart
+from .outputs import Placed
 from .record import Recorder
 from .transfers import Message, Mover, Signal
 from .world import World
@@ -98,6 +100,8 @@ class Runner:
         self.halves: dict[tuple[int, At], Waiting] = {}
         self.losses: list[torch.Tensor] = []
         self.scale = 1.0  # of the loss whose gradients are taken
+        self.outputs: list[OutputPart] = []  # what is kept of a step, and
+        self.parts: list[tuple[OutputPart, list[Placed]]] = []  # what the last one left of them
         self.doing: str | None = None
         self.recorder: Recorder | None = None
 
@@ -109,6 +113,7 @@ class Runner:
         for flat in self.weights.flats:
             flat.start_step()
         run(self)
+        self.parts = [(output, list(output.parts(self.values))) for output in self.outputs]
         self.doing = None
         self.mover.finish()
         self.values.clear()

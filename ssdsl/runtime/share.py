@@ -1,16 +1,21 @@
 """One rank's share of a program: its role's code with its constants, messages and part of each batch."""
 
 from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
 
 import torch
 
+from .errors import EngineError
 from .flat import Weights
+from .outputs import outputs_of
 from .piece import Piece
 from .program import Program
 from .runner import Runner
 from .sites import Sites
 from .state import State
 from .table import Table, is_at, messages_of, pieces_of, role_of
+from .train.feed import Feed
 from .world import World
 
 Tensors = dict[str, torch.Tensor]
@@ -30,6 +35,7 @@ class Share:
             return
         self.inputs = {p.name: p for p in pieces_of(self.role["inputs"], self.role, world)}
         self.runner.messages = messages_of(self.table, world)
+        self.runner.outputs = outputs_of(self.table, world)
         self.code = program.code(self.role["name"])
         self.sites = Sites(self.table, self.role, program.roles[self.role["name"]])
         with torch.no_grad():
@@ -40,6 +46,24 @@ class Share:
     def name(self) -> str:
         """The role's, `idle` for none."""
         return str(self.role["name"]) if self.role is not None else "idle"
+
+    @cached_property
+    def feed(self) -> Feed:
+        """What it is fed with."""
+        return Feed.of(self.table["inputs"], self.inputs)
+
+    def waits(self) -> str:
+        """What this rank waits for now, in words; empty where it waits for nobody."""
+        return self.sites.waits(self.world) if self.sites is not None else ""
+
+    def check_fits(self, other: "Share") -> None:
+        """Raises EngineError where this program does not have its weights as the other one has them."""
+        mine, theirs = _weights(self.role), _weights(other.role)
+        if different := [name for name, takes in mine.items() if theirs.get(name) != takes]:
+            raise EngineError(
+                f"for batches of {self.feed.samples} samples the plan puts `{different[0]}` elsewhere",
+                "drop such a batch: `drop_last=True`",
+            )
 
     def run(self, batch: Mapping[str, torch.Tensor], seed: int, step: int, scale: float = 1.0) -> None:
         """One step on this rank's parts of a batch. The gradients are those of `scale` times the loss."""
@@ -58,3 +82,11 @@ class Share:
         if at is None or any(at[axis] for axis in at.keys() - set(place["axes"]) - set(place["fixed"])):
             return 0.0
         return float(torch.stack(losses).sum())
+
+
+def _weights(role: Table | None) -> dict[str, Any]:
+    """Where the weights of a role are."""
+    if role is None:
+        return {}
+    found = {w["name"]: (f["number"], f["zero"], w["takes"]) for f in role["flats"] for w in f["weights"]}
+    return {**found, **{w["name"]: w["takes"] for w in role["others"]}}

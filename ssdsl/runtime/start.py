@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 
 from .meet import has_store, meet
+from .staged import Staged
+from .transport import Distributed
 
 PER_NODE = 8
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -68,18 +70,36 @@ def first_host(hosts: str) -> str:
 
 
 def join_group(folder: Path, device: str, backend: str | None, seed: int, timeout_s: float) -> tuple[torch.device, str]:
-    """Join the process group of all ranks; this one's device, and the name of this attempt of the run.
+    """Join the process group of a program's ranks; this one's device, and the name of this attempt of the run.
 
-    A rank that waits longer than the timeout fails. `backend` is NCCL for GPUs and gloo for the CPU if not given; gloo
-    also works on GPUs, and lets several ranks share one.
+    A rank that waits longer than the timeout fails.
     """
     if not (folder / "weights.pt").exists():
         raise SystemExit("this program was compiled from a model on the meta device: it has no weights and cannot run")
     torch.manual_seed(seed)
-    chosen = _device(device)
+    return join_ranks(device, backend, timeout_s)
+
+
+def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tuple[torch.device, str]:
+    """Join the process group of all ranks, if the script has not; this one's device, and the name of this attempt.
+
+    `device` is cuda where there is a GPU, if not given. `backend` is NCCL for GPUs and gloo for the CPU if not given;
+    gloo also works on GPUs, and lets several ranks share one. A process that nobody told which rank it is, is the only
+    one.
+    """
+    if "RANK" not in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
+        _from_slurm()
+    chosen = _device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if dist.is_initialized():
+        return chosen, "first"
     backend = backend or ("nccl" if chosen.type == "cuda" else "gloo")
-    rank, ranks, timeout = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=timeout_s)
+    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    timeout = timedelta(seconds=timeout_s)
     bound = chosen if backend == "nccl" else None  # NCCL connects at once, and barriers know their GPU
+    if "RANK" not in os.environ:
+        alone = torch._C._distributed_c10d.HashStore()
+        dist.init_process_group(backend, store=alone, rank=0, world_size=1, timeout=timeout, device_id=bound)
+        return chosen, "first"
     if not has_store():
         dist.init_process_group(backend, timeout=timeout, device_id=bound)
         return chosen, "first"
@@ -88,12 +108,18 @@ def join_group(folder: Path, device: str, backend: str | None, seed: int, timeou
     return chosen, name
 
 
+def transport(device: torch.device, timeout_s: float) -> Distributed:
+    """How ranks exchange tensors of the device in the groups of torch.distributed."""
+    staged = device.type == "cuda" and dist.get_backend() == "gloo"
+    return (Staged if staged else Distributed)(timedelta(seconds=timeout_s))
+
+
 def _device(kind: str) -> torch.device:
     """This rank's device: with fewer GPUs than ranks on this node, they share them in turn."""
     if kind != "cuda":
         return torch.device("cpu")
     if torch.cuda.device_count() == 0:
         raise SystemExit("this machine has no GPU that torch can use: start the program with --device cpu")
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device

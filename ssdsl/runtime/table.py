@@ -83,29 +83,39 @@ def _box(box: list[list[int]]) -> tuple[tuple[int, int], ...]:
 # -- weights ---------------------------------------------------------------------------------------------------------
 
 
-def pieces_of(weights: list[Table], role: Table, world: World) -> list[Piece]:
-    """This rank's parts of some weights of its role."""
+def pieces_of(tensors: list[Table], role: Table, world: World) -> list[Piece]:
+    """This rank's parts of some weights, or inputs, of its role."""
     at = is_at(role, world)
     assert at is not None
     return [
-        Piece(w["name"], tuple(w["shape"]), tuple((dim, outer, n, at[axis]) for axis, dim, outer, n in w["takes"]))
-        for w in weights
+        Piece(t["name"], tuple(t["shape"]), tuple((dim, outer, n, at[axis]) for axis, dim, outer, n in t["takes"]))
+        for t in tensors
     ]
 
 
-def weights_of(table: Table, role: Table, world: World, state: State, device: torch.device) -> Weights:
-    """This rank's weights, cut out of the whole ones, or made; the groups of tied weights are made here."""
+def weights_of(
+    table: Table, role: Table, world: World, state: State, device: torch.device, half: torch.dtype | None = None
+) -> Weights:
+    """This rank's weights, cut out of the whole ones, or made; the groups of tied weights are made here.
+
+    With `half` floating-point numbers are of this type.
+    """
+
+    def part(piece: Piece) -> torch.Tensor:
+        tensor = state.part(piece)
+        return tensor.to(device, half if tensor.is_floating_point() else None)
+
     ties = tie_groups(table, world)
     flats = []
     for flat in role["flats"]:
         pieces = pieces_of(flat["weights"], role, world)
-        values = {p.name: state.part(p).to(device) for p in pieces}
+        values = {p.name: part(p) for p in pieces}
         shard_group = world.groups[role["mesh"], tuple(flat["shard_axes"])] if flat["shard_axes"] else None
         steps = [Completion(kind, world.groups[role["mesh"], tuple(axes)]) for kind, axes in flat["completion"] if axes]
         tied = any(kind == "sum_tied" for kind, _ in flat["completion"])
         tie = ties[flat["weights"][0]["name"]] if tied else None
         flats.append(FlatParam(flat["number"], values, flat["zero"], shard_group, steps, tie, flat["elements"]))
-    others = {p.name: state.part(p).clone().to(device) for p in pieces_of(role["others"], role, world)}
+    others = {p.name: part(p).clone() for p in pieces_of(role["others"], role, world)}
     return Weights(flats, others, world)
 
 

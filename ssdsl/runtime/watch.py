@@ -121,7 +121,7 @@ def last_words(pulse: Pulse, stall: Stall, folder: Path | None, *, whole: bool) 
     rank = pulse.known["rank"]
     text = stall.text() if whole else stall.text().partition("\n")[0]
     message = f"rank {rank} ends, because " + text.replace("\n", "\n  ")
-    pulse.failed(message, asdict(stall))
+    pulse.failed(message, stall=asdict(stall))
     with contextlib.suppress(OSError):
         if folder is not None:
             (folder / f"rank{rank}.err").write_text(message)

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 
+from .control import Control
 from .mesh import Mesh
 from .transport import Merge, Transport, Work
 
@@ -124,6 +126,11 @@ class World:
     def rank(self) -> int:
         """This rank's number among all."""
         return self.transport.rank
+
+    @cached_property
+    def control(self) -> Control:
+        """Words between all ranks; first used by all ranks alike."""
+        return Control(self.transport)
 
     @contextmanager
     def enter(self) -> Iterator[None]:

@@ -38,6 +38,7 @@ def models_view() -> View:
     notes = (
         *(f"{name}: {family.about}; `--model {name}` is {name}:{family.default}" for name, family in ZOO.items()),
         "a size can be changed: gpt:350m,layers=8; a model of your own is path/to/file.py:function",
+        "models of transformers are hf:TYPE, as hf:llama,num_hidden_layers=2,batch=4, or hf:path/to/config.json",
         "sizes that do not train on a laptop are built without numbers: they check, show and compile",
     )
     return View("models", MODELS, rows, notes)

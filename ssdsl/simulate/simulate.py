@@ -4,7 +4,6 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.execute import Part
 from ssdsl.ir.program import Program, Role
-from ssdsl.model.graph import Stage
 from ssdsl.simulate.activations import Activations
 from ssdsl.simulate.collectives import Facts
 from ssdsl.simulate.costs import Costs
@@ -35,7 +34,7 @@ def simulate(program: Program, source: Source, cluster: Cluster, costs: Costs | 
         for r, role in enumerate(program.roles)
         if role.actions
     )
-    flops = _model_flops(program)
+    flops = program.graph.step_flops
     cost = max((d.span_s for d in devices), default=0.0)
     busy = max((d.compute_s + d.communication_s for d in devices), default=0.0)
     return Report(
@@ -78,17 +77,6 @@ def _device(
         memory.peak_parts,
         memory.capacity_bytes,
     )
-
-
-def _model_flops(program: Program) -> int:
-    """Forward once, backward twice that, of all operators whose outputs have a gradient; no work that is repeated."""
-    values = program.graph.values
-    total = 0
-    for operator in program.graph.operators:
-        if operator.stage is Stage.COMPUTE:
-            learns = any(values[o.value].differentiable for o in operator.outputs)
-            total += operator.flops * (3 if learns else 1)
-    return total
 
 
 def _mfu(program: Program, cluster: Cluster, flops: int, step: float) -> float | None:

@@ -23,6 +23,7 @@ TRAINED = (
     ("running.py:running", "by_seq.ssp"),
     ("conv.py:net", "stages.ssp"),
     ("bert.py:bert", "stages.ssp"),
+    ("in_python.py:in_python", "stages.ssp"),
 )
 
 

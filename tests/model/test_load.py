@@ -153,9 +153,11 @@ WRONG: dict[str, dict[str, Callable[[Path], str]]] = {
         "exits": lambda folder: user(folder, "import sys\nsys.exit('cannot go on')\n"),
     },
     "E0309": {
-        "two things": changed(RETURN, "return Net(), {}"),
+        "one thing": changed(RETURN, "return Net()"),
+        "five things": changed(RETURN, "return Net(), {}, {}, 0, 0"),
         "nothing": changed(RETURN, "pass"),
         "a class": changed("return Net()", "return Net"),
+        "where the loss is": changed(RETURN, RETURN + ", 0.5"),
         "arguments": changed("def model():", "def model(width):"),
     },
     "E0310": {
@@ -169,7 +171,6 @@ WRONG: dict[str, dict[str, Callable[[Path], str]]] = {
     "E0311": {
         "rank": changed('("batch", "feature")', '("batch",)'),
         "no input": changed('{"x": ("batch", "feature")}', '{"x": ("batch", "feature"), "y": ("batch",)}'),
-        "none": changed('{"x": ("batch", "feature")}', "{}"),
         "a string": changed('("batch", "feature")', '"batch"'),
         "one size": changed('("batch", "feature")', '("batch", "batch")'),
         "no dictionary": changed('{"x": ("batch", "feature")}', '("batch", "feature")'),

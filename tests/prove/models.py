@@ -30,6 +30,26 @@ class Noisy(nn.Module):
         return F.dropout1d(self.down(y), 0.3).square().mean()
 
 
+class Sum(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x + y)
+
+
+class ReadTwice(nn.Module):
+    """Three layers read one input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(8, 8), nn.Linear(8, 8), Sum()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.c(self.a(x) + self.b(x), x).square().mean()
+
+
 def _given(model: nn.Module) -> Given:
     x = torch.randn(4, 6, 8, generator=torch.Generator().manual_seed(0))
     return model, {"x": x}, {"x": ("batch", "seq", "feature")}
@@ -41,6 +61,10 @@ def found() -> Given:
 
 def noisy() -> Given:
     return _given(Noisy())
+
+
+def read_twice() -> Given:
+    return _given(ReadTwice())
 
 
 def routed() -> Given:

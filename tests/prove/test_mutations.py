@@ -6,12 +6,15 @@ A few of each kind for each plan here; `SSDSL_MUTANTS=all` takes all of them.
 import importlib.util
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from ssdsl.compile import compile_evaluation, compile_plan
 from ssdsl.ir.program import Program
 from ssdsl.model.load import load
+from ssdsl.model.trace import capture
 from ssdsl.prove.prove import prove
 from tests.ir.conftest import _program as small_program
 from tests.prove.mutations import MUTATIONS, Mutant, mutants
@@ -28,6 +31,7 @@ OTHERS = [  # plans of these tests for models of their own
     ("recomputed", DROPPING),
     ("found", f"{HERE / 'models.py'}:found"),
     ("noisy", f"{HERE / 'models.py'}:noisy"),
+    ("two_prologues", f"{HERE / 'models.py'}:read_twice"),
 ]
 if importlib.util.find_spec("transformers"):
     OTHERS.append(("routed", f"{HERE / 'models.py'}:routed"))
@@ -50,6 +54,21 @@ PROGRAMS: tuple[tuple[str, dict[str, int]], ...] = (
     ("two_axes", {}),
     ("ulysses", {}),
 )
+
+
+SCORED = str(HERE.parent / "models" / "scored.py") + ":net"
+DECIDED_BY_TRAINING = (  # some of them are harmless, and training shows which
+    *("wait_forgotten_until_later", "posts_exchanged", "overwritten", "pieces_exchanged"),
+    "completion_in_another_order",
+)
+
+
+@cache
+def evaluation(plan: str, model: str, outputs: tuple[str, ...]) -> Program:
+    """The program that evaluates under a plan of the examples."""
+    loaded = load(model)
+    path = HERE.parent.parent / "examples" / f"{plan}.ssp"
+    return compile_evaluation(compile_plan(path, capture(loaded), {}), loaded, outputs).program
 
 
 def is_harmless(mutant: Mutant, model: str = MODEL) -> str:
@@ -94,11 +113,29 @@ def test_wrong_terms_of_a_loss_are_refuted(kind: str) -> None:
     assert [str(m) for m in found if not prove(m.program).failures] == []
 
 
+@pytest.mark.parametrize(
+    ("plan", "model", "outputs"),
+    [
+        ("megatron", DROPPING, ("logits",)),
+        ("zero", DROPPING, ("logits",)),
+        ("data_parallel", SCORED, ("logits", "total")),
+    ],
+    ids=lambda given: Path(given).name if isinstance(given, str) else "",
+)
+def test_wrong_evaluations_are_refuted(plan: str, model: str, outputs: tuple[str, ...]) -> None:
+    program = evaluation(plan, model, outputs)
+    assert prove(program).failures == ()
+    kinds = tuple(kind for kind in MUTATIONS if kind not in DECIDED_BY_TRAINING)
+    accepted = [m for m in mutants(program, kinds, most=2) if not prove(m.program).failures]
+    assert [str(m) for m in accepted if not is_harmless(m)] == []
+
+
 def test_every_kind_has_mutants(compiled: Callable[..., Program]) -> None:
     """No generator is idle on all programs."""
     idle = set(MUTATIONS)
     small = (small_program("statistics"), small_program("penalty"), small_program("late_loss"))
     small += tuple(compiled(plan, model) for plan, model in OTHERS)
+    small += (evaluation("data_parallel", SCORED, ("logits", "total")),)
     for program in (*(compiled(plan, MODEL, **params) for plan, params in PROGRAMS), *small):
         idle -= {kind for kind in idle if next(iter(MUTATIONS[kind](program)), None) is not None}
     assert idle == set()

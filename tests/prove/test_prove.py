@@ -8,11 +8,13 @@ import pytest
 
 from ssdsl.ir.function import Reshard
 from ssdsl.ir.program import Program
+from ssdsl.model.load import load
 from ssdsl.prove.prove import prove
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from tests.prove.conftest import ROOT, graph_of
 from tests.prove.mutations import instructions
+from tests.prove.running import runs_wrong
 
 ERRORS = ROOT / "tests" / "errors"
 PLANS = sorted(p.stem for folder in ("examples", "tests/verify/plans") for p in (ROOT / folder).glob("*.ssp"))
@@ -63,3 +65,9 @@ def test_the_graph_is_not_changed(compiled: Callable[..., Program]) -> None:
     before = graph_of("gpt:tiny")
     prove(compiled("megatron"))
     assert graph_of("gpt:tiny") is before
+
+
+def test_prologues_of_one_device_keep_their_parts_apart(compiled: Callable[..., Program]) -> None:
+    """A name stands for the same part in all prologues that a device runs; two parts under one name went wrong."""
+    model = f"{ROOT / 'tests' / 'prove' / 'models.py'}:read_twice"
+    assert runs_wrong(compiled("two_prologues", model), load(model)) == ""

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ssdsl.cli.names import plan_path
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import Compiled
+from ssdsl.lang.shipped import plan_path
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture

@@ -24,6 +24,7 @@ if behaviour in ("stopped", "loops", "full"):
     pulse = Pulse(out, rank)
     pulse.says("loading its weights", role=f"stage{rank}")
     pulse.watch(lambda: (2, "forward of block 3"))
+    time.sleep(1)  # until it is written
     if behaviour == "full" and rank == 1:
         pulse.failed("rank 1, role stage1, step 2, forward of block 3:\nOSError: [Errno 28] No space left on device")
         os._exit(1)
@@ -51,7 +52,7 @@ if behaviour != "good":
 
 for step in range(steps):
     if rank == 0:
-        with (out / "progress.jsonl").open("a") as file:
+        with (out / "metrics.jsonl").open("a") as file:
             file.write(json.dumps({"step": step, "loss": 1.0 / (step + 1), "time_s": 0.01}) + "\n")
 losses = [1.0 / (step + 1) for step in range(steps)] if rank == 0 else []
 comm = {"all_reduce": {"calls": 2 * steps, "bytes": 100 * steps}}

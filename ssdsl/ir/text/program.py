@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam, Param, Zero
-from ssdsl.ir.program import Loss, Program, Role
+from ssdsl.ir.program import Loss, Program, Result, Role
 from ssdsl.ir.text.comm import completion_text, message_lines
 from ssdsl.ir.text.function import function_lines, prologue_lines
 from ssdsl.ir.text.role import ActionText, role_lines
@@ -29,7 +29,7 @@ def program_blocks(program: Program, roles: Iterable[Role] | None = None) -> Ite
         return roles is None or any(role.is_in(submesh) for role in shown)
 
     graph, names = program.graph, tuple(f.name for f in program.functions)
-    yield [f"program of {graph.name}", *map(mesh_text, program.plan.meshes)]
+    yield [f"{'program' if program.trains else 'forward'} of {graph.name}", *map(mesh_text, program.plan.meshes)]
     if params := [param_text(p, graph) for p in program.params if is_shown(p.submesh)]:
         yield params
     if flats := [line for f in program.flats if is_shown(f.submesh) for line in flat_lines(f)]:
@@ -41,7 +41,7 @@ def program_blocks(program: Program, roles: Iterable[Role] | None = None) -> Ite
         yield lines
     text = ActionText(program)
     yield from (list(role_lines(role, text)) for role in shown)
-    yield [loss_text(program.loss, names)]
+    yield [loss_text(program.loss, names), *(result_text(r, names) for r in program.results)]
 
 
 def mesh_text(mesh: Mesh) -> str:
@@ -81,3 +81,8 @@ def loss_text(loss: Loss, names: tuple[str, ...]) -> str:
     """Which output is the loss, and over which axes its parts are summed."""
     axes = f" summed over {names_text(loss.axes)}" if loss.axes else ""
     return f"loss %{loss.name} of {names[loss.function]}{axes}"
+
+
+def result_text(result: Result, names: tuple[str, ...]) -> str:
+    """What was asked for by name, and where it is kept."""
+    return f'result {result.name} is %{result.value} of {names[result.function]} in slot "{result.slot}"'

@@ -74,7 +74,8 @@ def _formed(function: Function, facts: _Facts) -> Function:
     sides, before, wgrad_only = _sides(function, facts)
     sections = _sections(function, facts, before)
     overwrites = _overwrites(sections, function, facts)
-    gathers = _gathers(sections, function, facts)
+    here = {w: number for (w, submesh), number in facts.gathered.items() if submesh == function.submesh}
+    gathers = section_gathers(sections, here)
     finished = tuple(
         replace(s, body=tuple(_finished(i, sides, overwrites) for i in s.body), gathers=g)
         for s, g in zip(sections, gathers, strict=True)
@@ -159,18 +160,15 @@ def _shared(function: Function, place: Callable[[Op], tuple[str, int | None]]) -
     return frozenset(name for name in outside if len(readers[name]) > 1)
 
 
-def _gathers(sections: tuple[Section, ...], function: Function, facts: _Facts) -> list[tuple[int, ...]]:
-    """The flat parameters that each section gathers. Sections without a layer share what the function gathers."""
+def section_gathers(sections: tuple[Section, ...], gathered: dict[str, int]) -> list[tuple[int, ...]]:
+    """The flat parameters that each section of a function gathers; `gathered` has those of the function's weights.
+    Sections without a layer share what the function gathers."""
     held: set[int] = set()
     found = []
     for section in sections:
         apart = bool(section.layer) or section.recompute
-        numbers = dict.fromkeys(
-            facts.gathered[r.value, function.submesh]
-            for i in section.body
-            for r in reads_of(i)
-            if (r.value, function.submesh) in facts.gathered
-        )
+        reads = (r.value for i in section.body for r in reads_of(i))
+        numbers = dict.fromkeys(gathered[value] for value in reads if value in gathered)
         found.append(tuple(n for n in numbers if apart or n not in held))
         if not apart:
             held.update(numbers)

@@ -27,7 +27,7 @@ from ssdsl.ir.function import (
     Write,
 )
 from ssdsl.ir.layout import REPLICATE, Cut, Layout, Shape, Shard, Submesh, cut
-from ssdsl.ir.program import Loss
+from ssdsl.ir.program import Loss, Result
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
 from ssdsl.lower.errors import UpdateInParts
 from ssdsl.lower.functions.draft import Draft, Made, Need, finished
@@ -72,6 +72,7 @@ class _Builder:
         outputs.setdefault(
             made.var.name, Output(made.var.name, str(made.var.name), made.var.gradient is not None, read=False)
         )
+        results = tuple(self._result(name, self.made[value]) for name, value in self.graph.outputs.items())
         functions = tuple(finished(d, self.lowering.learning, self.graph.loss) for d in self.drafts)
         returning = {(f.number, i.slot) for f in functions for i in f.inputs if i.gradient}
         partial = made.var.type.layout.partial_axes(self.drafts[made.function].segment.submesh.axes)
@@ -84,7 +85,16 @@ class _Builder:
             prologues=self.prologue.prologues(),
             messages=messages,
             loss=Loss(made.function, made.var.name, partial),
+            results=results,
         )
+
+    def _result(self, name: str, made: Made) -> Result:
+        """Leaves a value that was asked for, its sums over devices taken."""
+        source = self.drafts[made.function]
+        var = self._completed(source, made, operand_shape(made.operator, made.operand))
+        output = self._leave(source, var)
+        source.outputs[var.name] = output = replace(output, read=True)
+        return Result(name, made.function, var.name, output.slot)
 
     # -- one operator ------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ submesh that needs them."""
 from dataclasses import dataclass, field
 
 from ssdsl.ir.function import Instr, Op, Prologue, Reshard, Split
-from ssdsl.ir.layout import REPLICATE, Layout, Shape, Submesh
+from ssdsl.ir.layout import REPLICATE, Layout, Placement, Shape, Submesh
 from ssdsl.ir.value import Axis, Name, Type, Var
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.functions.reshard import reshard
@@ -34,6 +34,7 @@ class PrologueBuilder:
     def __init__(self, lowering: Lowering) -> None:
         self.lowering, self.graph = lowering, lowering.graph
         self.drafts: dict[Submesh, _Draft] = {}
+        self.versions: dict[tuple[str, str], dict[tuple[tuple[str, Placement], ...], int]] = {}
         self.producers = {
             o.value: op for op in self.graph.operators if op.stage is not Stage.COMPUTE for o in op.outputs
         }
@@ -60,7 +61,7 @@ class PrologueBuilder:
         if key not in draft.converted:
             itemsize = self.graph.values[value].itemsize
             steps = reshard(var.type.layout, layout, shape, draft.submesh.axes, itemsize, self.lowering.link)
-            name = Name(value, 1 + sum(v == value for v, _ in draft.converted))
+            name = self._name(draft, value, layout)
             type_ = Type(layout)
             draft.converted[key] = Var(name, type_, None, local_sizes(shape, type_, ()), var.dtype)
             draft.body.append(Reshard(var.name, draft.converted[key], steps, ()))
@@ -76,10 +77,17 @@ class PrologueBuilder:
                     self._constant(draft, operator)
                 shape = Shape(self.graph.values[value].sizes)
                 type_ = Type(Layout((REPLICATE,) * len(draft.submesh.axes)))
-                var = Var(Name(value), type_, None, local_sizes(shape, type_, ()), self.graph.values[value].dtype)
+                name, dtype = self._name(draft, value, type_.layout), self.graph.values[value].dtype
+                var = Var(name, type_, None, local_sizes(shape, type_, ()), dtype)
                 draft.given[value] = var
                 draft.made[value] = var, shape
         return draft.made[value]
+
+    def _name(self, draft: _Draft, value: str, layout: Layout) -> Name:
+        """The name of a value in a layout. A device may run several prologues: a name means the same in all."""
+        known = self.versions.setdefault((draft.submesh.mesh.name, value), {})
+        places = zip(draft.submesh.axes, layout.places, strict=True)
+        return Name(value, known.setdefault(tuple((a, p) for (a, _), p in places if p is not REPLICATE), len(known)))
 
     def _constant(self, draft: _Draft, operator: Operator) -> None:
         if operator.name in draft.constants:
@@ -105,7 +113,8 @@ class PrologueBuilder:
             made, _ = operand_types(operator, splits, operand, axes, is_output=True)
             shape = operand_shape(operator, operand)
             dtype = self.graph.values[operand.value].dtype
-            var = Var(Name(operand.value), made, None, local_sizes(shape, made, ()), dtype)
+            name = self._name(draft, operand.value, made.layout)
+            var = Var(name, made, None, local_sizes(shape, made, ()), dtype)
             draft.made[operand.value] = var, shape
             results.append(var)
         kernel, first = kernel_of(operator, splits), first_of(operator, splits)

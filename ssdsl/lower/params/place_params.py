@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Submesh
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.param import Param
 from ssdsl.lower.errors import BufferApart, ParamsOverlap
 from ssdsl.lower.lowering import Lowering
@@ -53,6 +53,7 @@ def _placed(lowering: Lowering, weight: str, shape: Shape, uses: dict[Submesh, l
     alike = len({s.axes for s in uses}) == 1
     needs = [need.places for found in uses.values() for need, _ in found]
     value = lowering.graph.values[weight]
+    held = {p.submesh: p.layout.places for p in lowering.held if p.weight == weight}
     params = []
     for submesh, found in uses.items():
         replicated: tuple[Placement, ...] = (REPLICATE,) * len(submesh.axes)
@@ -61,10 +62,11 @@ def _placed(lowering: Lowering, weight: str, shape: Shape, uses: dict[Submesh, l
             if alike and needs
             else replicated
         )
+        places = held.get(submesh, places)
         partial = tuple(
             axis
             for at, (axis, _) in enumerate(submesh.axes)
-            if any(gradient.places[at] is PARTIAL for _, gradient in found)
+            if not isinstance(places[at], Shard) and any(gradient.places[at] is PARTIAL for _, gradient in found)
         )
         trained = value.origin is Origin.WEIGHT and weight in lowering.learning
         params.append(Param(weight, submesh, shape, Layout(places), partial, trained, value.dtype))

@@ -54,6 +54,7 @@ def _actions(
 ) -> Iterator[Action]:
     if not tasks:
         return
+    kept = {r.slot for r in lowering.results}
     last_read = {slot: k for k, task in enumerate(tasks) for slot in _read(lowering, role, task, readers)}
     flats = [f for f in lowering.flats if role.is_in(f.submesh)]
     last_backward = _last_backwards(lowering, role, tasks, flats)
@@ -77,7 +78,7 @@ def _actions(
             if isinstance(message, Signal) and end is not End.SEND:
                 yield Wait(task.message, task.at, task.gradient)
         for slot in dict.fromkeys(_read(lowering, role, task, readers)):
-            if last_read[slot] == k:
+            if last_read[slot] == k and slot[0] not in kept:
                 yield Free(*slot)
         complete += last_backward.get(k, ())
     yield from (StartReduce(f.number) for f in complete)

@@ -56,10 +56,7 @@ class _Writer:
 
     def __post_init__(self) -> None:
         self.makers = {o: c for c in self.capture.calls for o in c.outputs}
-        self.used = {r for c in self.capture.calls for r in c.refs()} | {
-            self.capture.loss,
-            *self.capture.updates.values(),
-        }
+        self.used = {r for c in self.capture.calls for r in c.refs()} | self.capture.results()
         self.taken = {*self.capture.tensors, *self.capture.origins, *(c.name for c in self.capture.calls)}
 
     def write(self, call: Call) -> None:
@@ -95,7 +92,7 @@ class _Writer:
 
     def _needed(self, calls: list[Call]) -> list[Call]:
         """Without draws that nothing reads, and without empty tensors that only gave a shape to a draw."""
-        wanted = {self.capture.loss, *self.capture.updates.values()}
+        wanted = self.capture.results()
         kept = []
         for call in reversed(calls):
             can_go = call.kind in (*EMPTY, POSITIONS) or call.target.namespace == "ssdsl"

@@ -27,7 +27,7 @@ MEAN = 1
 
 def normalise(capture: Capture) -> Capture:
     """The same computation without identities, with losses and means as sums, and views as `reshape`."""
-    normal = Capture([], dict(capture.tensors), capture.origins, capture.constants, capture.loss, dict(capture.updates))
+    normal = replace(capture, calls=[], tensors=dict(capture.tensors))
     renamed: dict[str, str] = {}
     learns = {name for name, tensor in capture.tensors.items() if tensor.differentiable}
     for call in capture.calls:
@@ -43,6 +43,7 @@ def normalise(capture: Capture) -> Capture:
     normal.calls[:] = take_apart(normal)
     normal.loss = renamed.get(capture.loss, capture.loss)
     normal.updates = {b: renamed.get(v, v) for b, v in normal.updates.items()}
+    normal.outputs = {n: renamed.get(v, v) for n, v in normal.outputs.items()}
     check_statistics(normal)
     compute_updates(normal)
     return normal

@@ -72,7 +72,7 @@ class _Region:
                 self.calls += [call] if call is not self.sort and not self._touches(call) else self._inside(call)
         except _Leaves:
             return False
-        left = {self.capture.loss, *self.capture.updates.values()}
+        left = self.capture.results()
         return self.made > 0 and not left & (self.order | self.inverse | {*self.owners} | {*self.moved})
 
     def result(self) -> Capture:
@@ -80,6 +80,7 @@ class _Region:
         found = replace(self.capture, calls=self.calls, tensors=self.tensors)
         found.updates = {b: self.same.get(v, v) for b, v in found.updates.items()}
         found.loss = self.same.get(found.loss, found.loss)
+        found.outputs = {n: self.same.get(v, v) for n, v in found.outputs.items()}
         served = {self.sort.name} | set(self._chain())
         while idle := served & _unread(found):
             found.calls = [c for c in found.calls if c.name not in idle]
@@ -296,5 +297,5 @@ def _shaped(
 
 def _unread(capture: Capture) -> set[str]:
     """The calls of which nothing is read."""
-    read = {r for c in capture.calls for r in c.refs()} | {capture.loss, *capture.updates.values()}
+    read = {r for c in capture.calls for r in c.refs()} | capture.results()
     return {c.name for c in capture.calls if read.isdisjoint(c.outputs)}

@@ -1,6 +1,7 @@
 """What the models of the zoo share: the library they come from, seeded weights, the number of batches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ssdsl.model.errors import TransformersMissing
@@ -24,11 +25,18 @@ def construct(
     transformers reports at level WARNING what its configs lack for generation, which nothing here does; its errors
     still come through.
     """
-    library = _transformers(model)
+    library = transformers_library(model)
+    with silent(library):
+        return made(lambda: make(library), dtype, seed, generator, meta)
+
+
+@contextmanager
+def silent(library: Any) -> "Iterator[None]":
+    """Within it, transformers reports errors alone."""
     verbosity = library.logging.get_verbosity()
     library.logging.set_verbosity_error()
     try:
-        return made(lambda: make(library), dtype, seed, generator, meta)
+        yield
     finally:
         library.logging.set_verbosity(verbosity)
 
@@ -49,7 +57,8 @@ def made(
     return scope.finish(module) if isinstance(scope, Deferred) else (module, None)
 
 
-def _transformers(model: str) -> Any:
+def transformers_library(model: str) -> Any:
+    """The library; raises PlanError where it is not installed."""
     try:
         import transformers
     except ImportError as error:

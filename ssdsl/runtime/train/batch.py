@@ -1,10 +1,12 @@
 """A batch as a training loop gives it, and this rank's part of it."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
+from ..control import Control, bytes_of
 from ..errors import EngineError
 from ..piece import Piece
 from ..table import Table
@@ -54,20 +56,34 @@ def sizes_of(batch: Mapping[str, torch.Tensor]) -> Sizes:
     return {name: tuple(tensor.shape) for name, tensor in batch.items()}
 
 
-def check(part: Part, inputs: Table) -> None:
-    """Raises EngineError for a batch of other sizes or dtypes than a program's."""
+def check(batch: Mapping[str, torch.Tensor], inputs: Table, samples: int) -> None:
+    """Raises EngineError for a whole batch of other sizes or dtypes than a program's, but for the number of samples."""
     for name, wanted in inputs.items():
-        dtype, expected = getattr(torch, wanted["dtype"]), tuple(wanted["shape"])
-        if name in part and part[name].dtype != dtype:
+        tensor, dtype, expected = batch[name], getattr(torch, wanted["dtype"]), list(wanted["shape"])
+        if tensor.dtype != dtype:
             raise EngineError(
-                f"`{name}` of the batch is {_said(part[name].dtype)}, and the program was compiled for {_said(dtype)}",
+                f"`{name}` of the batch is {_said(tensor.dtype)}, and the program was compiled for {_said(dtype)}",
                 f"convert it: `{name}.to({dtype})`",
             )
-        if part.sizes[name] != expected:
+        first = 1 if expected[:1] == [samples] else 0
+        if list(tensor.shape)[first:] != expected[first:] or tensor.dim() != len(expected):
             raise EngineError(
-                f"`{name}` of the batch is {list(part.sizes[name])}, and the program was compiled for {list(expected)}",
+                f"`{name}` of the batch is {list(tensor.shape)}, and the program was compiled for {expected}",
                 "pad or crop it to these sizes, or compile with an example of this size",
             )
+
+
+def compare(batch: Mapping[str, torch.Tensor], control: Control) -> None:
+    """Raises EngineError, on all ranks, where they were given different batches."""
+    digest = hashlib.sha256()
+    for name in sorted(batch):
+        digest.update(bytes_of(batch[name].detach().cpu()))
+    said = control.all_gather(digest.digest())
+    if other := [rank for rank, text in enumerate(said) if text != said[0]]:
+        raise EngineError(
+            f"rank {other[0]} was given another batch than rank 0: a step takes the global one, the same on all",
+            "give all ranks the same batch, or let `engine.loader(dataset, ...)` load for each what it needs",
+        )
 
 
 def part_of(batch: Mapping[str, torch.Tensor], needed: Mapping[str, Piece]) -> Part:

@@ -5,12 +5,18 @@ for batch in engine.loader(dataset, batch_size=64, shuffle=True):
     loss = engine.step(batch, clip=1.0)
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..checkpoint.folder import has_checkpoint
+from ..checkpoint.loader import open_on_all
+from ..checkpoint.saver import Saver
 from ..control import Control
 from ..errors import EngineError
 from ..flat import Weights
@@ -21,10 +27,17 @@ from ..record import Recorder
 from ..share import Share
 from ..table import join_world, pieces_of, role_of, tie_groups, weights_of
 from ..world import World
-from .batch import Batch, Part, check, named, part_of
-from .optimizer import Groups, Make, Optimizer
+from .batch import Batch, Part, Sizes, check, compare, named, part_of, sizes_of
+from .evaluation import Gather, gathered
+from .feed import Given
+from .loader import Loader
+from .optimizer import Groups, Make, Optimizer, stepped
 from .programs import Programs
+from .scaler import Scaler
+from .training_state import content, restore
 from .update import Update, Wish
+
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Engine:
@@ -34,20 +47,34 @@ class Engine:
     """
 
     def __init__(
-        self, programs: Programs, world: World, device: torch.device, *, seed: int = 0, precision: str | None = None
+        self,
+        programs: Programs,
+        world: World,
+        device: torch.device,
+        *,
+        seed: int = 0,
+        precision: str | None = None,
+        background: bool = True,
     ) -> None:
+        self.background = background  # whether saves go on in a thread of their own
         self.programs, self.world, self.device = programs, world, device
         self.seed, self.precision = seed, precision
         self.steps = self.micro_steps = 0
         with world.enter():
-            self.control = Control(world.transport)
+            self.control = world.control
             self.table = programs.training.table
             join_world(self.table, world)
-            self.weights, self.pieces = _placed(programs, world, device)
+            half = HALF[precision] if precision is not None else None
+            self.weights, self.pieces = _placed(programs, world, device, half)
             self._homes = Homes(self.table, world)
-            self._update = Update(self.weights, self.held(), self.control, precision)
-            self.training = self._share(programs.training)
+            masters = programs.state if half is not None else None
+            scaler = Scaler() if half is torch.float16 else None
+            self._update = Update(stepped(self.weights.flats, self.held(), masters), self.control, scaler)
+            self.training = self._running = self._share(programs.training)
         self._others: dict[Any, Share] = {}
+        self._loaders: list[Loader] = []
+        self._fed_by: Loader | None = None  # the loader of the last step's batch
+        self._compared = False  # whether the ranks have compared what they were given
 
     def _share(self, program: Any) -> Share:
         join_world(program.table, self.world)
@@ -77,6 +104,11 @@ class Engine:
         return self._update.optimizer.torch
 
     @property
+    def scaler(self) -> Scaler | None:
+        """The scale of the loss, of a model in float16."""
+        return self._update.scaler
+
+    @property
     def grad_norm(self) -> float | None:
         """The norm of all gradients, before it was clipped, of the last step that clipped."""
         return self._update.norm
@@ -93,6 +125,43 @@ class Engine:
         with self._together():
             self._update.optimizer = Optimizer(make, self._update.weights, list(dict.fromkeys(names)), groups, options)
         return self.optim
+
+    # -- data ----------------------------------------------------------------------------------------------------------
+
+    def loader(self, dataset: Any, batch_size: int | None = None, *, evaluate: bool = False, **options: Any) -> Loader:
+        """Global batches of a data set, the same whatever the plan, of which this rank loads what it needs.
+
+        `dataset` is a map-style or iterable data set of samples, or a DataLoader; the options are those of `Loader`:
+        shuffle, seed, collate_fn, drop_last, workers, ... A checkpoint keeps where the loader is. With
+        `drop_last=False` a last batch of another size has a program of its own, compiled when it comes. `evaluate`: the
+        batches are for `evaluate` and `predict`, which may need other parts.
+        """
+        kind, samples = "evaluate" if evaluate else "train", self.training.feed.samples
+        made = Loader(
+            dataset,
+            self._share_for(kind, samples).feed,
+            self.control,
+            feeds=lambda other: self._share_for(kind, other).feed,
+            batch_size=batch_size,
+            **options,
+        )
+        self._loaders.append(made)
+        return made
+
+    def _share_for(self, kind: str, samples: int, outputs: tuple[str, ...] = ()) -> Share:
+        """The share of a program for batches of so many samples, compiled when it is first needed."""
+        if (kind, samples) == ("train", self.training.feed.samples):
+            return self.training
+        key = kind, samples, outputs
+        if key not in self._others:
+            with self.world.enter():
+                size = None if samples == self.training.feed.samples else samples
+                share = self._share(self.programs.other(kind, size, outputs))
+                if kind == "train":
+                    with self._together():
+                        share.check_fits(self.training)
+            self._others[key] = share
+        return self._others[key]
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
@@ -113,11 +182,11 @@ class Engine:
         Raises EngineError: a batch of other names, sizes or dtypes; a loss that is not finite, unless `allow_nan`:
         then nothing was updated.
         """
+        if update:
+            self._need_optimizer()
         with self.world.enter():
-            with self._together():
-                share, part = self._find(batch)
-                if update:
-                    _ = self.optim
+            share, part = self._find("train", batch)
+            self._running = share
             self._update.wish = Wish(clip, update, scale, allow_nan)
             share.run(part, self.seed, self.micro_steps, self._update.loss_scale)
             if share.role is None:
@@ -126,16 +195,153 @@ class Engine:
             self.weights.take_next()
         self.micro_steps += 1
         self.steps += self._update.updated
+        if isinstance(batch, Given):
+            self._fed_by = batch.loader
         return loss
 
-    def _find(self, batch: Batch) -> tuple[Share, Part]:
+    def _need_optimizer(self) -> None:
+        _ = self.optim
+
+    def _find(self, kind: str, batch: Batch, outputs: tuple[str, ...] = ()) -> tuple[Share, Part]:
         """The program for a batch, and this rank's part of it."""
-        inputs, own = self.table["inputs"], self.training.inputs
-        if not isinstance(batch, Part):
-            whole = named(batch, inputs)
-            batch = part_of(whole, own)
-        check(batch, inputs)
-        return self.training, batch
+        if isinstance(batch, Given):  # the loader has checked it, on all ranks
+            share = self._share_for(kind, self._samples(batch.sizes), outputs)
+            if share.inputs == batch.feed.pieces:
+                return share, batch
+            raise EngineError(
+                "evaluation needs other parts of a batch than training does, and this loader is for training",
+                "make a loader for it: `engine.loader(dataset, ..., evaluate=True)`",
+            )
+        with self._together():
+            whole = self._cast(named(batch, self.table["inputs"]))
+            sizes = sizes_of(whole)
+            check(whole, self.table["inputs"], self.training.feed.samples)
+        if not self._compared:
+            self._compared = True
+            compare(whole, self.control)
+        share = self._share_for(kind, self._samples(sizes), outputs)
+        return share, part_of(whole, share.inputs)
+
+    def _samples(self, sizes: Sizes) -> int:
+        return next((sizes[name][0] for name in self.table["inputs"] if sizes[name]), 1)
+
+    def _cast(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Floating-point inputs in the precision of the model."""
+        if self.precision is None:
+            return batch
+        types = {name: getattr(torch, entry["dtype"]) for name, entry in self.table["inputs"].items()}
+        return {n: t.to(types[n]) if t.is_floating_point() else t for n, t in batch.items()}
+
+    # -- evaluation ----------------------------------------------------------------------------------------------------
+
+    def evaluate(self, batches: Batch | Iterable[Batch]) -> float:
+        """The mean loss of some global batches, or of one, by the module in eval mode; each sample counts alike.
+
+        Dropout is off, running statistics are read, nothing changes. The same number on every rank, before any
+        training too. Raises EngineError as `step` does.
+        """
+        total, samples = 0.0, 0
+        for batch in _many(batches):
+            share = self._evaluated(batch, ())
+            (loss,) = self.control.sum([share.loss()])
+            total, samples = total + loss * share.feed.samples, samples + share.feed.samples
+        if not samples:
+            raise EngineError("there is no batch to evaluate", "give at least one")
+        return total / samples
+
+    def predict(self, batch: Batch, *outputs: str, gather: Gather = "all") -> dict[str, torch.Tensor]:
+        """What the module in eval mode returns for a global batch, by name, as in `engine.predict(batch, "logits")`.
+
+        `outputs` are keys or attributes of what forward returns, or positions in its tuple. They are gathered on all
+        ranks, on the CPU, or with `gather="first"` on rank 0 alone; the others have an empty dictionary.
+        """
+        share = self._evaluated(batch, outputs)
+        return gathered(share, outputs, self.control, gather)
+
+    def _evaluated(self, batch: Batch, outputs: tuple[str, ...]) -> Share:
+        with self.world.enter():
+            share, part = self._find("evaluate", batch, outputs)
+            self._running = share
+            share.run(part, self.seed, self.micro_steps)
+        return share
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def save(
+        self, folder: str | Path, *, keep: int | None = 3, wait: bool = False, more: dict[str, Any] | None = None
+    ) -> None:
+        """Saves a checkpoint of this step in a folder, which may hold those of other steps; the newest `keep` stay.
+
+        Returns when the numbers are copied; the next `save`, `load` or `close` says what went wrong afterwards, or
+        this one with `wait`. Kept are weights, buffers, the optimizer's state, learning rates and their schedulers,
+        the loss scale, the step, the seed, where the loader is, the plan, and `more`: plain values for `resume`.
+        """
+        with self.world.enter():
+            facts = self._facts() | {"more": more or {}}
+            optimizer = self._update.optimizer if self._update.has_optimizer else None
+            found = content(self.held(), self._update.weights, optimizer, facts)
+            aliases = self.table.get("aliases", {})
+            self.saver.save(folder, self.steps, replace(found, aliases=aliases), keep, wait)
+
+    def _facts(self) -> dict[str, Any]:
+        scaler = self._update.scaler
+        return {
+            "steps": self.steps,
+            "micro steps": self.micro_steps,
+            "seed": self.seed,
+            "data": {n: loader.state_dict() for n, loader in enumerate(self._loaders) if loader is self._fed_by},
+            "scaler": scaler.state_dict() if scaler is not None else None,
+            "plan": self.programs.plan,
+            "params": self.table["params"],
+            "world size": self.world_size,
+            "torch": torch.__version__,
+        }
+
+    def load(self, folder: str | Path, *, strict: bool = True, cast: bool = False) -> dict[str, Any]:
+        """Loads weights and buffers, and the optimizer's state if there is an optimizer, saved under any plan.
+
+        `folder` is a checkpoint or a folder of them, of which the newest counts. Without `strict` names may be missing
+        on either side; with `cast` numbers of another type are converted. Returns what is known of the training.
+        Raises EngineError: no checkpoint, a damaged one, one of another model or optimizer.
+        """
+        self.saver.wait()
+        with self.world.enter():
+            checkpoint = open_on_all(folder, self.control).named(self.table.get("aliases", {}))
+            optimizer = self._update.optimizer if self._update.has_optimizer else None
+            cast = cast or self.precision is not None
+            weights = self._update.weights
+            restore(checkpoint, self.held(), weights, optimizer, self.control, strict=strict, cast=cast)
+        return checkpoint.facts
+
+    def resume(self, folder: str | Path) -> dict[str, Any] | None:
+        """Goes on where a checkpoint was saved, `more` of which it returns; None where the folder has none yet.
+
+        Called when the optimizer, its schedulers and the loader are made, as they were in the run that saved.
+        """
+        with self._together():
+            there = bool(self.control.all_gather(str(int(has_checkpoint(Path(folder)))).encode())[0] == b"1")
+        if not there:
+            return None
+        facts = self.load(folder)
+        self.steps, self.micro_steps, self.seed = facts["steps"], facts["micro steps"], facts["seed"]
+        if self._update.scaler is not None and facts["scaler"] is not None:
+            self._update.scaler.load_state_dict(facts["scaler"])
+        for number, state in facts["data"].items():
+            if number < len(self._loaders):
+                self._loaders[number].load_state_dict(state)
+                self._fed_by = self._loaders[number]
+        found: dict[str, Any] = facts["more"]
+        return found
+
+    @cached_property
+    def saver(self) -> Saver:
+        """What saves; first used by all ranks alike."""
+        return Saver(Control(self.world.transport), background=self.background)
+
+    def close(self) -> None:
+        """Waits for a save that is under way; raises EngineError if it failed."""
+        if "saver" in vars(self):
+            self.saver.close()
 
     # -- what ranks do together ----------------------------------------------------------------------------------------
 
@@ -143,6 +349,7 @@ class Engine:
     def _together(self) -> Iterator[None]:
         """What one rank finds wrong inside, all raise."""
         error: EngineError | None = None
+        self._running.runner.doing = f"what step {self.micro_steps} begins with"
         try:
             yield
         except EngineError as found:
@@ -160,16 +367,20 @@ class Engine:
 
     def now(self) -> tuple[int, str]:
         """The step and the task that run now, for another thread."""
-        return self.micro_steps, self.training.runner.doing or "reports"
+        return self.micro_steps, self._running.runner.doing or "its training script"
 
     def waits(self) -> str:
-        """What this rank waits for now, in words, for another thread; empty where it waits for nobody."""
-        sites = self.training.sites
-        found = sites.waits(self.world) if sites is not None else ""
-        return found or ("the word of all ranks" if self.control.waits else "")
+        """What this rank waits for now, with the plan's line, for another thread; empty where it waits for nobody."""
+        return self._running.waits() or ("the word of all ranks" if self.control.waits else "")
 
 
-def _placed(programs: Programs, world: World, device: torch.device) -> tuple[Weights, dict[str, Piece]]:
+def _many(batches: Batch | Iterable[Batch]) -> Iterable[Batch]:
+    return [batches] if isinstance(batches, (Mapping, torch.Tensor, Part)) else batches
+
+
+def _placed(
+    programs: Programs, world: World, device: torch.device, half: torch.dtype | None
+) -> tuple[Weights, dict[str, Piece]]:
     """This rank's weights, and of each which part of the whole it is."""
     table = programs.training.table
     role = role_of(table, world)
@@ -177,6 +388,6 @@ def _placed(programs: Programs, world: World, device: torch.device) -> tuple[Wei
         tie_groups(table, world)
         return Weights([], {}, world), {}
     with torch.no_grad():
-        weights = weights_of(table, role, world, programs.state, device)
+        weights = weights_of(table, role, world, programs.state, device, half)
     listed = [w for flat in role["flats"] for w in flat["weights"]] + role["others"]
     return weights, {p.name: p for p in pieces_of(listed, role, world)}

@@ -14,6 +14,7 @@ import torch
 from ..errors import EngineError
 from ..flat import FlatParam
 from ..held import Held
+from ..state import State
 
 Groups = Mapping[str, Mapping[str, Any]]
 Make = type[torch.optim.Optimizer]
@@ -49,14 +50,21 @@ class Stepped:
             self.parameter.copy_(self.held.tensor)
 
 
-def stepped(flats: Iterable[FlatParam], held: Sequence[Held], masters: bool) -> list[Stepped]:
-    """What an optimizer steps on, in the order of what is held; with `masters` in float32, whatever is trained."""
+def stepped(flats: Iterable[FlatParam], held: Sequence[Held], masters: State | None) -> list[Stepped]:
+    """What an optimizer steps on, in the order of what is held; `masters` has the numbers that the copies begin with.
+
+    Without them it steps on what is trained.
+    """
     flat_of = {name: flat for flat in flats for name in flat.stepped()}
     trained = [one for one in held if one.name in flat_of]
-    return [
-        Stepped(one, flat_of[one.name], torch.nn.Parameter(one.tensor.float() if masters else one.tensor))
-        for one in trained
-    ]
+    return [Stepped(one, flat_of[one.name], torch.nn.Parameter(_begun(one, masters))) for one in trained]
+
+
+def _begun(held: Held, masters: State | None) -> torch.Tensor:
+    if masters is None:
+        return held.tensor
+    piece = masters.part(held.piece).to(held.tensor.device, torch.float32, copy=True)
+    return piece if held.span is None else piece.flatten()[slice(*held.span)].clone()
 
 
 class Optimizer:

@@ -6,7 +6,6 @@ from typing import Protocol
 from ..errors import EngineError
 from ..program import Program
 from ..state import State
-from .batch import Sizes
 
 
 class Programs(Protocol):
@@ -22,10 +21,16 @@ class Programs(Protocol):
         """What its weights start from."""
         ...
 
-    def other(self, kind: str, sizes: Sizes | None, outputs: tuple[str, ...]) -> Program:
-        """A program for training ("train") or evaluation ("evaluate") on batches of other sizes, None for the same.
+    @property
+    def plan(self) -> str:
+        """The text of the plan."""
+        ...
 
-        `outputs` are the names of what evaluation returns beside the loss. Raises EngineError where there is none.
+    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...]) -> Program:
+        """A program for training ("train") or evaluation ("evaluate"), on batches of so many samples.
+
+        None is as many as in training. `outputs` are the names of what evaluation returns beside the loss. Raises
+        EngineError where there is none.
         """
         ...
 
@@ -36,27 +41,32 @@ class InFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.training = Program.read(folder)
+        self.plan = (folder / "plan.ssp").read_text()
         self.state, self.batches = self.training.weights, self.training.batches
 
-    def other(self, kind: str, sizes: Sizes | None, outputs: tuple[str, ...]) -> Program:
+    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...]) -> Program:
         """A program in a folder inside."""
         folder = self.folder / kind
-        if sizes is not None:
+        if samples is not None:
             raise EngineError(
                 "a compiled program is for batches of one size",
                 "drop the last batch (`drop_last=True`), or use `ssdsl.engine(...)`, which compiles for another size",
             )
         if not (folder / "program.json").exists():
             raise EngineError(f"`{self.folder}` has no program for this ({kind})", "compile it again")
-        return Program.read(folder)
+        return Program.read(folder, self.folder)
 
 
 class InMemory:
-    """A program for training that lies in no folder."""
+    """A program for training, and perhaps one for evaluation, that lie in no folder."""
 
-    def __init__(self, training: Program) -> None:
-        self.training, self.state = training, training.weights
+    def __init__(self, training: Program, evaluation: Program | None = None) -> None:
+        self.training, self.evaluation, self.plan = training, evaluation, ""
+        constants = evaluation.weights.tensors if evaluation is not None else {}
+        self.state = State({**constants, **training.weights.tensors}, training.weights.recipes)
 
-    def other(self, kind: str, sizes: Sizes | None, outputs: tuple[str, ...]) -> Program:
-        """Raises EngineError."""
-        raise EngineError(f"there is no program for this ({kind})")
+    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...]) -> Program:
+        """The program for evaluation; raises EngineError for another."""
+        if kind == "train" or samples is not None or self.evaluation is None:
+            raise EngineError(f"there is no program for this ({kind})")
+        return self.evaluation

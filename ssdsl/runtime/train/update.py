@@ -5,7 +5,7 @@ clip by one norm, all leave out a step or none does, and all report the same los
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -13,10 +13,8 @@ import torch
 
 from ..control import Control
 from ..errors import EngineError
-from ..flat import Weights
-from ..held import Held
 from ..share import Share
-from .optimizer import Optimizer, Stepped, stepped
+from .optimizer import Optimizer, Stepped
 from .scaler import Scaler
 
 EPSILON = 1e-6  # of the norm, as torch.nn.utils.clip_grad_norm_ has it
@@ -38,10 +36,8 @@ class Update:
     After a step, `updated` says whether the optimizer has stepped, and `norm` is that of the gradients, if measured.
     """
 
-    def __init__(self, weights: Weights, held: Sequence[Held], control: Control, precision: str | None) -> None:
-        self.control = control
-        self.weights = stepped(weights.flats, held, masters=precision is not None)
-        self.scaler = Scaler() if precision == "fp16" else None
+    def __init__(self, weights: list[Stepped], control: Control, scaler: Scaler | None) -> None:
+        self.weights, self.control, self.scaler = weights, control, scaler
         self.wish = Wish()
         self.updated = False
         self.norm: float | None = None
@@ -49,6 +45,11 @@ class Update:
         self._optimizer: Optimizer | None = None
         self._kept: dict[str, torch.Tensor] = {}  # gradients of steps that did not update
         self._loss = 0.0
+
+    @property
+    def has_optimizer(self) -> bool:
+        """Whether one was made."""
+        return self._optimizer is not None
 
     @property
     def optimizer(self) -> Optimizer:
@@ -108,7 +109,7 @@ class Update:
     def _step(self, gradients: list[tuple[Stepped, torch.Tensor]], squares: float) -> None:
         if self.wish.clip is not None:
             self.norm = math.sqrt(squares)
-            if (factor := self.wish.clip / (self.norm + EPSILON)) < 1.0:
+            if gradients and (factor := self.wish.clip / (self.norm + EPSILON)) < 1.0:
                 torch._foreach_mul_([g for _, g in gradients], factor)
         for weight in self.weights:
             weight.parameter.grad = None

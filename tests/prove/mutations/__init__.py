@@ -11,6 +11,7 @@ from tests.prove.mutations import (  # noqa: F401  each adds its kinds to the ta
     loss,
     operators,
     params,
+    results,
     roles,
     transfers,
     types,

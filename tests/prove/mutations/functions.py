@@ -10,10 +10,14 @@ from ssdsl.ir.function import (
     Backward,
     Concat,
     Function,
+    Prologue,
     Sum,
 )
-from ssdsl.ir.layout import Cut
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Cut, Shape, Shard
 from ssdsl.ir.program import Program
+from ssdsl.ir.value import Name
+from ssdsl.lower.operators.operand_types import local_sizes
+from ssdsl.model.graph import Origin
 from tests.prove.mutations.mutant import (
     Found,
     cuts,
@@ -125,3 +129,50 @@ def prepared_of_another_name(program: Program) -> Found:
                 f"{name} {function.prepared[j].source}",
                 become(replace(function, prepared=put(function.prepared, j, changed))),
             )
+
+
+@mutation
+def input_of_another_part(program: Program) -> Found:
+    """A prologue begins with another part of an input, or with all of it, and says so."""
+    for p, prologue in enumerate(program.prologues):
+        for k, var in enumerate(prologue.given):
+            value = program.graph.values[var.name.value]
+            for a, place in enumerate(var.type.layout.places if value.origin is Origin.INPUT else ()):
+                factor = next((f for f, n in enumerate(Shape(value.sizes).factors) if n % 2 == 0), 0)
+                for other in (REPLICATE, PARTIAL, Shard(factor, 1, 2)):
+                    if other != place:
+                        type_ = replace(var.type, layout=var.type.layout.replacing(a, other))
+                        sizes = local_sizes(Shape(value.sizes), type_, ())
+                        changed = put(prologue.given, k, replace(var, type=type_, shape=sizes))
+                        yield f"prologue {p} {var.name} {other}", _with_prologue(program, p, given=changed)
+
+
+@mutation
+def prepared_under_one_name(program: Program) -> Found:
+    """Two prologues of the same devices keep different parts of a value under one name."""
+    for (p, one), (_, other) in itertools.permutations(enumerate(program.prologues), 2):
+        if not any(role.is_in(one.submesh) and role.is_in(other.submesh) for role in program.roles):
+            continue
+        for mine, theirs in itertools.product(one.results, other.results):
+            if mine.value == theirs.value and mine != theirs and mine.version and theirs.version:
+                yield f"prologue {p} {mine} as {theirs}", _renamed(program, p, mine, theirs)
+
+
+def _with_prologue(program: Program, p: int, **changed: Any) -> Program:
+    return replace(program, prologues=put(program.prologues, p, replace(program.prologues[p], **changed)))
+
+
+def _renamed(program: Program, p: int, old: Name, new: Name) -> Program:
+    prologue: Prologue = program.prologues[p]
+    body = tuple(
+        replace(i, result=replace(i.result, name=new)) if getattr(i, "result", None) and i.result.name == old else i
+        for i in prologue.body
+    )
+    results = tuple(new if name == old else name for name in prologue.results)
+    functions = tuple(
+        replace(f, prepared=tuple(replace(q, source=new) if q.source == old else q for q in f.prepared))
+        if f.submesh == prologue.submesh
+        else f
+        for f in program.functions
+    )
+    return replace(_with_prologue(program, p, body=body, results=results), functions=functions)

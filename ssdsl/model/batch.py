@@ -1,0 +1,155 @@
+"""The batches of a model: tensors by the names of forward's parameters, and the names of their axes."""
+
+import inspect
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ssdsl.lang.suggest import suggest
+from ssdsl.model.axes import Axes, automatic, axes_of
+from ssdsl.model.errors import BadAxes, BadInputs
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.source import Span
+
+Batch = dict[str, torch.Tensor]
+
+
+def named_batch(span: Span | None, module: torch.nn.Module, inputs: Any, for_loss: bool = False) -> Batch:
+    """One batch by the names of forward's parameters: a mapping, or tensors in the order of the parameters.
+
+    With `for_loss` a function of the batch computes the loss: what forward does not take is for it, and is called
+    `target`, `target_1` and so on where it has no name. Raises PlanError where the batch does not fit the module's
+    forward; `span` shows who gave it.
+    """
+    parameters, names = _parameters(module), _names(module)
+    known = f"forward takes {', '.join(names) or 'nothing'}"
+    if isinstance(inputs, torch.Tensor):
+        inputs = (inputs,)
+    if isinstance(inputs, (tuple, list)):
+        if len(inputs) > len(names) and not for_loss:
+            raise PlanError(
+                BadInputs(span, f"there are {len(inputs)} inputs, but {known}", "give one tensor per parameter")
+            )
+        further = (f"target_{i}" if i else "target" for i in itertools.count())
+        inputs = dict(zip(itertools.chain(names, further), inputs, strict=False))
+    if not isinstance(inputs, Mapping):
+        change = 'give a dictionary of tensors, such as {"x": x, "labels": y}'
+        raise PlanError(BadInputs(span, f"the inputs are {kind(inputs)}", change))
+    if not inputs:
+        raise PlanError(BadInputs(span, "the model has no inputs", "give the tensors that forward is called with"))
+    found: list[Diagnostic] = [
+        BadInputs(
+            span, f"input `{name}` is {kind(value)}, not a tensor", "set what is no tensor in the module's __init__"
+        )
+        for name, value in inputs.items()
+        if not isinstance(value, torch.Tensor)
+    ]
+    if not for_loss and not _takes_any(module):
+        found += [
+            BadInputs(span, f"forward has no parameter `{name}`", f"use its names: {known}", suggest(name, names))
+            for name in inputs
+            if name not in names
+        ]
+    needed = [p.name for p in parameters if p.name in names and p.default is p.empty and p.name not in inputs]
+    found += [
+        BadInputs(span, f"no input is given for forward's parameter `{n}`", "add it to the inputs") for n in needed
+    ]
+    if found:
+        raise PlanError(*found)
+    return dict(inputs)
+
+
+def taken(module: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    """What a module's forward takes of a batch."""
+    if _takes_any(module):
+        return batch
+    names = _names(module)
+    return {name: tensor for name, tensor in batch.items() if name in names}
+
+
+def _parameters(module: torch.nn.Module) -> list[inspect.Parameter]:
+    return list(inspect.signature(module.forward).parameters.values())
+
+
+def _names(module: torch.nn.Module) -> list[str]:
+    """The parameters of forward that a batch may give."""
+    return [p.name for p in _parameters(module) if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+def _takes_any(module: torch.nn.Module) -> bool:
+    return any(p.kind is p.VAR_KEYWORD for p in _parameters(module))
+
+
+def difference(first: Batch, other: Batch) -> str:
+    """What is unlike in two batches of one model, or nothing."""
+    if list(first) != list(other):
+        return f"it has {', '.join(other)} and not {', '.join(first)}"
+    for name, tensor in other.items():
+        if (tensor.shape, tensor.dtype) != (first[name].shape, first[name].dtype):
+            return f"`{name}` is {shape(tensor)} and not {shape(first[name])}"
+    return ""
+
+
+def named_axes(span: Span | None, module: torch.nn.Module, batch: Batch, axes: Any) -> Axes:
+    """The names of every input's axes: those that are given, as many as it has axes and each of one size, and others.
+
+    Raises PlanError.
+    """
+    if axes is None:
+        return axes_of(module, batch)
+    if not isinstance(axes, Mapping):
+        example = ", ".join(f'"{name}": ("batch", ...)' for name in list(batch)[:2])
+        raise PlanError(BadAxes(span, f"the axes are {kind(axes)}", f"give a dictionary: {{{example}}}"))
+    found: list[Diagnostic] = [
+        BadAxes(
+            span, f"axes are named for `{name}`, which is no input", "name the axes of the inputs", suggest(name, batch)
+        )
+        for name in axes
+        if name not in batch
+    ]
+    sizes: dict[str, tuple[int, str]] = {}
+    for name, tensor in batch.items():
+        if name in axes:
+            found += _wrong_axes(span, name, tensor, axes[name], sizes)
+    if found:
+        raise PlanError(*found)
+    return axes_of(module, batch, {name: tuple(names) for name, names in axes.items()})
+
+
+def _wrong_axes(
+    span: Span | None, name: str, tensor: torch.Tensor, names: Any, sizes: dict[str, tuple[int, str]]
+) -> Iterator[Diagnostic]:
+    """What is wrong with one input's axes; `sizes` collects each name's size and the input that it comes from."""
+    if not isinstance(names, (tuple, list)) or not all(_is_word(n, name, i) for i, n in enumerate(names)):
+        yield BadAxes(
+            span, f"the axes of input `{name}` are {names!r}", 'give a tuple of words, such as ("batch", "seq")'
+        )
+    elif len(names) != tensor.dim():
+        fact = f"input `{name}` is {shape(tensor)}, but {len(names)} of its axes have names: {', '.join(names)}"
+        yield BadAxes(span, fact, "give each axis one name")
+    else:
+        for axis, size in zip(names, tensor.shape, strict=True):
+            known, where = sizes.setdefault(axis, (size, name))
+            if known != size:
+                fact = f"axis `{axis}` has size {known} in `{where}` and {size} in `{name}`"
+                yield BadAxes(span, fact, "give axes of different sizes different names")
+
+
+def _is_word(word: Any, name: str, axis: int) -> bool:
+    """Whether an axis may be called so: a word, or what it is called by its place."""
+    return isinstance(word, str) and (word.isidentifier() or word == automatic(name, axis))
+
+
+def shape(tensor: torch.Tensor) -> str:
+    """A tensor's type and sizes, as `float32[8, 16]`."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}[{', '.join(map(str, tensor.shape))}]"
+
+
+def kind(value: Any) -> str:
+    """What a value is, for people: `a list`."""
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

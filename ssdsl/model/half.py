@@ -1,0 +1,18 @@
+"""A model in half precision: its weights, buffers and floating inputs are of that type, and so are its gradients.
+
+The engine keeps a master copy of the weights in float32 and steps on it (Micikevicius et al. 2018).
+"""
+
+import copy
+from dataclasses import replace
+
+import torch
+
+from ssdsl.model.source import Model
+
+
+def in_half(model: Model, dtype: torch.dtype) -> Model:
+    """The model as it computes in half precision; the given one keeps its numbers."""
+    module = copy.deepcopy(model.module).to(dtype)
+    batches = tuple({n: t.to(dtype) if t.is_floating_point() else t for n, t in b.items()} for b in model.batches)
+    return replace(model, module=module, batches=batches)

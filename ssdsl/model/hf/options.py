@@ -1,0 +1,125 @@
+"""The options of `hf:TYPE,option=value`: a config's fields by their types, and the sizes of the batch."""
+
+import types
+import typing
+from collections.abc import Collection
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from ssdsl.model.zoo.options import DTYPES, Refused
+
+HIDDEN = {"transformers_version", "architectures", "model_type"}  # fields that are no options
+MORE = {"num_labels": (int,), "attn_implementation": (str,), "decoder_start_token_id": (int,)}  # that are no fields
+NOTHING = ("none", "None", "null")
+TRUTHS = {"true": True, "True": True, "false": False, "False": False}
+NUMBERS = {"batch", "seq", "target", "pixels"}
+Kinds = Collection[Any]
+
+
+def known_options(config: Any) -> dict[str, tuple[Any, ...]]:
+    """The options of a config by name, each with the types of its values; other names of a field too."""
+    kinds = {name: _kinds(hint) for name, hint in _fields(config) if name not in HIDDEN and not name.startswith("_")}
+    others = {other: kinds[name] for other, name in config.attribute_map.items() if name in kinds}
+    return {**kinds, **others, **MORE}
+
+
+def own_options(config: Any) -> list[str]:
+    """The options that not every config has."""
+    every = {name for name, _ in _fields(_plain(config))}
+    return [name for name in known_options(config) if name not in every]
+
+
+def _plain(config: Any) -> Any:
+    """A config without the fields of its model."""
+    return next(cls for cls in reversed(type(config).__mro__) if hasattr(cls, "attribute_map"))()
+
+
+def _fields(config: Any) -> list[tuple[str, Any]]:
+    if is_dataclass(config):
+        return [(f.name, f.type) for f in fields(config)]
+    return [(name, type(value)) for name, value in vars(config).items()]  # of older versions
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """The types in a union; a `Literal` stays as it is."""
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return tuple(kind for part in typing.get_args(hint) for kind in _kinds(part))
+    return (hint,)
+
+
+def read_value(option: str, text: str, kinds: Kinds, now: Any) -> Any:
+    """The value of an option, or Refused; `now` is what the config has, for an example."""
+    if type(None) in kinds and text in NOTHING:
+        return None
+    for kind in sorted(kinds, key=_order):
+        origin = _origin(kind)
+        if origin is typing.Literal and text in typing.get_args(kind):
+            return text
+        if origin is bool and text in TRUTHS:
+            return TRUTHS[text]
+        if origin in (int, float) and (number := _number(text, origin)) is not None:
+            return number
+        if origin in (list, tuple) and text and (items := _items(text, typing.get_args(kind))) is not None:
+            return items
+        if origin is str and not isinstance(now, (bool, int, float, list, tuple)):
+            return text
+    return Refused(_advice(option, kinds, now))
+
+
+def _origin(kind: Any) -> Any:
+    """`list` of `list[int]`; of what has no parameters, itself."""
+    return getattr(kind, "__origin__", kind)
+
+
+def _order(kind: Any) -> int:
+    """Numbers before lists, and these before words."""
+    origin = _origin(kind)
+    return {bool: 0, int: 1, float: 2, list: 4, tuple: 4, str: 5}.get(origin, 3)
+
+
+def _number(text: str, kind: type) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        return None
+
+
+def _items(text: str, inner: tuple[Any, ...]) -> list[Any] | None:
+    """The items of `2-2-18-2`."""
+    kinds = [kind for part in inner for kind in _kinds(part) if kind in (int, float, str)]
+    items = []
+    for word in text.split("-"):
+        numbers = [n for kind in (int, float) if kind in kinds or not kinds if (n := _number(word, kind)) is not None]
+        if not numbers and kinds and str not in kinds:
+            return None
+        items.append(numbers[0] if numbers else word)
+    return items
+
+
+def _advice(option: str, kinds: Kinds, now: Any) -> str:
+    origins = {_origin(kind) for kind in kinds}
+    words = [word for kind in kinds if _origin(kind) is typing.Literal for word in typing.get_args(kind)]
+    if words:
+        return f"choose one of {', '.join(map(str, words))}: {option}={words[0]}"
+    if bool in origins:
+        return f"say true or false: {option}={str(not now).lower()}"
+    if origins & {list, tuple}:
+        return f"join its items by -: {option}={'-'.join(map(str, now)) if isinstance(now, (list, tuple)) else '2-2'}"
+    if float in origins:
+        return f"give it a number: {option}={now if isinstance(now, (int, float)) else 0.1}"
+    if int in origins:
+        return f"give it a whole number: {option}={now if isinstance(now, int) else 2}"
+    return "write it in a config.json: hf:path/to/config.json"
+
+
+def read_size(option: str, text: str) -> int | Refused:
+    """A size of the batch."""
+    if text.isdecimal() and 0 < int(text) < 2**31:
+        return int(text)
+    return Refused(f"give it a whole number above zero: {option}=8")
+
+
+def read_dtype(option: str, text: str) -> str | Refused:
+    """A format by the name that the zoo uses, also written as torch does."""
+    names = {**{name: name for name in DTYPES}, **{other: name for name, other in DTYPES.items()}}
+    return names.get(text, Refused(f"choose one of {', '.join(DTYPES)}: {option}=bf16"))

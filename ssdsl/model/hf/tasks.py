@@ -1,0 +1,171 @@
+"""What models of transformers are trained for: the classes that have its loss, and batches that it is computed from."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Batch = dict[str, torch.Tensor]
+SEQ = 64  # by default, if the model has that many positions
+PIXELS = 224  # of an image, where the config does not say it
+IGNORED = -100  # a label that is none
+SHARE = 0.3  # of the tokens has to be found
+
+
+class NoExample(Exception):
+    """No batch is known for a model; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes of an example batch; None is the model's own."""
+
+    batch: int = 8
+    seq: int | None = None
+    target: int | None = None
+    pixels: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """What a batch is made for: a config, a class of models and the sizes."""
+
+    config: Any
+    model: Any
+    sizes: Sizes
+    generator: torch.Generator
+
+    @property
+    def seq(self) -> int:
+        most = positions(self.config) or SEQ
+        return self.sizes.seq or (SEQ if most > SEQ else max(most - 2, 1))  # some count positions from two
+
+    def inputs(self) -> Batch:
+        """What the model sees, by its own name."""
+        name = getattr(self.model, "main_input_name", "input_ids")
+        if name not in INPUTS:
+            raise NoExample(f"it takes `{name}`")
+        return {name: INPUTS[name](self)}
+
+    def mask(self) -> Batch:
+        """Sequences of different lengths, filled up at their end."""
+        lengths = torch.tensor([self.seq - i % 3 if self.seq > 3 else self.seq for i in range(self.sizes.batch)])
+        return {"attention_mask": (torch.arange(self.seq) < lengths[:, None]).long()}
+
+    def tokens(self, length: int) -> torch.Tensor:
+        """Tokens that are no special ones."""
+        vocab = int(self.config.get_text_config().vocab_size)
+        usual = torch.ones(vocab, dtype=torch.bool)
+        usual[[i for i in _special(self.config) if i < vocab and i >= 0]] = False
+        known = usual.nonzero().flatten() if usual.any() else torch.arange(vocab)
+        return known[torch.randint(len(known), (self.sizes.batch, length), generator=self.generator)]
+
+    def classes(self, *shape: int) -> torch.Tensor:
+        return torch.randint(self.config.num_labels, (self.sizes.batch, *shape), generator=self.generator)
+
+
+def positions(config: Any) -> int | None:
+    """How long a sequence may be, if the model says so."""
+    found = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return found if isinstance(found, int) and found > 0 else None
+
+
+def _special(config: Any) -> list[int]:
+    """The tokens that have a meaning of their own."""
+    found = [value for name, value in vars(config).items() if name.endswith("_token_id")]
+    return [i for value in found for i in (value if isinstance(value, list) else [value]) if isinstance(i, int)]
+
+
+# -- inputs ------------------------------------------------------------------------------------------------------------
+
+
+def _pixels(example: Example) -> torch.Tensor:
+    size = example.sizes.pixels or getattr(example.config, "image_size", None) or PIXELS
+    height, width = size if isinstance(size, (tuple, list)) else (size, size)
+    shape = example.sizes.batch, getattr(example.config, "num_channels", 3), height, width
+    return torch.randn(shape, generator=example.generator)
+
+
+def _sound(example: Example) -> torch.Tensor:
+    """A spectrogram of the longest sound: two frames a position."""
+    config = example.config
+    if not (hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions")):
+        raise NoExample("the length of its `input_features` is not known")
+    shape = example.sizes.batch, config.num_mel_bins, 2 * config.max_source_positions
+    return torch.randn(shape, generator=example.generator)
+
+
+INPUTS: Mapping[str, Callable[[Example], torch.Tensor]] = {
+    "input_ids": lambda example: example.tokens(example.seq),
+    "pixel_values": _pixels,
+    "input_features": _sound,
+}
+
+# -- tasks -------------------------------------------------------------------------------------------------------------
+
+
+def _causal(example: Example) -> Batch:
+    """The labels are the tokens; the model shifts them by one."""
+    tokens = example.tokens(example.seq)
+    return {"input_ids": tokens, "labels": tokens.clone()}
+
+
+def _masked(example: Example) -> Batch:
+    tokens = example.tokens(example.seq)
+    asked = torch.rand(tokens.shape, generator=example.generator) < SHARE
+    return {"input_ids": tokens, **example.mask(), "labels": torch.where(asked, tokens, IGNORED)}
+
+
+def _seq2seq(example: Example) -> Batch:
+    """What shorter targets lack is no label."""
+    inputs = example.inputs()
+    labels = example.tokens(example.sizes.target or example.seq)
+    labels[::3, -1] = IGNORED
+    return {**inputs, **(example.mask() if "input_ids" in inputs else {}), "labels": labels}
+
+
+def _classified(example: Example) -> Batch:
+    inputs = example.inputs()
+    return {**inputs, **(example.mask() if "input_ids" in inputs else {}), "labels": example.classes()}
+
+
+def _tagged(example: Example) -> Batch:
+    return {**example.inputs(), **example.mask(), "labels": example.classes(example.seq)}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task: what it is, the classes of transformers that know models for it, and how to make a batch."""
+
+    about: str
+    auto: tuple[str, ...]
+    batch: Callable[[Example], Batch]
+
+
+SEQUENCES = ("AutoModelForSequenceClassification", "AutoModelForAudioClassification")
+TASKS: Mapping[str, Task] = {  # the first that a config has a model for is its own
+    "seq2seq": Task("a target from a source", ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq"), _seq2seq),
+    "masked": Task("masked tokens", ("AutoModelForMaskedLM",), _masked),
+    "causal": Task("the next token", ("AutoModelForCausalLM",), _causal),
+    "image": Task("the class of an image", ("AutoModelForImageClassification",), _classified),
+    "sequence": Task("the class of a sequence", SEQUENCES, _classified),
+    "token": Task("the class of each token", ("AutoModelForTokenClassification",), _tagged),
+}
+
+
+def model_class(library: Any, config: Any, task: str) -> Any:
+    """The class of models for a task, or None."""
+    for auto in TASKS[task].auto:
+        mapping = getattr(library, auto)._model_mapping
+        if type(config) in mapping:
+            found = mapping[type(config)]
+            return found[0] if isinstance(found, (tuple, list)) else found
+    return None
+
+
+def tasks_of(library: Any, config: Any) -> list[str]:
+    """The tasks that a config has models for; the one of its `architectures` comes first, if it says one."""
+    found = {task: cls.__name__ for task in TASKS if (cls := model_class(library, config, task)) is not None}
+    named = getattr(config, "architectures", None) or []
+    return sorted(found, key=lambda task: found[task] not in named)

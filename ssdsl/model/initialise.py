@@ -1,0 +1,127 @@
+"""Numbers for a module that was constructed on the meta device: how its own initialisers would make them.
+
+Nothing says any more what the constructors did. But a module that owns weights knows how to initialise them:
+`reset_parameters`, as torch's modules have, and the `_init_weights(module)` of the model around it, as in transformers
+and many others, or its `init_weights()`. They are called on a copy without numbers, and what they do becomes the
+recipes of the weights. What no initialiser writes to has none: that is a mistake with the name of the weight.
+"""
+
+import copy
+import inspect
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from ssdsl.model.deferred import REGISTERED, Deferred, ReadsNumbers, named_tensors, with_tensors
+from ssdsl.model.errors import NoInitialiser, NumbersNeeded
+from ssdsl.runtime.bits import Generator
+from ssdsl.runtime.recipe import Recipes
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+OWN = ("reset_parameters", "_reset_parameters")  # of a module's own weights
+MOST = 5  # weights that are named
+
+
+def has_meta(module: nn.Module) -> bool:
+    """Whether some weight or buffer of a module is on the meta device."""
+    return any(t.is_meta for t in (*module.parameters(), *module.buffers()))
+
+
+def initialised(
+    module: nn.Module, seed: int, generator: Generator, load_later: bool = False
+) -> tuple[nn.Module, Recipes]:
+    """A copy of the module on the meta device, and how its weights and buffers are made; those with numbers keep them.
+
+    With `load_later`, weights without an initialiser are NaN, until a checkpoint brings others. Raises PlanError where
+    there is no initialiser, or one that needs the numbers of a large tensor.
+    """
+    lacking: list[Diagnostic] = [*_loose(module)]
+    made = copy.deepcopy(module)
+    hollow = {name for name, tensor in named_tensors(made).items() if tensor.is_meta}
+    loaded = hollow.intersection(module.state_dict()) if load_later else set()
+    with Deferred(seed, generator) as scope, torch.no_grad():
+        with_tensors(made, lambda name, tensor: _new(tensor, name in loaded) if name in hollow else tensor)
+        try:
+            _initialise(made, hollow)
+        except ReadsNumbers as error:
+            raise PlanError(NumbersNeeded(None, "an initialiser", str(error))) from error
+    made, recipes = scope.finish(made)
+    lacking += [_without(made, name) for name in sorted(hollow - loaded) if recipes.is_undefined(name)]
+    if lacking:
+        raise PlanError(*lacking[:MOST])
+    return made, recipes
+
+
+def _new(tensor: torch.Tensor, loaded: bool) -> torch.Tensor:
+    """A tensor in the place of one on the meta device."""
+    if loaded:
+        return torch.full(tensor.shape, math.nan if tensor.is_floating_point() else 0, dtype=tensor.dtype)
+    if tensor.is_contiguous():
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+
+
+def _initialise(root: nn.Module, hollow: set[str]) -> None:
+    """Calls the initialisers of the modules that own tensors without numbers, the inner ones first."""
+    modules = dict(root.named_modules())
+    for path, owner in reversed(modules.items()):
+        if hollow.isdisjoint(_own_names(path, owner)):
+            continue
+        for name in OWN:
+            if _takes(owner, name, 0):
+                getattr(owner, name)()
+                break
+        around = (modules[p] for p in _upwards(path) if p in modules)
+        if model := next((m for m in around if _takes(m, "_init_weights", 1)), None):
+            model._init_weights(owner)
+    done: tuple[str, ...] = ()
+    for path, module in modules.items():
+        if _takes(module, "init_weights", 0) and not _takes(module, "_init_weights", 1) and not path.startswith(done):
+            done = (*done, f"{path}." if path else "")
+            if all(f"{path}.{name}".lstrip(".") in hollow for name in named_tensors(module)):
+                module.init_weights()
+
+
+def _takes(module: nn.Module, name: str, count: int) -> bool:
+    """Whether a module has a method that has to be given so many arguments."""
+    method = getattr(type(module), name, None)
+    if not callable(method):
+        return False
+    parameters = [*inspect.signature(method).parameters.values()][1:]
+    return sum(p.default is p.empty and p.kind < p.VAR_POSITIONAL for p in parameters) == count
+
+
+def _upwards(path: str) -> Iterator[str]:
+    """A module's path and those of the modules around it, the innermost first."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+    yield ""
+
+
+def _own_names(path: str, module: nn.Module) -> list[str]:
+    return [f"{path}.{name}".lstrip(".") for name in (*module._parameters, *module._buffers)]
+
+
+def _without(root: nn.Module, name: str) -> NoInitialiser:
+    path, _, last = name.rpartition(".")
+    owner = root.get_submodule(path)
+    what = "weight" if last in owner._parameters else "buffer"
+    method = f"define `reset_parameters` in `{type(owner).__name__}`, which makes it"
+    later = ", or load a checkpoint: `load_later=True`" if name in root.state_dict() else ""
+    return NoInitialiser(None, f"{what} `{name}`", "has no initialiser", method, later)
+
+
+def _loose(root: nn.Module) -> Iterator[NoInitialiser]:
+    """Tensors on the meta device in plain attributes."""
+    registered = {id(t) for t in named_tensors(root).values()}
+    for path, module in root.named_modules():
+        for name, value in vars(module).items():
+            leaves = tree_leaves(value) if name not in REGISTERED else []
+            if any(isinstance(t, torch.Tensor) and t.is_meta and id(t) not in registered for t in leaves):
+                where = f"attribute `{f'{path}.{name}'.lstrip('.')}`"
+                method = f"register it as a buffer, and define `reset_parameters` in `{type(module).__name__}`"
+                yield NoInitialiser(None, where, "is no buffer, so nothing makes it", method)

@@ -1,0 +1,66 @@
+"""A model given in Python: a module, or a function that makes it, with a batch as it comes from a loader."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ssdsl.model.batch import kind, named_axes, named_batch
+from ssdsl.model.deferred import Deferred, ReadsNumbers
+from ssdsl.model.errors import BadModel, NumbersNeeded
+from ssdsl.model.initialise import has_meta, initialised
+from ssdsl.model.loss import Where
+from ssdsl.model.source import Model
+from ssdsl.model.user_model import checked_loss
+from ssdsl.runtime.bits import Generator
+from ssdsl.runtime.recipe import Recipes
+from ssdsl.text.diagnostic import PlanError
+
+Inputs = Mapping[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
+
+
+def model_of(
+    module: torch.nn.Module | Callable[[], torch.nn.Module],
+    example: Inputs,
+    axes: Mapping[str, Sequence[str]] | None = None,
+    *,
+    name: str | None = None,
+    loss: Where = None,
+    autocast: torch.dtype | None = None,
+    seed: int = 0,
+    generator: Generator = "hash",
+    load_later: bool = False,
+) -> Model:
+    """The model of a module and an example batch.
+
+    A batch has the forward's arguments by name, or in the order of its parameters. `axes` names axes of inputs; those
+    that it leaves out are named by convention (`axes.py`). `loss` says where in what the forward returns the loss is
+    (`loss.py`). With `autocast` forward and loss run under `torch.autocast` to this type.
+
+    Of a module on the meta device, or a function that makes the module, each process makes the weights that it holds:
+    by the modules' own initialisers, or as the function would. With `load_later` the weights of a module on meta are
+    NaN until a checkpoint is loaded. Raises PlanError, and what the function raises.
+    """
+    checked_loss(None, loss)
+    made, recipes = _made(module, seed, generator, load_later)
+    batch = named_batch(None, made, example, callable(loss))
+    found = named_axes(None, made, batch, axes)
+    return Model(name or type(made).__name__, made, (batch,), found, generator, recipes, loss, autocast)
+
+
+def _made(module: Any, seed: int, generator: Generator, load_later: bool) -> tuple[torch.nn.Module, Recipes | None]:
+    if isinstance(module, torch.nn.Module):
+        return initialised(module, seed, generator, load_later) if has_meta(module) else (module, None)
+    if isinstance(module, type) or not callable(module):
+        what = f"the class {module.__name__}" if isinstance(module, type) else kind(module)
+        change = "give an instance of torch.nn.Module, or a function without arguments that makes one"
+        raise PlanError(BadModel(None, f"the model is {what}, not a module", change))
+    with Deferred(seed, generator) as scope:
+        try:
+            made = module()
+        except ReadsNumbers as error:
+            raise PlanError(NumbersNeeded(None, "the function that makes the model", str(error))) from error
+    if not isinstance(made, torch.nn.Module):
+        change = "return an instance of torch.nn.Module"
+        raise PlanError(BadModel(None, f"the function that makes the model returns {kind(made)}", change))
+    return scope.finish(made)

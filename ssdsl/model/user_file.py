@@ -1,0 +1,138 @@
+"""A function in the user's own file, which `--model` or `--data` names: import it, and say where it failed."""
+
+import contextlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from ssdsl.lang.suggest import nearest, suggest
+from ssdsl.model.deferred import ReadsNumbers
+from ssdsl.model.errors import BadModel, FunctionMissing, ModelFileMissing, NumbersNeeded, UserCodeFailed
+from ssdsl.model.source import USER_PREFIX
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Source, Span
+
+
+@dataclass(frozen=True)
+class Mistakes:
+    """What an option's diagnostics are: no such file, no such function, an exception, a function that is unusable."""
+
+    no_file: type[ModelFileMissing]
+    no_function: type[FunctionMissing]
+    failed: type[UserCodeFailed]
+    bad: type[BadModel]
+
+
+@dataclass(frozen=True, slots=True)
+class UserFile:
+    """The user's file and the function in it, as the option (the source `spec`) names them."""
+
+    spec: Source
+    path: Path
+    name: str
+    source: Source
+    mistakes: Mistakes
+
+    @classmethod
+    def open(cls, spec: Source, mistakes: Mistakes) -> "UserFile":
+        """The file of `path/to/file.py:function`."""
+        path, colon, function = spec.text.rpartition(":")
+        if not colon or function.endswith(".py"):
+            path, function = spec.text, ""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise PlanError(mistakes.no_file(Span(spec, 0, len(path)), path, reason.lower())) from error
+        return cls(spec, Path(path), function, Source(path, text), mistakes)
+
+    def imported(self) -> ModuleType:
+        """Runs the file as a module of its own; its folder comes first on the path, as when Python runs a script."""
+        with self.diagnosed("while it was imported"):
+            sys.path.insert(0, str(self.path.resolve().parent))
+            loaded = importlib.util.spec_from_file_location(self._module, self.path.resolve())
+            assert loaded is not None and loaded.loader is not None
+            module = importlib.util.module_from_spec(loaded)
+            sys.modules[loaded.name] = module
+            loaded.loader.exec_module(module)
+            return module
+
+    def module(self) -> ModuleType:
+        """The file as it was imported before, by another option; else imported now."""
+        known = sys.modules.get(self._module)
+        return known if known is not None and known.__file__ == str(self.path.resolve()) else self.imported()
+
+    @property
+    def _module(self) -> str:
+        return f"{USER_PREFIX}{self.path.stem}"
+
+    def function(self, module: ModuleType) -> Any:
+        """The function that the option names; it must be one and need no arguments."""
+        function = getattr(module, self.name, None) if self.name else None
+        if not callable(function):
+            raise PlanError(self._missing(module))
+        parameters = inspect.signature(function).parameters.values()
+        needed = [p.name for p in parameters if p.default is p.empty and p.kind < 2]
+        if needed:
+            fact = f"function `{self.name}` needs the argument `{needed[0]}`"
+            change = "give every parameter a default value"
+            raise PlanError(self.mistakes.bad(self.definition(function), fact, change))
+        return function
+
+    def definition(self, function: Any) -> Span | None:
+        """The line where a function begins."""
+        return self.line_span(function.__code__.co_firstlineno) if isinstance(function, FunctionType) else None
+
+    def line_span(self, number: int) -> Span:
+        """The text of one line, counted from one, without its indentation."""
+        lines = self.source.text.splitlines(keepends=True)
+        start = sum(map(len, lines[: number - 1]))
+        line = lines[number - 1].rstrip() if number <= len(lines) else ""
+        return Span(self.source, start + len(line) - len(line.lstrip()), start + len(line))
+
+    @contextlib.contextmanager
+    def diagnosed(self, when: str) -> Iterator[None]:
+        """Turns an exception of the user's code into a diagnostic at the user's line; what it prints goes to stderr."""
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                yield
+        except PlanError:
+            raise
+        except ReadsNumbers as error:
+            raise PlanError(NumbersNeeded(self._place(error), self.source.name, str(error))) from error
+        except (Exception, SystemExit) as error:
+            raise PlanError(self._failure(when, error)) from error
+
+    def _failure(self, when: str, error: BaseException) -> UserCodeFailed:
+        text = traceback.format_exception_only(error)[-1].strip()
+        first, _, rest = text.partition("\n")
+        change = "correct the file; it has to run as `python` would run it"
+        if isinstance(error, ModuleNotFoundError):
+            change = f"install `{error.name}`, or correct the import"
+        span = self._place(error)
+        return self.mistakes.failed(span, self.source.name, when, first, rest if span else text, change)
+
+    def _place(self, error: BaseException) -> Span | None:
+        """The last line of the user's file that was running."""
+        path = str(self.path.resolve())
+        if isinstance(error, SyntaxError) and error.filename == path:
+            number = error.lineno or 0
+        else:
+            lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+            number = (lines[-1] or 0) if lines else 0
+        return self.line_span(number) if number else None
+
+    def _missing(self, module: ModuleType) -> FunctionMissing:
+        own = [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__]
+        path, option = self.source.name, self.spec.name
+        fact = f"`{path}` has no function `{self.name}`" if self.name else f"`{option} {path}` names no function"
+        span = Span(self.spec, len(path) + 1 if self.name else 0, len(self.spec.text))
+        example = [*nearest(self.name, own), *own, "function"][0]
+        known = ", ".join(own) or "no functions"
+        return self.mistakes.no_function(span, fact, suggest(self.name, own), path, known, example)

@@ -1,0 +1,73 @@
+"""What can be wrong with checkpoints and the files that they are made of, or turned into: E053x."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ssdsl.text.diagnostic import Diagnostic
+
+
+@dataclass(frozen=True)
+class CheckpointWrong(Diagnostic):
+    """There is no checkpoint in the folder, or it cannot be read.
+
+    A run's folder has a file `latest`, which names the newest checkpoint, and a folder for each. One of
+    torch.distributed.checkpoint, of whatever program, is a checkpoint as well: a folder with a file `.metadata`. A file
+    in it that is cut off, or whose bytes are not those that were written, is not used. No code from the files runs.
+    """
+
+    code: ClassVar[str] = "E0530"
+    title: ClassVar[str] = "{reason}"
+    help: ClassVar[str] = "{change}"
+    reason: str
+    change: str
+
+
+@dataclass(frozen=True)
+class WeightsUnreadable(Diagnostic):
+    """A file of weights is not what its command reads.
+
+    `from-torch` reads what `torch.save` wrote: tensors by name, or `{"model": tensors by name, "optim": an optimizer's
+    state_dict}`. It reads tensors and plain values alone, never code. `from-safetensors` reads a `.safetensors` file,
+    or a folder with one, or with several and their `.index.json`.
+    """
+
+    code: ClassVar[str] = "E0531"
+    title: ClassVar[str] = "cannot read weights from `{file}`: {reason}"
+    help: ClassVar[str] = "{change}"
+    file: str
+    reason: str
+    change: str
+
+
+@dataclass(frozen=True)
+class OptimizerWithoutNames(Diagnostic):
+    """An optimizer's state_dict numbers its weights, and a checkpoint knows them by name.
+
+    An optimizer that was made from `model.named_parameters()` saves the names with the numbers. From one that was made
+    from `model.parameters()` nobody can tell which weight a number is.
+    """
+
+    code: ClassVar[str] = "E0532"
+    title: ClassVar[str] = "the optimizer's state in `{file}` does not name its weights"
+    help: ClassVar[str] = "make the optimizer from model.named_parameters() and save again, or take the file without it"
+    file: str
+
+
+@dataclass(frozen=True)
+class NoOptimizerState(Diagnostic):
+    """The checkpoint has weights alone, or does not say the optimizer's parameter groups: it was made from a file of
+    weights, or saved before an optimizer was there."""
+
+    code: ClassVar[str] = "E0533"
+    title: ClassVar[str] = "the checkpoint `{folder}` has no state of an optimizer"
+    help: ClassVar[str] = "leave out --optim"
+    folder: str
+
+
+@dataclass(frozen=True)
+class SafetensorsMissing(Diagnostic):
+    """Safetensors files are read and written by the package of that name, which `transformers` brings."""
+
+    code: ClassVar[str] = "E0534"
+    title: ClassVar[str] = "the package `safetensors` is not installed"
+    help: ClassVar[str] = "pip install safetensors"

@@ -1,0 +1,63 @@
+"""`--data file.py:function`: what the function gives is looked at before the processes start."""
+
+from pathlib import Path
+from typing import Any
+
+from ssdsl.model.source import Model
+from ssdsl.model.user_file import Mistakes, UserFile
+from ssdsl.run.data_errors import BadData, DataFailed, DataFileMissing, DataFunctionMissing, DataUnlike
+from ssdsl.runtime.control import Control
+from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.train.feed import Feed
+from ssdsl.runtime.train.loader import Loader
+from ssdsl.runtime.train.user_data import data_of, loader_arguments
+from ssdsl.runtime.train.workers import Workers
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Source, Span
+
+MISTAKES = Mistakes(DataFileMissing, DataFunctionMissing, DataFailed, BadData)
+GIVE = "return a torch Dataset, a DataLoader, or an iterable of batches"
+
+
+def check_data(spec: str, model: Model) -> str:
+    """The specification for the processes, once the first batch is seen to fit the model. Raises PlanError."""
+    file = UserFile.open(Source("--data", spec), MISTAKES)
+    function = file.function(file.module())
+    with file.diagnosed(f"in `{file.name}`"):
+        data = data_of(function)
+    place = file.definition(function)
+    if not (hasattr(data, "__getitem__") or hasattr(data, "__iter__")) or isinstance(data, dict | str):
+        what = "nothing" if data is None else f"a {type(data).__name__}"
+        raise PlanError(BadData(place, f"function `{file.name}` returns {what}, which is no data to train on", GIVE))
+    _check_first_batch(data, model, place)
+    return f"{Path(file.path).resolve()}:{file.name}"
+
+
+def _check_first_batch(data: Any, model: Model, place: Span | None) -> None:
+    """Makes the first batch as a single device would."""
+    example = model.batches[0]
+    inputs = {n: {"shape": t.shape, "dtype": str(t.dtype).removeprefix("torch.")} for n, t in example.items()}
+    feed = Feed.of(inputs, Feed.of(inputs, {}).wholes())
+    try:
+        loader = Loader(data, feed, _Alone(), **loader_arguments(data, feed.samples))
+        loader.workers = Workers()
+        next(iter(loader))
+    except EngineError as error:
+        fact, _, detail = error.reason.removeprefix("batch 0 of epoch 0: ").partition("\n")
+        raise PlanError(DataUnlike(place, model.name, fact, detail.strip(), error.help)) from error
+
+
+class _Alone(Control):
+    """The control of a process without others."""
+
+    def __init__(self) -> None:
+        pass
+
+    def vote(self, error: str | None = None, more: bool = True) -> bool:
+        if error is not None:
+            reason, _, change = error.partition("\n  help: ")
+            raise EngineError(reason, change)
+        return more
+
+    def all_gather(self, payload: bytes) -> list[bytes]:
+        return [payload]

@@ -1,0 +1,82 @@
+"""What can be wrong with `--data`: the file, its function, and what the function gives, at first or later."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ssdsl.model.errors import BadModel, FunctionMissing, ModelFileMissing, UserCodeFailed
+from ssdsl.text.diagnostic import Diagnostic
+
+
+@dataclass(frozen=True)
+class DataFileMissing(ModelFileMissing):
+    """The Python file that `--data` names is not there, or cannot be read."""
+
+    code: ClassVar[str] = "E0550"
+    help: ClassVar[str] = "give the path of a Python file and a function in it, as in --data path/to/file.py:function"
+
+
+@dataclass(frozen=True)
+class DataFunctionMissing(FunctionMissing):
+    """The file has no function of the name that `--data path/to/file.py:function` gives, or no name was given."""
+
+    code: ClassVar[str] = "E0551"
+    help: ClassVar[str] = "name a function that returns a data set, a DataLoader, or batches: --data {path}:{example}"
+
+
+@dataclass(frozen=True)
+class DataFailed(UserCodeFailed):
+    """Python raised an exception while it ran the file of `--data`, or its function.
+
+    The place shown is the last line of the user's own file that was running; the error itself may come from a library
+    that this line calls.
+    """
+
+    code: ClassVar[str] = "E0552"
+
+
+@dataclass(frozen=True)
+class BadData(BadModel):
+    """The function of `--data` did not return data to train on.
+
+    It takes no parameters and returns one of these: a `torch.utils.data.Dataset`, whose samples are shuffled and made
+    batches of the model's size; an `IterableDataset`, whose samples come in its own order; a `DataLoader`, whose
+    sampler, collate function and workers are taken over; or an iterable of batches, such as a generator or a list.
+    Each process calls it, and loads only the part of each batch that it needs.
+    """
+
+    code: ClassVar[str] = "E0553"
+
+
+@dataclass(frozen=True)
+class DataUnlike(Diagnostic):
+    """The first batch of `--data` is not one that the plan was compiled for, or could not be made.
+
+    A batch is a dictionary of tensors by the names of the model's inputs, or a tuple in their order, of the shapes and
+    dtypes of the model's example batch. A data set gives samples of it: tensors without the first axis.
+    """
+
+    code: ClassVar[str] = "E0554"
+    title: ClassVar[str] = "the data do not fit `{model}`: {fact}"
+    note: ClassVar[str] = "{detail}"
+    help: ClassVar[str] = "{change}"
+    model: str
+    fact: str
+    detail: str
+    change: str
+
+
+@dataclass(frozen=True)
+class TrainingStopped(Diagnostic):
+    """The run ended because of what it was given, which showed only while it trained.
+
+    A sample or batch could not be made, or is not one that the plan was compiled for; or the ranks were given different
+    data. All ranks end together, with what the failing ones say.
+    """
+
+    code: ClassVar[str] = "E0555"
+    title: ClassVar[str] = "the run ended: {fact}"
+    note: ClassVar[str] = "{detail}"
+    help: ClassVar[str] = "{change}"
+    fact: str
+    detail: str
+    change: str

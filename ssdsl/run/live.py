@@ -1,0 +1,123 @@
+"""Programs for a training script: rank 0 compiles, and the others are given what it has written."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ssdsl.codegen.write import program_files
+from ssdsl.compile import Compiled, compile_evaluation, compile_source
+from ssdsl.lang.parse import parse
+from ssdsl.lang.read import read_source
+from ssdsl.model.check_capture import check_capture
+from ssdsl.model.half import in_half
+from ssdsl.model.samples import with_samples
+from ssdsl.model.source import Model
+from ssdsl.model.trace import capture
+from ssdsl.runtime.control import Control
+from ssdsl.runtime.program import Program
+from ssdsl.runtime.state import State
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
+
+
+@dataclass
+class Request:
+    """What is compiled: a plan with its parameters for a model; `half` is the type it computes in, if another."""
+
+    plan: Path
+    model: Model
+    params: Mapping[str, int]
+    half: torch.dtype | None
+
+
+class Live:
+    """Compiles on rank 0 what the engine asks for. Called by all ranks alike."""
+
+    def __init__(self, request: Request, control: Control) -> None:
+        self.request, self.control = request, control
+        self._constants: dict[str, torch.Tensor] = {}
+        self.training = self._program(self._train)
+        self.state = self._state()
+
+    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...]) -> Program:
+        """A program for training or evaluation, on batches of so many samples, None for as many as the example has."""
+        model = self.request.model if samples is None else with_samples(self.request.model, samples)
+
+        def make() -> Compiled:
+            compiled = self._trains if samples is None else self._compiled(model)
+            return compiled if kind == "train" else compile_evaluation(compiled, self._computing(model), outputs)
+
+        program = self._program(make)
+        self.state.tensors = {**self._constants, **self.state.tensors}
+        return program
+
+    @property
+    def plan(self) -> str:
+        """The text of the plan."""
+        return self.request.plan.read_text()
+
+    # -- compiling -----------------------------------------------------------------------------------------------------
+
+    def _compiled(self, model: Model) -> Compiled:
+        computing, request = self._computing(model), self.request
+        source = read_source(request.plan)
+        parse(source)  # a mistake in its text shows before anything is captured
+        graph = capture(computing)
+        check_capture(computing, graph)
+        return compile_source(source, graph, request.params, request.plan.parent)
+
+    def _train(self) -> Compiled:
+        self._trains = self._compiled(self.request.model)
+        return self._trains
+
+    def _computing(self, model: Model) -> Model:
+        """The model in the precision that it computes in."""
+        return in_half(model, self.request.half) if self.request.half is not None else model
+
+    def _program(self, make: Callable[[], Compiled]) -> Program:
+        """What rank 0 makes, on all ranks; where it cannot, all raise EngineError with its diagnostics."""
+        sent, error = Sent({}, {}), None
+        if self.control.rank == 0:
+            try:
+                compiled = make()
+                sent = Sent(program_files(compiled.program), dict(compiled.program.graph.constants))
+            except PlanError as found:
+                error = "\n".join(map(render, found.diagnostics))
+        self.control.vote(error)
+        sent = sent.shared(self.control)
+        self._constants |= sent.constants
+        table = json.loads(sent.texts["program.json"])
+        return Program(table, {r["name"]: sent.texts[f"role_{r['name']}.py"] for r in table["roles"]}, State({}), [])
+
+    def _state(self) -> State:
+        """What the weights start from, which is what rank 0 has: other ranks' modules are given it, as DDP does."""
+        model = self.request.model
+        if model.recipes is None:
+            done = set()
+            for tensor in model.module.state_dict().values():
+                if tensor.data_ptr() not in done:
+                    self.control.share(tensor)
+                    done.add(tensor.data_ptr())
+        tensors = {n: t.detach() for n, t in model.module.state_dict().items() if not t.is_meta}
+        return State(self._constants | tensors, model.recipes)
+
+
+@dataclass
+class Sent:
+    """What rank 0 sends of a compiled program: its texts, and tensors that it computes with."""
+
+    texts: dict[str, str]
+    constants: dict[str, torch.Tensor]
+
+    def shared(self, control: Control) -> "Sent":
+        """Rank 0's, on all ranks."""
+        about = [(name, str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in self.constants.items()]
+        texts, about = json.loads(control.broadcast(json.dumps([self.texts, about]).encode()))
+        found = {}
+        for name, dtype, shape in about:
+            found[name] = self.constants[name] if control.rank == 0 else torch.empty(shape, dtype=getattr(torch, dtype))
+            control.share(found[name])
+        return Sent(texts, found)

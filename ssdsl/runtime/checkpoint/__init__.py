@@ -1,0 +1,19 @@
+"""Checkpoints in torch.distributed.checkpoint's format, saved under one plan and loaded under any."""
+
+from .content import Content, content_of
+from .loader import Loaded, load_on_all, new_state, open_on_all, read_on_all
+from .reader import Checkpoint
+from .saver import Alone, Saver
+
+__all__ = [
+    "Alone",
+    "Checkpoint",
+    "Content",
+    "Loaded",
+    "Saver",
+    "content_of",
+    "load_on_all",
+    "new_state",
+    "open_on_all",
+    "read_on_all",
+]

@@ -1,0 +1,59 @@
+"""What a checkpoint holds: tensors under paths, of which each rank gives and takes its part, and facts that all share.
+
+("model", "fc.weight")                        a weight or buffer, by the model's own name
+("optim", "state", "fc.weight", "exp_avg")    the optimizer's state of a weight
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..held import Held
+
+Path = tuple[str, ...]
+Scalar = bool | int | float | torch.Tensor  # a tensor of no axes
+MODEL, STATE = ("model",), ("optim", "state")
+
+
+@dataclass(frozen=True)
+class Content:
+    """This rank's part of a checkpoint.
+
+    `facts` are plain values (see plain.py), and `aliases` lead from the further names of tied weights to the first;
+    those of rank 0 are saved. Commands read these facts: `steps`; `names`, of the model's state in its order;
+    `optimizer`, `{"param_groups": [{"params": names of weights, "lr": ...}]}` as an optimizer's state_dict has them.
+    """
+
+    tensors: dict[Path, Held]
+    scalars: dict[Path, Scalar] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+
+def content_of(
+    weights: Iterable[Held],
+    state: Mapping[str, Mapping[str, Held | Scalar | None]],
+    facts: dict[str, Any],
+    more: Mapping[Path, Iterable[Held]] | None = None,
+    aliases: Mapping[str, str] | None = None,
+) -> Content:
+    """A rank's weights and buffers, its optimizer state by weight and key, and tensors under paths of their own.
+
+    >>> from .boxes import whole
+    >>> w, m = whole("w", torch.zeros(2)), whole("w", torch.zeros(2))
+    >>> found = content_of([w], {"w": {"exp_avg": m, "step": 3.0}}, {}, {("ema",): [w]})
+    >>> list(found.tensors), found.scalars
+    ([('model', 'w'), ('optim', 'state', 'w', 'exp_avg'), ('ema', 'w')], {('optim', 'state', 'w', 'step'): 3.0})
+    """
+    content = Content({(*MODEL, held.name): held for held in weights}, facts=facts, aliases=aliases or {})
+    for name, values in state.items():
+        for key, value in values.items():
+            if isinstance(value, Held):
+                content.tensors[*STATE, name, key] = value
+            elif value is not None:
+                content.scalars[*STATE, name, key] = value
+    for path, tensors in (more or {}).items():
+        content.tensors.update({(*path, held.name): held for held in tensors})
+    return content

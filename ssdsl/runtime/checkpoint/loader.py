@@ -1,0 +1,196 @@
+"""Loads a checkpoint into what the ranks hold, under any plan and number of ranks."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path as Folder
+from typing import Any
+
+import torch
+
+from ..errors import EngineError
+from ..held import Held
+from .boxes import whole
+from .content import MODEL, STATE, Path, Scalar, content_of
+from .folder import newest
+from .reader import Checkpoint
+from .saver import Words
+
+SHOWN = 5  # mistakes that an error lists
+
+
+def open_on_all(path: Folder | str, control: Words) -> Checkpoint:
+    """The checkpoint in a folder, or the newest of a run: the same on all ranks. Raises EngineError on all."""
+    name, error = b"", None
+    if control.rank == 0:
+        try:
+            name = str(newest(Folder(path)).relative_to(path)).encode()
+        except EngineError as mistake:
+            error = str(mistake)
+    control.vote(error)
+    folder = Folder(path) / control.broadcast(name).decode()
+    found: Checkpoint | None = None
+    try:
+        found = Checkpoint.open(folder)
+    except EngineError as mistake:
+        error = str(mistake)
+    control.vote(error)
+    assert found is not None
+    return found
+
+
+def read_on_all(
+    checkpoint: Checkpoint,
+    wanted: Mapping[Path, Held],
+    control: Words,
+    strict: bool = True,
+    cast: bool = False,
+    aliases: Mapping[str, str] | None = None,
+) -> None:
+    """Reads into what each rank holds. Raises EngineError on all ranks, before anything is written, where it does not
+    fit.
+
+    The ranks together want what the checkpoint has of the model, in the same shapes and types. Without `strict` names
+    may be missing on either side; with `cast` numbers of another type are converted. A tied weight may be there under
+    any of its names; `aliases` lead from the further ones to the first.
+    """
+    checkpoint = checkpoint.named(aliases or {})
+    mine = [[path, held.piece.shape, str(held.tensor.dtype)] for path, held in wanted.items() if held.owns]
+    messages = control.gather(json.dumps(mine).encode())
+    error = None
+    if messages is not None:
+        all_wanted = {tuple(path): (tuple(shape), dtype) for m in messages for path, shape, dtype in json.loads(m)}
+        error = _misfit(checkpoint, all_wanted, strict, cast)
+    control.vote(error)
+    try:
+        checkpoint.read({path: held for path, held in wanted.items() if path in checkpoint.tensors})
+    except EngineError as mistake:
+        error = str(mistake)
+    control.vote(error)
+
+
+def _misfit(
+    checkpoint: Checkpoint, wanted: Mapping[Path, tuple[tuple[int, ...], str]], strict: bool, cast: bool
+) -> str | None:
+    """Why the checkpoint is not this model's, if it is not."""
+    stored = checkpoint.tensors
+    kinds = {path[: len(MODEL)] for path in wanted} & {MODEL}
+    missing = [p for p in wanted if p not in stored]
+    unexpected = [p for p in stored if p[: len(MODEL)] in kinds and p not in wanted]
+    shapes, types = [], []
+    for path, (shape, dtype) in wanted.items():
+        if path not in stored:
+            continue
+        if tuple(stored[path].size) != shape:
+            shapes.append(f"{_name(path)} is {list(stored[path].size)} there and {list(shape)} here")
+        elif (found := str(stored[path].properties.dtype)) != dtype:
+            types.append(f"{_name(path)} is {found} there and {dtype} here".replace("torch.", ""))
+    folder = checkpoint.folder
+    if strict and (missing or unexpected):
+        lines = [*_listed("missing in it", map(_name, missing)), *_listed("not in the model", map(_name, unexpected))]
+        return str(
+            EngineError(
+                "\n".join([f"the checkpoint `{folder}` is of another model", *lines]),
+                "load it into the model that it was saved from, or with strict=False load what both have",
+            )
+        )
+    if shapes:
+        lines = _listed("other shapes", shapes)
+        return str(
+            EngineError(
+                "\n".join([f"the checkpoint `{folder}` is of another model", *lines]),
+                "make the model as large as the one that was saved",
+            )
+        )
+    if types and not cast:
+        lines = _listed("other types", types)
+        return str(
+            EngineError(
+                "\n".join([f"the checkpoint `{folder}` has numbers of another type", *lines]),
+                "load it with cast=True to convert them",
+            )
+        )
+    return None
+
+
+def _listed(what: str, found: Iterable[str]) -> list[str]:
+    """A line of the first few.
+
+    >>> _listed("missing in it", "abcdefg")
+    ['  missing in it (7): a, b, c, d, e and 2 more']
+    """
+    names = list(found)
+    if not names:
+        return []
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return [f"  {what} ({len(names)}): {', '.join(names[:SHOWN])}{more}"]
+
+
+def _name(path: Path) -> str:
+    return ".".join(path[1:] if path[:1] == MODEL else path)
+
+
+def new_state(checkpoint: Checkpoint, weights: Iterable[Held]) -> dict[str, dict[str, Held | Scalar]]:
+    """Room for the optimizer state that a checkpoint has of weights, and its numbers, read.
+
+    A state tensor of its weight's shape lies as the weight does; of no axes it is a number. Raises EngineError for
+    another shape, which belongs to no part of the weight.
+    """
+    found: dict[str, dict[str, Held | Scalar]] = {}
+    for held in weights:
+        for (key,), stored in checkpoint.under(*STATE, held.name).items():
+            mine = found.setdefault(held.name, {})
+            if stored.size == torch.Size(held.piece.shape):
+                room = torch.zeros(held.tensor.shape, dtype=stored.properties.dtype, device=held.tensor.device)
+                mine[key] = Held(held.name, held.piece, held.span, room, held.owns)
+            elif not stored.size:
+                mine[key] = checkpoint.whole((*STATE, held.name, key))
+            elif held.span is None and not held.piece.takes:
+                room = torch.zeros(stored.size, dtype=stored.properties.dtype, device=held.tensor.device)
+                mine[key] = whole(held.name, room, held.owns)
+            else:
+                raise EngineError(
+                    f"the optimizer's `{key}` of `{held.name}` has the shape {list(stored.size)}, not the weight's, "
+                    "so it cannot be cut as the weight is",
+                    "load it under a plan that leaves the weight whole",
+                )
+    return found
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a checkpoint had beside the weights: the optimizer's state by weight and key, none if it has none, and the
+    facts."""
+
+    state: dict[str, dict[str, Held | Scalar]]
+    facts: dict[str, Any]
+    folder: Folder
+
+
+def load_on_all(
+    path: Folder | str,
+    weights: Iterable[Held],
+    control: Words,
+    *,
+    with_state: bool = True,
+    strict: bool = True,
+    cast: bool = False,
+    aliases: Mapping[str, str] | None = None,
+    more: Mapping[Path, Iterable[Held]] | None = None,
+) -> Loaded:
+    """Loads a checkpoint, or the newest of a run, into weights, and into new room for the state of an optimizer that
+    steps on them as they are held. `more` as in `content_of`, options as in `read_on_all`.
+
+    Raises EngineError on all ranks; weights are not written to before all ranks know that the checkpoint fits.
+    """
+    checkpoint, weights = open_on_all(path, control), list(weights)
+    state: dict[str, dict[str, Held | Scalar]] = {}
+    error = None
+    try:
+        state = new_state(checkpoint, weights) if with_state else {}
+    except EngineError as mistake:
+        error = str(mistake)
+    control.vote(error)
+    wanted = content_of(weights, state, {}, more).tensors
+    read_on_all(checkpoint, wanted, control, strict, cast, aliases)
+    return Loaded(state, checkpoint.facts, checkpoint.folder)

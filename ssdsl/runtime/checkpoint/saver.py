@@ -1,0 +1,261 @@
+"""Saves while training goes on: `save` returns once the tensors are copied, a thread does the rest.
+
+All ranks go through the same stages; after each they vote, so that an error of one is an error of all:
+
+    copy      each rank: what it owns, to the memory of the host
+    begin     the first rank: a new folder
+    write     each rank: its file; then the first rank gathers what was written
+    finish    the first rank: the facts, `.metadata`, and then `latest`
+"""
+
+import atexit
+import contextlib
+import errno
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path as Folder
+from typing import Protocol, TypeVar
+
+import torch
+
+from ..errors import EngineError
+from ..held import Held
+from .content import Content, Path, Scalar
+from .folder import STATE, SUMS, Kept, begin, finish, remove, write_synced
+from .plain import to_json
+from .writer import Written, finish_metadata, sums_text, write_part, write_scalars
+
+T = TypeVar("T")
+HELP = "\n  help: "  # as EngineError says it
+SHARED = "save to a disk that all nodes have in common"
+APPEARS_S = 5.0
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL_TEXTS = ("PytorchStreamWriter", "unexpected pos", "No space left", "quota exceeded")  # what torch.save says
+
+
+class Words(Protocol):
+    """What of `Control` a save needs."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def vote(self, error: str | None = None) -> bool: ...
+
+    def gather(self, payload: bytes) -> list[bytes] | None: ...
+
+    def broadcast(self, payload: bytes | None) -> bytes: ...
+
+
+class Alone:
+    """The words of a process that is the only one."""
+
+    rank, size = 0, 1
+
+    def vote(self, error: str | None = None) -> bool:
+        """Raises the error."""
+        if error is not None:
+            reason, _, help_ = error.partition(HELP)
+            raise EngineError(reason, help_)
+        return True
+
+    def gather(self, payload: bytes) -> list[bytes] | None:
+        """The one payload."""
+        return [payload]
+
+    def broadcast(self, payload: bytes | None) -> bytes:
+        """The payload."""
+        return payload or b""
+
+
+class Saver:
+    """Saves a run's checkpoints, one at a time; used by all ranks alike.
+
+    `control` is the saver's own: its thread speaks while training speaks too. Without `background` a save ends before
+    `save` returns, as ranks that are threads of one process need it.
+    """
+
+    def __init__(self, control: Words, background: bool = True) -> None:
+        self.control, self.background = control, background
+        self._buffers: dict[Path, torch.Tensor] = {}
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def save(self, run: Folder | str, step: int, content: Content, keep: int | None = 3, wait: bool = False) -> None:
+        """Saves to a new folder in the run's; the newest `keep` are kept, all if None.
+
+        Waits for the save before this one. Raises EngineError, on all ranks, for what went wrong with that one; with
+        `wait`, for this one.
+        """
+        self.wait()
+        staged: _Staged | Exception
+        try:
+            staged = self._stage(content)
+        except Exception as error:  # such as no memory: told to the others at the first vote
+            staged = error
+        folder = Folder(run)
+
+        def work() -> None:
+            try:
+                _save(self.control, folder, step, staged, keep)
+            except Exception as error:
+                self._error = error
+
+        if not self.background:
+            work()
+            self._raise()
+            return
+        self._thread = threading.Thread(target=work, name="saves a checkpoint", daemon=True)
+        self._thread.start()
+        atexit.register(self._thread.join)  # a script that ends has its last checkpoint
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Waits until the last save has ended; raises EngineError if it failed."""
+        if self._thread is not None:
+            self._thread.join()
+            atexit.unregister(self._thread.join)
+            self._thread = None
+        self._raise()
+
+    def close(self) -> None:
+        """Waits, and frees the copies."""
+        try:
+            self.wait()
+        finally:
+            self._buffers.clear()
+
+    def _raise(self) -> None:
+        error, self._error = self._error, None
+        if isinstance(error, EngineError):
+            raise EngineError(error.reason, error.help) from error
+        if error is not None:  # another rank is gone: what the transport says of it
+            raise EngineError(f"a checkpoint was not saved: {error}") from error
+
+    def _stage(self, content: Content) -> "_Staged":
+        """Copies of what this rank owns, in memory that is kept for the next save."""
+        tensors = {}
+        for path, held in content.tensors.items():
+            if held.owns:
+                tensors[path] = replace(held, tensor=self._copied(path, held.tensor.detach()))
+        if any(held.tensor.is_cuda for held in content.tensors.values()):
+            torch.cuda.synchronize()
+        for path in self._buffers.keys() - tensors.keys():
+            del self._buffers[path]
+        facts = to_json({**content.facts, "aliases": dict(content.aliases)}) if self.control.rank == 0 else ""
+        return _Staged(tensors, _own_scalars(content), facts, dict(content.aliases))
+
+    def _copied(self, path: Path, tensor: torch.Tensor) -> torch.Tensor:
+        buffer = self._buffers.get(path)
+        if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
+            buffer = self._buffers[path] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+        return buffer.copy_(tensor, non_blocking=tensor.is_cuda)
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """What a rank saves, as it was when `save` was called. `facts` is a text."""
+
+    tensors: dict[Path, Held]
+    scalars: dict[Path, Scalar]
+    facts: str
+    aliases: dict[str, str]
+
+
+def _own_scalars(content: Content) -> dict[Path, Scalar]:
+    """The numbers that this rank speaks for: those beside a tensor that it owns, or beside none."""
+    beside: dict[Path, bool] = {}
+    for path, held in content.tensors.items():
+        beside[path[:-1]] = beside.get(path[:-1], False) or held.owns
+    return {
+        path: value.detach().cpu().clone() if isinstance(value, torch.Tensor) else value
+        for path, value in content.scalars.items()
+        if beside.get(path[:-1], True)
+    }
+
+
+def _save(control: Words, run: Folder, step: int, staged: _Staged | Exception, keep: int | None) -> None:
+    """All that comes after the copy."""
+    name: bytes | None = b""
+    error: str | None = None
+    if isinstance(staged, Exception):
+        error = _said(staged, run)
+    elif control.rank == 0:
+        name, error = _tried(run, lambda: begin(run, step).name.encode())
+    control.vote(error)
+    folder = run / control.broadcast(name or b"").decode()
+    assert isinstance(staged, _Staged)
+    try:
+        message, error = _tried(run, lambda: _write(folder, control.rank, staged))
+        control.vote(error)
+        messages = control.gather(message or b"")
+        if messages is not None:
+            _, error = _tried(run, lambda: _finish(folder, messages, staged, keep))
+        control.vote(error)
+    except EngineError:
+        if control.rank == 0:
+            with contextlib.suppress(OSError, EngineError):
+                _discard(folder)
+        raise
+
+
+def _write(folder: Folder, rank: int, staged: _Staged) -> bytes:
+    if not _appears(folder):
+        raise EngineError(f"`{folder}`, which rank 0 has made, is not there", SHARED)
+    written = write_part(folder, rank, staged.tensors)
+    written.scalars = staged.scalars
+    return written.pack()
+
+
+def _appears(path: Folder) -> bool:
+    """Whether a path is there, if need be after the seconds for which a network's disk may show an old folder."""
+    end = time.monotonic() + APPEARS_S
+    while not path.exists():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _finish(folder: Folder, messages: list[bytes], staged: _Staged, keep: int | None) -> None:
+    parts = [Written.unpack(message) for message in messages]
+    for rank, part in enumerate(parts):
+        for name in {result.storage_data.relative_path for result in part.results}:
+            if not _appears(folder / name):
+                raise EngineError(f"rank 0 does not see `{folder / name}`, which rank {rank} wrote", SHARED)
+    parts.append(write_scalars(folder, len(messages), parts))
+    write_synced(folder / STATE, staged.facts)
+    write_synced(folder / SUMS, sums_text(parts))
+    finish_metadata(folder, parts, staged.aliases)
+    finish(folder, keep)
+
+
+def _discard(folder: Folder) -> None:
+    """Removes what is not whole; what `latest` lists is."""
+    if folder.name not in Kept.read(folder.parent).names:
+        remove(folder)
+
+
+def _tried(run: Folder, work: Callable[[], T]) -> tuple[T | None, str | None]:
+    """What the work gives, or what to tell the others of its failure."""
+    try:
+        return work(), None
+    except Exception as error:
+        return None, _said(error, run)
+
+
+def _said(error: Exception, run: Folder) -> str:
+    if isinstance(error, EngineError):
+        return str(error)
+    if (isinstance(error, OSError) and error.errno in FULL) or any(sign in str(error) for sign in FULL_TEXTS):
+        reason, help_ = "its disk is full", "free some space, or save elsewhere"
+    elif isinstance(error, OSError):
+        reason, help_ = (error.strerror or str(error)).lower(), "name a folder that every rank may write to"
+    else:
+        reason, help_ = f"{type(error).__name__}: {error}", "the checkpoint before it is whole"
+    return str(EngineError(f"cannot save to `{run}`: {reason}", help_))

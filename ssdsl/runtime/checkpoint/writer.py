@@ -1,0 +1,187 @@
+"""Writes parts of a checkpoint as torch.distributed.checkpoint lays them down, through its own writer.
+
+Each rank writes a file of what it owns. The ranks tell the first what they wrote, which makes `.metadata` of it: for
+each tensor its size, its type and its boxes, and for each box the file and the place in it.
+"""
+
+import ctypes
+import io
+import pickle
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path as Folder
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import (
+    SavePlan,
+    SavePlanner,
+    TensorWriteData,
+    WriteItem,
+    WriteItemType,
+)
+from torch.distributed.checkpoint.storage import WriteResult
+
+from ..errors import EngineError
+from ..held import Held
+from .boxes import Box, boxes_of, divided, whole
+from .content import MODEL, Path, Scalar
+from .plain import to_json
+
+LARGEST = 64 * 2**20  # bytes of a box: a rank that needs a part of a tensor reads little else
+
+
+@dataclass
+class Written:
+    """What a rank wrote: for each box its tensor's path, its place in the folder, and the sum of its bytes."""
+
+    paths: dict[str, Path] = field(default_factory=dict)
+    items: dict[MetadataIndex, TensorWriteData] = field(default_factory=dict)
+    results: list[WriteResult] = field(default_factory=list)
+    sums: dict[MetadataIndex, int] = field(default_factory=dict)
+    scalars: dict[Path, Scalar] = field(default_factory=dict)
+
+    def pack(self) -> bytes:
+        """As a message to the first rank; it is read by `unpack` alone, never from a file."""
+        return pickle.dumps(self)
+
+    @staticmethod
+    def unpack(message: bytes) -> "Written":
+        """What another rank of this run packed."""
+        found = pickle.loads(message)
+        assert isinstance(found, Written)
+        return found
+
+
+class _Plan(SavePlanner):
+    """Gives the writer the tensors of its items, and adds up their bytes."""
+
+    def __init__(self, tensors: dict[MetadataIndex, torch.Tensor]) -> None:
+        self.tensors = tensors
+        self.sums: dict[MetadataIndex, int] = {}
+
+    def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
+        tensor = self.tensors[write_item.index].contiguous()
+        self.sums[write_item.index] = sum_of(tensor)
+        return tensor
+
+    # what a planner of `dcp.save` does; here the ranks agree by other means
+    def set_up_planner(self, *arguments: Any, **options: Any) -> None:
+        """Nothing: the tensors are known."""
+
+    def create_local_plan(self) -> SavePlan:
+        raise NotImplementedError
+
+    def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
+        raise NotImplementedError
+
+    def finish_plan(self, new_plan: SavePlan) -> SavePlan:
+        raise NotImplementedError
+
+
+def sum_of(tensor: torch.Tensor) -> int:
+    """The CRC-32 of a contiguous tensor's bytes, which are on the CPU."""
+    size = tensor.numel() * tensor.element_size()
+    return zlib.crc32((ctypes.c_char * size).from_address(tensor.data_ptr())) if size else 0
+
+
+def write_part(folder: Folder, number: int, tensors: Mapping[Path, Held]) -> Written:
+    """Writes, as part `number` of a checkpoint, the tensors that this rank owns; they are on the CPU."""
+    found = Written()
+    data: dict[MetadataIndex, torch.Tensor] = {}
+    for path, held in tensors.items():
+        if held.owns:
+            key = ".".join(path)
+            found.paths[key] = path
+            for box, tensor in _parts(held):
+                index = MetadataIndex(key, torch.Size(box.offsets))
+                data[index], found.items[index] = tensor, _described(box, held)
+    if not data:
+        return found
+    items = [WriteItem(index, WriteItemType.SHARD, tensor_data=found.items[index]) for index in data]
+    writer, planner = FileSystemWriter(folder, sync_files=True, per_thread_copy_ahead=0), _Plan(data)
+    plan = writer.prepare_global_plan([*[SavePlan([])] * number, SavePlan(items)])[number]  # the place names the file
+    found.results, found.sums = writer.write_data(plan, planner).wait(), planner.sums
+    return found
+
+
+def _parts(held: Held) -> Iterable[tuple[Box, torch.Tensor]]:
+    limit = max(1, LARGEST // held.tensor.element_size())
+    for box, tensor in boxes_of(held):
+        for part in divided(box, limit):
+            yield part, part.within(tensor, box.offsets)
+
+
+def _described(box: Box, held: Held) -> TensorWriteData:
+    chunk = ChunkStorageMetadata(torch.Size(box.offsets), torch.Size(box.sizes))
+    return TensorWriteData(chunk, TensorProperties(held.tensor.dtype), torch.Size(held.piece.shape))
+
+
+def write_scalars(folder: Folder, number: int, parts: list[Written]) -> Written:
+    """Writes the numbers that the ranks gave as tensors of no axes, as one more part."""
+    scalars = {path: value for part in reversed(parts) for path, value in part.scalars.items()}
+    tensors = {path: torch.as_tensor(v, dtype=_type(v), device="cpu") for path, v in sorted(scalars.items())}
+    return write_part(folder, number, {path: whole(".".join(path), t) for path, t in tensors.items()})
+
+
+def _type(value: Scalar) -> torch.dtype:
+    """The type that keeps every digit."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype
+    return {bool: torch.bool, int: torch.int64, float: torch.float64}[type(value)]
+
+
+def sums_text(parts: list[Written]) -> str:
+    """The checksum of each box, by its file and where it begins there."""
+    found: dict[str, dict[str, int]] = {}
+    for part in parts:
+        for result in part.results:
+            place = result.storage_data
+            found.setdefault(place.relative_path, {})[str(place.offset)] = part.sums[result.index]
+    return to_json(found)
+
+
+def metadata_of(parts: list[Written], aliases: Mapping[str, str]) -> Metadata:
+    """What the ranks wrote, tensor by tensor; a tied weight is there under each of its names, with the same bytes.
+
+    Raises EngineError where a tensor is not written exactly once.
+    """
+    tensors: dict[str, TensorStorageMetadata] = {}
+    paths: dict[str, Any] = {}
+    for part in parts:
+        paths |= part.paths
+        for index, item in part.items.items():
+            known = tensors.setdefault(index.fqn, TensorStorageMetadata(item.properties, item.size, []))
+            assert (
+                item.chunk is not None and known.size == item.size and known.properties.dtype == item.properties.dtype
+            )
+            known.chunks.append(item.chunk)
+    for name, tensor in tensors.items():
+        written, size = sum(chunk.sizes.numel() for chunk in tensor.chunks), tensor.size.numel()
+        if written != size:
+            raise EngineError(f"the ranks would save {written} elements of `{name}`, which has {size}")
+    for alias, first in aliases.items():
+        if (known_as := ".".join((*MODEL, first))) in tensors:
+            name = ".".join((*MODEL, alias))
+            tensors[name], paths[name] = tensors[known_as], (*MODEL, alias)
+    return Metadata(dict(sorted(tensors.items())), planner_data=dict(sorted(paths.items())))
+
+
+def finish_metadata(folder: Folder, parts: list[Written], aliases: Mapping[str, str]) -> None:
+    """Writes `.metadata`, which makes the folder a checkpoint. `aliases`: from further names of a weight to its
+    first."""
+    results = [part.results for part in parts]
+    for alias, first in aliases.items():
+        name, known_as = ".".join((*MODEL, alias)), ".".join((*MODEL, first))
+        same = (r for part in parts for r in part.results if r.index.fqn == known_as)
+        results.append([replace(r, index=MetadataIndex(name, r.index.offset)) for r in same])
+    FileSystemWriter(folder, sync_files=True).finish(metadata_of(parts, aliases), results)

@@ -1,0 +1,20 @@
+"""The engine of a compiled folder: `from build.megatron import engine`."""
+
+from pathlib import Path
+
+from .engine import Engine
+from .programs import InFolder
+from .session import begin
+
+
+def engine_in(
+    folder: Path, *, device: str | None = None, backend: str | None = None, seed: int = 0, timeout: float = 600.0
+) -> Engine:
+    """The engine of the program in a folder, on this rank; called alike on every rank that torchrun started.
+
+    `device` is "cuda" where there is a GPU, else "cpu"; `backend` is "nccl" or "gloo". `seed` is of random numbers in
+    training. A rank waits `timeout` seconds for others at most. Raises EngineError on all ranks.
+    """
+    return begin(
+        lambda world: InFolder(folder), device=device, backend=backend, seed=seed, precision=None, timeout=timeout
+    )

@@ -1,0 +1,60 @@
+"""The tensors of a batch by the names of the model's inputs, in whatever form the data come."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+
+from ..errors import EngineError
+
+
+def named(batch: Any, names: Sequence[str]) -> dict[str, torch.Tensor]:
+    """A mapping by its keys, a dataclass or named tuple by its fields, a tuple or a single tensor in order of `names`.
+
+    Raises EngineError where the names are not these, or a value is no tensor.
+
+    >>> sorted(named((torch.zeros(1), torch.zeros(1)), ["x", "y"]))
+    ['x', 'y']
+    """
+    found = {name: value for name, value in _pairs(batch, names).items() if value is not None}
+    change = f"give a dictionary with the model's inputs, {_listed(names)}, or a tuple in this order"
+    if missing := [name for name in names if name not in found]:
+        raise EngineError(f"the batch has {_listed(found)}; {_listed(missing)} is missing", change)
+    if unknown := [name for name in found if name not in names]:
+        reason = f"the batch has {_listed(unknown)}, which the plan was not compiled with"
+        raise EngineError(
+            reason, f"leave it out in the data set or collate_fn, or add it to the example batch; {change}"
+        )
+    for name, value in found.items():
+        if not isinstance(value, torch.Tensor):
+            reason = f"`{name}` of the batch is {_kind(value)}, not a tensor"
+            raise EngineError(reason, "make tensors in the data set or in collate_fn")
+    return {name: found[name] for name in names}
+
+
+def _pairs(batch: Any, names: Sequence[str]) -> dict[str, Any]:
+    if isinstance(batch, Mapping):
+        return dict(batch.items())
+    if is_dataclass(batch) and not isinstance(batch, type):
+        return {field.name: getattr(batch, field.name) for field in fields(batch)}
+    if isinstance(batch, tuple) and set(getattr(batch, "_fields", ())) & set(names):
+        return dict(zip(batch._fields, batch, strict=True))  # type: ignore[attr-defined]
+    if isinstance(batch, torch.Tensor):
+        batch = (batch,)
+    if not isinstance(batch, tuple | list):
+        reason = f"the batch is {_kind(batch)}"
+        raise EngineError(reason, f"give a dictionary of tensors, or a tuple of them: {_listed(names)}")
+    if len(batch) != len(names):
+        reason = f"the batch has {len(batch)} values, and the model takes {len(names)}: {_listed(names)}"
+        raise EngineError(reason, 'say which are meant with names=("x", "y"), or give a dictionary')
+    return dict(zip(names, batch, strict=True))
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "nothing"
+
+
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

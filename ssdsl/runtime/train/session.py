@@ -1,0 +1,121 @@
+"""How an engine begins and ends in a training script: it joins the other ranks, is watched, and leaves nothing behind.
+
+A script that ends well waits for the last save and for the other ranks. One that ends with a mistake says it without a
+traceback; what started the ranks then ends the rest.
+"""
+
+import atexit
+import os
+import sys
+from collections.abc import Callable
+from types import TracebackType
+
+import torch.distributed as dist
+
+from ..errors import EngineError
+from ..pulse import Pulse
+from ..start import join_ranks, transport
+from ..watch import Watch
+from ..world import World
+from .engine import Engine
+from .programs import Programs
+
+LATER_S = 30.0  # torch.distributed gives up that much later than the watch, which knows more
+
+
+def begin(
+    programs: Callable[[World], Programs],
+    *,
+    device: str | None,
+    backend: str | None,
+    seed: int,
+    precision: str | None,
+    timeout: float,
+) -> Engine:
+    """The engine of this rank; `programs` is called when the ranks have met. Called by all ranks alike.
+
+    Raises EngineError on all ranks.
+    """
+    is_first = not dist.is_initialized()
+    on, attempt = join_ranks(device, backend, timeout + LATER_S)
+    world = World(transport(on, timeout + LATER_S))
+    session = _Session(dist.get_rank())
+    if "MASTER_ADDR" in os.environ and dist.get_world_size() > 1:
+        session.watched(attempt, timeout)
+    sys.excepthook = session.failed
+    if is_first:
+        atexit.register(session.leave)
+    session.says("compiling, or waiting for rank 0 to compile")
+    found = programs(world)
+    needed = int(found.training.table["world_size"])
+    if needed != dist.get_world_size():
+        raise EngineError(
+            f"the plan is for {needed} devices, and there are {dist.get_world_size()} processes",
+            f"start the script with `torchrun --nproc-per-node={needed} ...`, or set other parameters of the plan",
+        )
+    session.says("loading its weights")
+    session.engine = engine = Engine(found, world, on, seed=seed, precision=precision)
+    session.trains(engine)
+    return engine
+
+
+class _Session:
+    """A rank between the first word and the last."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.engine: Engine | None = None
+        self.pulse: Pulse | None = None
+        self.watch: Watch | None = None
+        self.has_failed = False
+        self.hook = sys.excepthook
+
+    def watched(self, attempt: str, timeout: float) -> None:
+        """From now on a rank that does not move ends the run, with a report."""
+        self.pulse = Pulse(None, self.rank)
+        self.watch = Watch(self.pulse, dist.get_world_size(), timeout)
+        self.watch.joined(attempt)
+
+    def says(self, doing: str) -> None:
+        """What the rank does, for such a report."""
+        if self.pulse is not None:
+            self.pulse.says(doing)
+
+    def trains(self, engine: Engine) -> None:
+        """From now on the engine says it."""
+        if self.pulse is not None:
+            self.pulse.says("training", engine.training.name)
+            self.pulse.watch(engine.now, engine.waits)
+
+    def failed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """What an exception that ends the script says."""
+        self.has_failed = True
+        self._stop()
+        if isinstance(error, EngineError):
+            print(f"rank {self.rank}: error: {error}", file=sys.stderr, flush=True)
+        else:
+            self.hook(kind, error, trace)
+
+    def leave(self) -> None:
+        """The script ends."""
+        if self.has_failed:
+            return
+        try:
+            if self.engine is not None:
+                self.engine.close()
+            self.says("waiting for the other ranks to end")
+            if dist.is_initialized():
+                dist.barrier()
+        except EngineError as error:
+            print(f"rank {self.rank}: error: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
+        finally:
+            self._stop()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _stop(self) -> None:
+        if self.watch is not None:
+            self.watch.end()
+        if self.pulse is not None:
+            self.pulse.stop()

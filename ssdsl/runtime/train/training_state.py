@@ -1,0 +1,138 @@
+"""What a checkpoint keeps of a training: tensors by the model's names, and the facts that a loop goes on with.
+
+Weights in half precision are kept as their masters, so that a checkpoint does not depend on the precision either.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ..checkpoint.content import MODEL, STATE, Content, Path, Scalar, content_of
+from ..checkpoint.loader import new_state, read_on_all
+from ..checkpoint.reader import Checkpoint
+from ..control import Control
+from ..errors import EngineError
+from ..held import Held
+from .optimizer import Optimizer, Stepped
+from .schedulers import schedulers_of
+
+
+def tensors_of(held: Iterable[Held], weights: Iterable[Stepped]) -> list[Held]:
+    """Weights and buffers as they are kept."""
+    masters = {w.name: w.parameter.detach() for w in weights}
+    return [replace(one, tensor=masters.get(one.name, one.tensor)) for one in held]
+
+
+def content(
+    held: Iterable[Held], weights: list[Stepped], optimizer: Optimizer | None, facts: dict[str, Any]
+) -> Content:
+    """All that is kept on this rank."""
+    kept = tensors_of(held, weights)
+    state: dict[str, dict[str, Held | Scalar | None]] = {}
+    if optimizer is not None:
+        facts = facts | {"optimizer": _facts_of(optimizer)}
+        for weight in weights:
+            state[weight.name] = {
+                key: _held_state(weight, value) for key, value in optimizer.state(weight).items() if value is not None
+            }
+    return content_of(kept, state, facts)
+
+
+def _held_state(weight: Stepped, value: Any) -> Held | Scalar:
+    """State of the weight's shape lies as the weight does; other tensors belong to a weight that is whole."""
+    if not isinstance(value, torch.Tensor) or value.dim() == 0:
+        return value  # type: ignore[no-any-return]
+    if value.shape == weight.parameter.shape:
+        return replace(weight.held, tensor=value)
+    piece = replace(weight.held.piece, shape=tuple(value.shape), takes=())
+    return replace(weight.held, piece=piece, span=None, tensor=value)
+
+
+def _facts_of(optimizer: Optimizer) -> dict[str, Any]:
+    groups = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.torch.param_groups]
+    return {
+        "class": type(optimizer.torch).__name__,
+        "groups": groups,
+        "group of": {name: optimizer.group(name) for name in optimizer.chosen},
+        "schedulers": [_plain_state(s.state_dict()) for s in schedulers_of(optimizer.torch)],
+    }
+
+
+def _plain_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A scheduler's state without what only its program has, such as functions."""
+    return {name: value for name, value in state.items() if not callable(value)}
+
+
+def restore(
+    checkpoint: Checkpoint,
+    held: Iterable[Held],
+    weights: list[Stepped],
+    optimizer: Optimizer | None,
+    control: Control,
+    *,
+    strict: bool,
+    cast: bool,
+) -> None:
+    """Reads what `content` kept, under whatever plan; the optimizer's state where there is an optimizer.
+
+    Raises EngineError on all ranks: a checkpoint of another model, of another optimizer, a file that is damaged.
+    """
+    kept = tensors_of(held, weights)
+    wanted: dict[Path, Held] = {(*MODEL, one.name): one for one in kept}
+    state: dict[str, dict[str, Held | Scalar]] = {}
+    facts = checkpoint.facts.get("optimizer")
+    error = None
+    if optimizer is not None and facts is not None:
+        try:
+            _fit(optimizer, facts)
+            owned = [replace(w.held, tensor=w.parameter.detach()) for w in weights]
+            state = new_state(checkpoint, owned)
+        except EngineError as mistake:
+            error = str(mistake)
+    control.vote(error)
+    for name, values in state.items():
+        wanted.update({(*STATE, name, key): value for key, value in values.items() if isinstance(value, Held)})
+    read_on_all(checkpoint, wanted, control, strict=strict, cast=cast)
+    for weight in weights:
+        weight.give_back()
+    if optimizer is not None and facts is not None:
+        _set(optimizer, weights, state, facts)
+
+
+def _fit(optimizer: Optimizer, facts: Mapping[str, Any]) -> None:
+    mine = type(optimizer.torch).__name__
+    if facts["class"] != mine:
+        raise EngineError(
+            f"the checkpoint has the state of {facts['class']}, and the engine has {mine}",
+            f"make `engine.optimizer(torch.optim.{facts['class']}, ...)` before loading",
+        )
+    if len(facts["groups"]) != len(optimizer.torch.param_groups):
+        raise EngineError(
+            f"the checkpoint has {len(facts['groups'])} parameter groups, and the engine's optimizer has "
+            f"{len(optimizer.torch.param_groups)}",
+            "make the optimizer with the groups that it was saved with",
+        )
+
+
+def _set(
+    optimizer: Optimizer,
+    weights: list[Stepped],
+    state: Mapping[str, Mapping[str, Held | Scalar]],
+    facts: Mapping[str, Any],
+) -> None:
+    """The optimizer goes on as the one that was saved."""
+    fused = {id(p): bool(g.get("fused")) for g in optimizer.torch.param_groups for p in g["params"]}
+    optimizer.torch.state.clear()
+    for weight in weights:
+        for key, value in state.get(weight.name, {}).items():
+            if isinstance(value, Held):
+                value = value.tensor
+            elif isinstance(value, torch.Tensor) and fused[id(weight.parameter)]:
+                value = value.to(weight.parameter.device)
+            optimizer.torch.state[weight.parameter][key] = value
+    for group, saved in zip(optimizer.torch.param_groups, facts["groups"], strict=True):
+        group.update({k: v for k, v in saved.items() if k not in ("params", "fused", "foreach")})
+    for scheduler, saved in zip(schedulers_of(optimizer.torch), facts["schedulers"], strict=False):
+        scheduler.load_state_dict(dict(saved))

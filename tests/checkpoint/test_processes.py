@@ -1,0 +1,79 @@
+"""Real processes: a save goes on beside the collectives of training, and one that loses a rank is an error."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from ssdsl.runtime.checkpoint import Checkpoint
+from tests.checkpoint import parts
+
+ROOT = Path(__file__).parent.parent.parent
+RANKS = 2
+RUN = """
+import os, signal, sys
+from datetime import timedelta
+import torch
+import torch.distributed as dist
+from ssdsl.runtime.checkpoint import Saver, open_on_all, read_on_all
+from ssdsl.runtime.control import Control
+from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.transport import Distributed
+from tests.checkpoint import parts
+
+run, store, rank, how = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+torch.set_num_threads(1)
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=timedelta(seconds=30))
+control, saver = Control(Distributed()), Saver(Control(Distributed()))
+saver.save(run, 1, parts.content(1, rank, 2))
+for _ in range(50):  # training goes on
+    x = torch.ones(1000)
+    dist.all_reduce(x)
+    assert x[0] == 2
+saver.wait()
+if how == "dies" and rank == 1:
+    os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
+try:
+    saver.save(run, 2, parts.content(2, rank, 2))
+    saver.close()
+except EngineError as error:
+    print(error)
+    os._exit(7)
+mine = parts.content(3, rank, 2)
+read_on_all(open_on_all(run, control), mine.tensors, control)
+expected = parts.content(2, rank, 2)
+assert all(torch.equal(held.tensor, expected.tensors[path].tensor) for path, held in mine.tensors.items())
+saver.save(run, 3, parts.content(3, rank, 2))  # the script ends
+"""
+
+
+def processes(folder: Path, how: str) -> list[tuple[int, str]]:
+    """The exit status and the words of each rank."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", RUN, str(folder / "run"), str(folder / "store")]
+    started = [
+        subprocess.Popen(
+            [*command, str(rank), how], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for rank in range(RANKS)
+    ]
+    try:
+        words = [one.communicate(timeout=100)[0] for one in started]
+    finally:
+        for one in started:
+            one.kill()
+    return [(one.returncode, said) for one, said in zip(started, words, strict=True)]
+
+
+def test_a_save_beside_training(tmp_path: Path) -> None:
+    ended = processes(tmp_path, "lives")
+    assert [status for status, _ in ended] == [0, 0], ended
+    parts.check(Checkpoint.open(tmp_path / "run").whole, 3)
+    parts.check(Checkpoint.open(tmp_path / "run" / "step-00000002").whole, 2)
+
+
+def test_a_rank_is_killed(tmp_path: Path) -> None:
+    (status, said), (killed, _) = processes(tmp_path, "dies")
+    assert (status, killed) == (7, -signal.SIGKILL) and "a checkpoint was not saved: " in said
+    parts.check(Checkpoint.open(tmp_path / "run").whole, 1)

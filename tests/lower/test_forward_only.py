@@ -1,0 +1,75 @@
+"""The forward of any program is one by itself: legal, proved, without a gradient, and its loss is that of the step."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ssdsl.compile import Compiled, compile_plan
+from ssdsl.ir.action import Compute, Free, Start, Wait
+from ssdsl.ir.function import Backward
+from ssdsl.ir.program import Program
+from ssdsl.ir.verify import verify
+from ssdsl.lower.forward_only import forward_only
+from ssdsl.model.graph import Graph
+from ssdsl.model.load import load
+from ssdsl.model.source import Model
+from ssdsl.model.trace import capture
+from ssdsl.plan.plan import Phase
+from ssdsl.prove.prove import prove
+from ssdsl.run.in_process import program_of, run_in_process
+from ssdsl.run.launch import Training
+from ssdsl.text.diagnostic import PlanError
+from tests.run.evaluating import evaluate
+
+ROOT = Path(__file__).parent.parent.parent
+PLANS = sorted(p.stem for folder in ("examples", "tests/verify/plans") for p in (ROOT / folder).glob("*.ssp"))
+
+
+@pytest.fixture(scope="module")
+def given() -> tuple[Model, Graph]:
+    model = load("gpt:tiny,dropout=0.1")
+    return model, capture(model)
+
+
+@pytest.fixture(scope="module")
+def plain() -> tuple[Model, Graph]:
+    model = load("gpt:tiny")
+    return model, capture(model)
+
+
+def _compiled(given: tuple[Model, Graph], plan: str, **params: int) -> Compiled:
+    folder = next(f for f in (ROOT / "examples", ROOT / "tests/verify/plans") if (f / f"{plan}.ssp").exists())
+    return compile_plan(folder / f"{plan}.ssp", given[1], params)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_it_is_proved(plain: tuple[Model, Graph], plan: str) -> None:
+    try:
+        compiled = _compiled(plain, plan)
+    except PlanError:
+        pytest.skip("the plan is not for this model")
+    program = forward_only(compiled.program)
+    verify(program)
+    proof = prove(program)
+    assert proof.failures == () and proof.gradients == 0
+    _check_bare(program)
+
+
+def _check_bare(program: Program) -> None:
+    assert all(f.backward is Backward.NONE for f in program.functions)
+    assert not any(s.recompute for f in program.functions for s in f.sections)
+    for role in program.roles:
+        assert all(isinstance(a, Compute | Start | Wait | Free) for a in role.actions)
+        assert all(task.phase is Phase.FORWARD for task in role.computes())
+
+
+@pytest.mark.parametrize(
+    ("plan", "params"), [("zero", {"Z": 3}), ("zero_bubble", {}), ("interleaved", {}), ("megatron", {})], ids=str
+)
+def test_its_loss_is_that_of_the_step(given: tuple[Model, Graph], plan: str, params: dict[str, int]) -> None:
+    """Dropout draws the numbers of the first step."""
+    compiled = _compiled(given, plan, **params)
+    alone = replace(compiled, program=forward_only(compiled.program))
+    finished = run_in_process(program_of(compiled.program, given[0]), Training(1, optimizer="sgd", lr=0.1))
+    assert evaluate(compiled, alone, given[0], steps=0).losses == [finished.losses[0]] * 2

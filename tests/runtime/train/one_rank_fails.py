@@ -1,0 +1,34 @@
+"""A program of two processes: on rank 1 the data set raises. Both must hear of it, and end."""
+
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from ssdsl.runtime.control import Control
+from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.train.loader import Loader
+from ssdsl.runtime.train.workers import Workers
+from ssdsl.runtime.transport import Distributed
+from tests.runtime.train.data import BATCH, Numbers, feeds
+
+
+class Broken(Numbers):
+    def __getitem__(self, key: int) -> Any:
+        if key == 13:
+            raise ValueError("a number went missing")
+        return super().__getitem__(key)
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    control = Control(Distributed(timedelta(seconds=60)))
+    loader = Loader(Broken(), feeds("dp")[control.rank], control, batch_size=BATCH, workers=Workers(int(sys.argv[1])))
+    start = time.monotonic()
+    try:
+        print("batches", sum(1 for _ in loader))
+    except EngineError as error:
+        print("told after", time.monotonic() - start, error)
+    dist.destroy_process_group()

@@ -1,0 +1,49 @@
+"""The loader in processes: an error of one rank reaches the others at once, and nobody stays behind."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def session(leader: int) -> list[str]:
+    """The processes that are alive in a session."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == leader and fields[0] != "Z":
+            found.append(stat.parent.name)
+    return found
+
+
+@pytest.mark.parametrize("workers", (0, 2))
+def test_an_error_of_one_rank_ends_all(workers: int) -> None:
+    own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port()), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.runtime.train.one_rank_fails", str(workers)]
+    ranks = []
+    for rank in range(2):
+        environment = {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo", **os.environ, **own, "RANK": str(rank)}
+        ranks.append(
+            subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+            )
+        )
+    said = [rank.communicate(timeout=60)[0] for rank in ranks]
+    assert all("rank 1: `dataset[13]`" in text and "a number went missing" in text for text in said)
+    assert all(float(text.split()[2]) < 10 for text in said)
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    assert not any(session(rank.pid) for rank in ranks)

@@ -1,0 +1,220 @@
+"""Training under a plan is that of one device: optimizers, groups, clipping, schedules, accumulation, precision."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.train.engine import HALF, Engine
+from tests.train.conftest import PLANS, batches, net, on_ranks, saved, whole
+
+STEPS = 4
+GROUPS = {"*.bias|*norm*": {"weight_decay": 0.0, "lr": 3e-3}}
+OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "adamw": (torch.optim.AdamW, {"lr": 1e-2, "weight_decay": 0.1}),
+    "fused": (torch.optim.AdamW, {"lr": 1e-2, "fused": True}),
+    "momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    "rmsprop": (torch.optim.RMSprop, {"lr": 1e-3}),
+    "adagrad": (torch.optim.Adagrad, {"lr": 1e-2}),
+    "radam": (torch.optim.RAdam, {"lr": 1e-2}),
+}
+ON_ONE = {"adafactor": (torch.optim.Adafactor, {"lr": 1e-2})}
+
+
+def alone(make: Any, options: dict[str, Any], clip: float | None, every: int = 1) -> tuple[list[float], Any]:
+    """The single device: losses and final weights of the same loop in plain PyTorch."""
+    module = net()
+    named = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
+    plain = [p for n, p in named if n.endswith(".bias") or "norm" in n]
+    rest = [p for n, p in named if not (n.endswith(".bias") or "norm" in n)]
+    optimizer = make([{"params": plain, **GROUPS["*.bias|*norm*"]}, {"params": rest}], **options)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.7)
+    losses = []
+    for step, batch in enumerate(batches(STEPS)):
+        loss = module(**batch)
+        (loss / every).backward()
+        losses.append(float(loss.detach()))
+        if (step + 1) % every == 0:
+            if clip is not None:
+                torch.nn.utils.clip_grad_norm_(module.parameters(), clip)
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+    return losses, {n: p.detach() for n, p in module.named_parameters()}
+
+
+def training(make: Any, options: dict[str, Any], clip: float | None, every: int = 1) -> Callable[[Engine], Any]:
+    """The same loop with an engine."""
+
+    def work(engine: Engine) -> Any:
+        engine.optimizer(make, groups=GROUPS, **options)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(engine.optim, 0.7)
+        losses = []
+        for step, batch in enumerate(batches(STEPS)):
+            last = (step + 1) % every == 0
+            losses.append(engine.step(batch, clip=clip, update=last, scale=1 / every))
+            if last:
+                schedule.step()
+        return losses, saved(engine)
+
+    return work
+
+
+def check(ranks: list[Any], expected: tuple[list[float], Any]) -> None:
+    losses, weights = expected
+    assert all(rank[0] == ranks[0][0] for rank in ranks)
+    torch.testing.assert_close(ranks[0][0], losses, rtol=1e-5, atol=1e-6)
+    for name, tensor in whole([rank[1] for rank in ranks]).items():
+        torch.testing.assert_close(tensor, weights[name], rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_any_optimizer_steps_as_on_one_device(plan: str, name: str) -> None:
+    make, options = OPTIMIZERS[name]
+    clip = 0.5 if name != "radam" else None
+    check(on_ranks(plan, training(make, options, clip)), alone(make, options, clip))
+
+
+@pytest.mark.parametrize("plan", ["data", "tensor", "zero3", "stages"])
+def test_gradients_of_several_steps_add_up(plan: str) -> None:
+    make, options = OPTIMIZERS["adamw"]
+    check(on_ranks(plan, training(make, options, 0.3, every=2)), alone(make, options, 0.3, every=2))
+
+
+def test_one_that_looks_at_whole_weights_needs_them_whole() -> None:
+    make, options = ON_ONE["adafactor"]
+    check(on_ranks("data", training(make, options, None)), alone(make, options, None))
+    with pytest.raises(Exception, match=r"`Adafactor` looks at a weight as a whole, and this plan has `\S+` in parts"):
+        on_ranks("tensor", training(make, options, None))
+
+
+def test_a_norm_counts_each_element_once() -> None:
+    def norm(engine: Engine) -> Any:
+        engine.optimizer(torch.optim.SGD, lr=0.1)
+        engine.step(batches(1)[0], clip=1e9)
+        return engine.grad_norm
+
+    module = net()
+    module(**batches(1)[0]).backward()
+    expected = float(torch.nn.utils.clip_grad_norm_(module.parameters(), 1e9))
+    for plan in PLANS:
+        assert on_ranks(plan, norm) == pytest.approx([expected] * len(on_ranks(plan, norm)), rel=1e-6)
+
+
+# -- half precision ----------------------------------------------------------------------------------------------------
+
+
+def halved(precision: str, scale: float) -> tuple[list[float], Any]:
+    """One device with master weights: gradients in half precision, steps in float32."""
+    module, masters = net().to(HALF[precision]), dict(net().named_parameters())
+    optimizer = torch.optim.AdamW([p for p in masters.values() if p.requires_grad], lr=1e-2)
+    losses = []
+    for batch in batches(STEPS):
+        module.zero_grad()
+        loss = module(**batch)
+        (loss * scale).backward()
+        losses.append(float(loss.detach()))
+        for name, weight in module.named_parameters():
+            masters[name].grad = weight.grad.float() / scale if weight.grad is not None else None
+        optimizer.step()
+        with torch.no_grad():
+            for name, weight in module.named_parameters():
+                weight.copy_(masters[name])
+    return losses, {n: p.detach() for n, p in module.named_parameters()}
+
+
+@pytest.mark.parametrize("plan", ["one", "data", "zero3", "stages"])
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_steps_on_masters(plan: str, precision: str) -> None:
+    def work(engine: Engine) -> Any:
+        engine.optimizer(torch.optim.AdamW, lr=1e-2)
+        if engine.scaler is not None:
+            engine.scaler.scale = 1024.0
+        return [engine.step(batch) for batch in batches(STEPS)], saved(engine)
+
+    losses, weights = halved(precision, 1.0 if precision == "bf16" else 1024.0)
+    ranks = on_ranks(plan, work, precision)
+    torch.testing.assert_close(ranks[0][0], losses, rtol=2e-2, atol=2e-2)
+    for name, tensor in whole([rank[1] for rank in ranks]).items():
+        torch.testing.assert_close(tensor.float(), weights[name].float(), rtol=5e-2, atol=2e-2)
+    if plan == "one":
+        assert ranks[0][0] == losses
+
+
+def test_an_overflow_leaves_a_step_out_on_all_ranks() -> None:
+    def work(engine: Engine) -> Any:
+        engine.optimizer(torch.optim.AdamW, lr=1e-2)
+        assert engine.scaler is not None
+        engine.scaler.scale = 2.0**40
+        before = saved(engine)
+        engine.step(batches(1)[0])
+        after = saved(engine)
+        same = all(torch.equal(before[n]["tensor"], after[n]["tensor"]) for n in before)
+        return engine.steps, engine.scaler.scale, same
+
+    assert on_ranks("stages", work, "fp16") == [(0, 2.0**39, True)] * 2
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+def said(engine: Engine, mistake: Callable[[Engine], Any]) -> str:
+    try:
+        mistake(engine)
+    except EngineError as error:
+        return str(error)
+    return ""
+
+
+def test_mistakes_are_told_to_all_ranks() -> None:
+    good = batches(1)[0]
+
+    def work(engine: Engine) -> list[str]:
+        early = said(engine, lambda e: e.step(good))
+        unknown = said(engine, lambda e: e.optimizer(torch.optim.SGD, groups={"*.bais": {}}, lr=0.1))
+        options = said(engine, lambda e: e.optimizer(torch.optim.SGD, learning_rate=0.1))
+        closure = said(engine, lambda e: e.optimizer(torch.optim.LBFGS))
+        engine.optimizer(torch.optim.SGD, lr=0.1)
+        shape = said(engine, lambda e: e.step({"x": good["x"][:, :4], "y": good["y"]}))
+        dtype = said(engine, lambda e: e.step({"x": good["x"].int(), "y": good["y"]}))
+        name = said(engine, lambda e: e.step({"x": good["x"], "z": good["y"]}))
+        one = said(engine, lambda e: e.step(good if engine.rank else {"x": good["x"]}))
+        other = said(engine, lambda e: e.step({n: t + engine.rank for n, t in good.items()}))
+        return [early, unknown, options, closure, shape, dtype, name, one, other]
+
+    ranks = on_ranks("data", work)
+    assert ranks[0] == ranks[1]
+    starts = [
+        "the engine has no optimizer",
+        "`*.bais`: no trained weight has such a name",
+        "`SGD(learning_rate=0.1)` cannot take a step",
+        "`LBFGS()` cannot take a step",
+        "`x` of the batch is [12, 4], and the program was compiled for [12, 5]",
+        "`x` of the batch is int32, and the program was compiled for int64",
+        "the batch has no `y`, it has x, z",
+        "the batch has no `y`, it has x",
+        "rank 1 was given another batch than rank 0",
+    ]
+    for start, text in zip(starts, ranks[0], strict=True):
+        assert start in text and "help: " in text
+    assert ranks[0][-2].startswith("rank 0: ")
+
+
+def test_a_loss_that_is_no_number_updates_nothing() -> None:
+    def work(engine: Engine) -> Any:
+        engine.optimizer(torch.optim.SGD, lr=1.0)
+        for held in engine.held():
+            if held.name == "norm.weight":
+                held.tensor.fill_(float("inf"))
+        before = saved(engine)
+        text = said(engine, lambda e: e.step(batches(1)[0]))
+        after = saved(engine)
+        allowed = engine.step(batches(1)[0], allow_nan=True)
+        return text, engine.steps, all(torch.equal(before[n]["tensor"], after[n]["tensor"]) for n in before), allowed
+
+    for text, steps, same, allowed in on_ranks("stages", work):
+        assert text.startswith("the loss of step 0 is nan; nothing was updated") and "allow_nan" in text
+        assert steps == 1 and same and allowed != allowed
