@@ -391,7 +391,7 @@ class Engine:
 
     def waits(self) -> str:
         """What this rank waits for now, with the plan's line, for another thread; empty where it waits for nobody."""
-        return self._running.waits()
+        return self._running.waits() or ("the word of all ranks" if self.control.waits else "")
 
 
 def _many(batches: Batch | Iterable[Batch]) -> Iterable[Batch]:
