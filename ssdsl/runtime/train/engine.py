@@ -261,8 +261,10 @@ class Engine:
     def _evaluated(self, batch: Batch, outputs: tuple[str, ...]) -> Share:
         with self.world.enter():
             share, part = self._find("evaluate", batch, outputs)
-            self._running = share
+            self._running, counts = share, self.world.counts
+            self.world.counts = {}  # the books are of training
             share.run(part, self.seed, self.micro_steps)
+            self.world.counts = counts
         return share
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
