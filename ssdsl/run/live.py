@@ -74,7 +74,7 @@ class Live:
 
     def _program(self, make: Callable[[], Compiled]) -> Program:
         """What rank 0 makes, on all ranks; where it cannot, all raise EngineError with its diagnostics."""
-        sent, error = Sent({}, {}), None
+        sent, error, ours = Sent({}, {}), None, None
         if self.control.rank == 0:
             try:
                 compiled = make()
@@ -84,7 +84,13 @@ class Live:
                 )
             except PlanError as found:
                 error = "\n".join(map(render, found.diagnostics))
-        self.control.vote(error)
+            except Exception as found:  # the others shall not wait for a rank that is gone
+                error, ours = f"compiling failed: {found!r}", found
+        try:
+            self.control.vote(error)
+        finally:
+            if ours is not None:
+                raise ours
         sent = sent.shared(self.control)
         self._constants |= sent.constants
         table = json.loads(sent.texts["program.json"])

@@ -66,6 +66,8 @@ def check(batch: Mapping[str, torch.Tensor], inputs: Table, samples: int) -> Non
                 f"convert it: `{name}.to({dtype})`",
             )
         first = 1 if expected[:1] == [samples] else 0
+        if first and tensor.shape[:1] == (0,):
+            raise EngineError(f"`{name}` of the batch has no samples", "leave out batches that are empty")
         if list(tensor.shape)[first:] != expected[first:] or tensor.dim() != len(expected):
             raise EngineError(
                 f"`{name}` of the batch is {list(tensor.shape)}, and the program was compiled for {expected}",

@@ -119,11 +119,18 @@ class Engine:
         `groups` gives options of their own to weights by patterns of the model's names:
         `{"*.bias|*norm*": {"weight_decay": 0.0}}`. They are the first parameter groups, in this order, and what fits
         none is the last, on every rank. Raises EngineError: a pattern that fits no weight, an optimizer that looks at
-        whole weights where the plan has parts.
+        whole weights where the plan has parts, options that it does not take or that differ between ranks.
         """
         names = [w["name"] for role in self.table["roles"] for flat in role["flats"] for w in flat["weights"]]
         with self._together():
-            self._update.optimizer = Optimizer(make, self._update.weights, list(dict.fromkeys(names)), groups, options)
+            made = Optimizer(make, self._update.weights, list(dict.fromkeys(names)), groups, options)
+        said = self.control.all_gather(made.options().encode())
+        if other := [rank for rank, text in enumerate(said) if text != said[0]]:
+            raise EngineError(
+                f"the optimizer's options on rank {other[0]} are not those on rank 0",
+                "give all ranks the same options: they step on copies and parts of the same weights",
+            )
+        self._update.optimizer = made
         return self.optim
 
     # -- data ----------------------------------------------------------------------------------------------------------
@@ -179,15 +186,16 @@ class Engine:
         `batch` is what the model's forward is called with, the same on every rank, or what `engine.loader` yields.
         `clip` is the largest norm of all gradients. With `update=False` the gradients are kept, and added to those of
         the next step; `scale` multiplies the loss whose gradients are taken (1/4 for the mean of four batches).
-        Raises EngineError: a batch of other names, sizes or dtypes; a loss that is not finite, unless `allow_nan`:
-        then nothing was updated.
+        Raises EngineError: a batch of other names, sizes or dtypes; a `clip` that is not positive; a loss that is not
+        finite, unless `allow_nan`: then nothing was updated.
         """
         if update:
             self._need_optimizer()
+        wish = Wish(clip, update, scale, allow_nan)
         with self.world.enter():
             share, part = self._find("train", batch)
             self._running = share
-            self._update.wish = Wish(clip, update, scale, allow_nan)
+            self._update.wish = wish
             share.run(part, self.seed, self.micro_steps, self._update.loss_scale)
             if share.role is None:
                 self._update(share)
@@ -241,13 +249,24 @@ class Engine:
         training too. Raises EngineError as `step` does.
         """
         total, samples = 0.0, 0
-        for batch in _many(batches):
+        for batch in self._many(batches):
             share = self._evaluated(batch, ())
             (loss,) = self.control.sum([share.loss()])
             total, samples = total + loss * share.feed.samples, samples + share.feed.samples
         if not samples:
             raise EngineError("there is no batch to evaluate", "give at least one")
         return total / samples
+
+    def _many(self, batches: Any) -> Iterable[Batch]:
+        """Batches; a tuple of tensors is one where the model takes several."""
+        if isinstance(batches, (Mapping, torch.Tensor, Part)):
+            return [batches]
+        if isinstance(batches, list | tuple) and len(self.table["inputs"]) > 1:
+            return [batches] if any(isinstance(one, torch.Tensor) for one in batches) else batches
+        with self._together():
+            if not isinstance(batches, Iterable):
+                raise EngineError(f"what is to be evaluated is {batches!r}", "give a batch, several, or a loader")
+        return batches
 
     def predict(self, batch: Batch, *outputs: str, gather: Gather = "all") -> dict[str, torch.Tensor]:
         """What the module in eval mode returns for a global batch, by name, as in `engine.predict(batch, "logits")`.
@@ -394,10 +413,6 @@ class Engine:
     def waits(self) -> str:
         """What this rank waits for now, with the plan's line, for another thread; empty where it waits for nobody."""
         return self._running.waits() or ("the word of all ranks" if self.control.waits else "")
-
-
-def _many(batches: Batch | Iterable[Batch]) -> Iterable[Batch]:
-    return [batches] if isinstance(batches, (Mapping, torch.Tensor, Part)) else batches
 
 
 def _placed(

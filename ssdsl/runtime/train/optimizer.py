@@ -18,6 +18,7 @@ from ..state import State
 
 Groups = Mapping[str, Mapping[str, Any]]
 Make = type[torch.optim.Optimizer]
+NEEDS = "see what this optimizer needs"
 
 
 def optimizers() -> dict[str, Make]:
@@ -89,13 +90,19 @@ class Optimizer:
         groups: Groups | None,
         options: Mapping[str, Any],
     ) -> None:
-        self.weights, self.keys = weights, [*(groups or {}), None]
-        self.chosen = {name: _group_of(name, groups or {}) for name in names}
-        for key in groups or {}:
-            if key not in self.chosen.values():
-                raise EngineError(f"`{key}`: no trained weight has such a name", f"they are {_some(names)}")
-        _check(make, weights, options)
-        self.torch = make([self._group(key, (groups or {}).get(key or "", {})) for key in self.keys], **options)
+        groups = groups or {}
+        _check_form(make, groups)
+        self.weights, self.keys = weights, [*groups, None]
+        self.chosen = {name: _group_of(name, groups) for name in names}
+        for key in groups:
+            _check_used(key, self.chosen)
+        for used in dict.fromkeys(self.chosen.values()):
+            _check(make, [w for w in weights if self.chosen[w.name] == used], options, groups.get(used or "", {}))
+        try:
+            self.torch = make([self._group(key, groups.get(key or "", {})) for key in self.keys], **options)
+        except Exception as error:  # as Muon does about a bias
+            raise EngineError(f"{_called(make)} does not take these weights: {error}", NEEDS) from error
+        self.torch.add_param_group = _refuse_group  # type: ignore[assignment, method-assign]
 
     def _group(self, key: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
         return {"params": [w.parameter for w in self.weights if self.chosen[w.name] == key], **options}
@@ -104,6 +111,12 @@ class Optimizer:
         """What the optimizer keeps of a weight, such as its moments; empty before its first step."""
         found: dict[str, Any] = self.torch.state.get(weight.parameter, {})
         return found
+
+    def options(self) -> str:
+        """The plain options of each parameter group, for a comparison between ranks."""
+        plain = int, float, str, tuple, torch.Tensor, type(None)
+        groups = self.torch.param_groups
+        return str([{n: v for n, v in g.items() if n != "params" and isinstance(v, plain)} for g in groups])
 
     def group(self, name: str) -> int:
         """The number of a weight's parameter group."""
@@ -118,31 +131,72 @@ def _group_of(name: str, groups: Groups) -> str | None:
     return next((key for key in groups if any(fnmatchcase(name, p.strip()) for p in key.split("|"))), None)
 
 
-# -- whether parts may be stepped on -----------------------------------------------------------------------------------
+# -- what may be wrong -------------------------------------------------------------------------------------------------
 
 
-def _check(make: Make, weights: Sequence[Stepped], options: Mapping[str, Any]) -> None:
-    """Raises EngineError for an optimizer that would not do what it does on one device."""
+def _check_form(make: Any, groups: Any) -> None:
+    """Raises EngineError for an optimizer that is not made yet from a class, and groups that are no dictionaries."""
+    if isinstance(make, torch.optim.Optimizer) or not callable(make):
+        found = f"an instance of {type(make).__name__}" if isinstance(make, torch.optim.Optimizer) else repr(make)
+        change = "as in `engine.optimizer(torch.optim.AdamW, lr=1e-3)`: the engine gives it the weights"
+        raise EngineError(f"the optimizer is {found}", f"give its class and its options, {change}")
+    if not isinstance(groups, Mapping) or not all(isinstance(options, Mapping) for options in groups.values()):
+        change = 'as in `groups={"*.bias|*norm*": {"weight_decay": 0.0}}`'
+        raise EngineError(
+            "`groups` is not a dictionary of dictionaries", f"give options by patterns of names, {change}"
+        )
+
+
+def _check_used(key: str, chosen: Mapping[str, str | None]) -> None:
+    """Raises EngineError for a pattern that no trained weight belongs to."""
+    if key in chosen.values():
+        return
+    taken = next((name for name in chosen if _group_of(name, {key: {}}) is not None), None)
+    if taken is not None:
+        reason = f"`{key}`: all weights that fit it are in groups before it, as is `{taken}` in `{chosen[taken]}`"
+        raise EngineError(reason, "put the narrower pattern first: a weight belongs to the first that fits")
+    raise EngineError(f"`{key}`: no trained weight has such a name", f"they are {_some(list(chosen))}")
+
+
+def _called(make: Any) -> str:
+    """The name of an optimizer's class, or of a function that makes one."""
+    return getattr(make, "__name__", type(make).__name__)
+
+
+def _refuse_group(group: Any) -> None:
+    raise EngineError(
+        "parameter groups are not added to an optimizer of an engine, which trains no other weights",
+        "name all groups when it is made: `engine.optimizer(..., groups={...})`",
+    )
+
+
+def _check(make: Make, weights: Sequence[Stepped], options: Mapping[str, Any], group: Mapping[str, Any]) -> None:
+    """Raises EngineError for a group that the optimizer cannot step on, or not as it does on one device."""
     cut = next((w.name for w in weights if w.held.span is not None or w.held.piece.takes), None)
-    called = f"{make.__name__}({', '.join(f'{name}={value!r}' for name, value in options.items())})"
+    listed = ", ".join(f"{name}={value!r}" for name, value in {**options, **group}.items())
     try:
-        apart = not _steps_on_elements(make, options)
+        apart = not _steps_on_elements(make, options, group)
+    except EngineError:
+        raise
     except Exception as error:  # whatever a user's optimizer raises
-        raise EngineError(f"`{called}` cannot take a step: {error}", "see what this optimizer needs") from error
+        raise EngineError(f"`{_called(make)}({listed})` cannot take a step: {error}", NEEDS) from error
     if apart and cut is not None:
         raise EngineError(
-            f"`{make.__name__}` looks at a weight as a whole, and this plan has `{cut}` in parts",
+            f"`{_called(make)}` looks at a weight as a whole, and this plan has `{cut}` in parts",
             "take an optimizer that treats each element by itself (AdamW, SGD), or a plan that cuts no weight",
         )
 
 
-def _steps_on_elements(make: Make, options: Mapping[str, Any]) -> bool:
+def _steps_on_elements(make: Make, options: Mapping[str, Any], group: Mapping[str, Any]) -> bool:
     """Whether some steps on a weight are those on its two halves, each flattened."""
     draw = torch.Generator().manual_seed(0)
     whole = torch.randn(6, 8, generator=draw)
     gradients = torch.randn(3, 6, 8, generator=draw)
-    together = _after(make, options, [whole], [[g] for g in gradients])[0]
-    halves = _after(make, options, _halves(whole), [_halves(g) for g in gradients])
+    together = _after(make, options, group, [whole], [[g] for g in gradients])[0]
+    try:
+        halves = _after(make, options, group, _halves(whole), [_halves(g) for g in gradients])
+    except Exception:  # it wants a matrix
+        return False
     return torch.allclose(together.flatten(), torch.cat(halves), rtol=1e-5, atol=1e-7)
 
 
@@ -152,10 +206,19 @@ def _halves(x: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _after(
-    make: Make, options: Mapping[str, Any], start: list[torch.Tensor], gradients: Sequence[list[torch.Tensor]]
+    make: Make,
+    options: Mapping[str, Any],
+    group: Mapping[str, Any],
+    start: list[torch.Tensor],
+    gradients: Sequence[list[torch.Tensor]],
 ) -> list[torch.Tensor]:
     parameters = [torch.nn.Parameter(t.clone()) for t in start]
-    optimizer = make(parameters, **options)
+    optimizer = make([{"params": parameters, **group}], **options)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise EngineError(f"`{_called(make)}` makes {type(optimizer).__name__}", "give a torch.optim.Optimizer")
+    if unknown := [name for name in group if optimizer.defaults and name not in optimizer.defaults]:
+        has = ", ".join(optimizer.defaults)
+        raise EngineError(f"`{_called(make)}` has no option `{unknown[0]}` for a group", f"its options are {has}")
     for step in gradients:
         for parameter, gradient in zip(parameters, step, strict=True):
             parameter.grad = gradient.clone()
