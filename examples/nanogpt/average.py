@@ -13,23 +13,21 @@ class Average:
 
     def __init__(self, engine: Engine, keep: float) -> None:
         self.engine, self.keep = engine, keep
-        self.tensors = {held.name: held.tensor.float().clone() for held in engine.held()}
+        self.tensors = {name: held.detach().clone() for name, held in engine.tensors().items()}
 
     @torch.no_grad()
     def update(self) -> None:
         """After a step."""
-        for held in self.engine.held():
-            self.tensors[held.name].lerp_(held.tensor.float(), 1 - self.keep)
+        for name, held in self.engine.tensors().items():
+            if held.is_floating_point():
+                self.tensors[name].lerp_(held, 1 - self.keep)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Inside, the engine evaluates with the average."""
-        before = {held.name: held.tensor.clone() for held in self.engine.held()}
-        self._set(self.tensors)
-        yield
-        self._set(before)
-
-    @torch.no_grad()
-    def _set(self, tensors: dict[str, torch.Tensor]) -> None:
-        for held in self.engine.held():
-            held.tensor.copy_(tensors[held.name])
+        """Inside, the engine has the average: to evaluate it, or to save it in a folder of its own."""
+        before = {name: held.clone() for name, held in self.engine.tensors().items()}
+        self.engine.put(self.tensors)
+        try:
+            yield
+        finally:
+            self.engine.put(before)
