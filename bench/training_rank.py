@@ -7,6 +7,7 @@ blocks of steps, in an order that turns around each round; a block lasts from on
 
 import argparse
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ Step = Callable[[], object]
 Batch = dict[str, torch.Tensor]
 ADAMW = {"lr": 1e-4}
 SAVES = 7
+BESIDE = 5  # steps that are timed without a save
 
 
 class Samples(Dataset[Batch]):
@@ -52,7 +54,7 @@ def main() -> None:
     torch.set_num_threads(1)
     engine = engine_in(args.folder, device="cpu")
     engine.optimizer(torch.optim.AdamW, **ADAMW)
-    result = {"steps": race(ways(engine), args.steps, args.rounds), **checkpoints(engine, args.steps, args.out)}
+    result = {**race(ways(engine), args.steps, args.rounds), **checkpoints(engine, args.out)}
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / f"rank{engine.rank}.json").write_text(json.dumps(result))
 
@@ -92,52 +94,62 @@ def bare_step(engine: Engine, batch: Batch) -> Step:
     return step
 
 
-def race(steps: dict[str, Step], count: int, rounds: int) -> dict[str, list[float]]:
-    """The milliseconds of a step of each way, round by round, behind one that does not count."""
-    times: dict[str, list[float]] = {way: [] for way in steps}
+def race(steps: dict[str, Step], count: int, rounds: int) -> dict[str, dict[str, list[float]]]:
+    """The milliseconds of a step of each way, round by round, behind one that does not count: on the clock, and of this
+    process's processor time, which others on the machine do not change."""
+    found: dict[str, dict[str, list[float]]] = {kind: {way: [] for way in steps} for kind in ("clock", "processor")}
     for number in range(rounds + 1):
         for way in steps if number % 2 else reversed(steps):
-            taken = block(steps[way], count)
-            if number:
-                times[way].append(taken)
-    return times
+            for kind, taken in zip(found, block(steps[way], count), strict=True):
+                if number:
+                    found[kind][way].append(taken)
+    return found
 
 
-def block(step: Step, count: int) -> float:
-    """The milliseconds of one of some steps."""
+def block(step: Step, count: int) -> tuple[float, float]:
+    """The milliseconds of one of some steps: on the clock, and of this process's processor time."""
     dist.barrier()
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     for _ in range(count):
         step()
     dist.barrier()
-    return (time.perf_counter() - start) * 1e3 / count
+    return (time.perf_counter() - start) * 1e3 / count, (time.process_time() - used) * 1e3 / count
 
 
 # -- checkpoints -------------------------------------------------------------------------------------------------------
 
 
-def checkpoints(engine: Engine, count: int, out: Path) -> dict[str, Any]:
+def checkpoints(engine: Engine, out: Path) -> dict[str, Any]:
     """The milliseconds of saving and loading, of what they are compared with, and of steps beside a save."""
     batch: Batch = engine.programs.batches[0]  # type: ignore[attr-defined]
     found: dict[str, list[float]] = {n: [] for n in ("copy", "save", "write", "beside", "without", "read", "load")}
     copied = _content(engine)
     owned = [held.tensor.detach() for held in copied.tensors.values() if held.owns]
     buffers = [torch.empty_like(tensor) for tensor in owned]
-    file = out.parent / f"state{engine.rank}.pt"
+    run, file = out.parent / "run", out.parent / f"state{engine.rank}.pt"
     torch.save({".".join(path): held.tensor.clone() for path, held in copied.tensors.items()}, file)
     for _ in range(SAVES):
-        found["without"].append(block(lambda: engine.step(batch), count))
+        found["without"].append(block(lambda: engine.step(batch), BESIDE)[0])
         found["copy"].append(timed(lambda: [b.copy_(t) for b, t in zip(buffers, owned, strict=True)]))
-        start = time.perf_counter()
-        found["save"].append(timed(lambda: engine.save(out.parent / "run")))
-        found["beside"].append(block(lambda: engine.step(batch), count))
-        engine.saver.wait()
-        found["write"].append((time.perf_counter() - start) * 1e3)
-        dist.barrier()
+        found["save"].append(timed(lambda: engine.save(run)))
+        found["beside"].append(beside(engine, batch))
+        found["write"].append(timed(lambda: engine.save(run, wait=True)))
         found["read"].append(timed(lambda: torch.load(file, weights_only=True)))
-        found["load"].append(timed(lambda: engine.load(out.parent / "run")))
+        found["load"].append(timed(lambda: engine.load(run)))
     size = sum(tensor.nbytes for tensor in owned)
     return {**{name: times[1:] for name, times in found.items()}, "bytes": size}
+
+
+def beside(engine: Engine, batch: Batch) -> float:
+    """The milliseconds of a step while a save goes on, on some rank."""
+    dist.barrier()
+    start, steps = time.perf_counter(), 0
+    while engine.control.sum([float(any(t.name == "saves a checkpoint" for t in threading.enumerate()))]) != [0.0]:
+        steps += 1
+        engine.step(batch)
+    taken = time.perf_counter() - start
+    engine.saver.wait()
+    return taken * 1e3 / max(steps, 1)
 
 
 def _content(engine: Engine) -> Content:
