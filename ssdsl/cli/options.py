@@ -23,6 +23,11 @@ class Optimizer(StrEnum):
     ADAMW = "adamw"
 
 
+class Precision(StrEnum):
+    BF16 = "bf16"
+    FP16 = "fp16"
+
+
 class Generator(StrEnum):
     HASH = "hash"
     PHILOX = "philox"
@@ -102,7 +107,35 @@ WithBackend = Annotated[
     ),
 ]
 WithOptimizer = Annotated[Optimizer, typer.Option("--optimizer", help="Optimizer from torch.optim.")]
+WithPrecision = Annotated[
+    Precision | None,
+    typer.Option(
+        "--precision", help="Compute in this type, with master weights in float32.", show_default="the model's"
+    ),
+]
+AnyOptimizer = Annotated[str, typer.Option("--optimizer", help="Optimizer from torch.optim, by its name.")]
 LearningRate = Annotated[float, typer.Option("--lr", min=0, help="The optimizer's learning rate.")]
+Clip = Annotated[float | None, typer.Option(min=0, help="The largest norm of all gradients together.")]
+Accumulate = Annotated[int, typer.Option(min=1, metavar="N", help="Add up the gradients of N batches for one step.")]
+EvalData = Annotated[
+    str | None,
+    typer.Option(metavar="FILE:FUNCTION", help="Evaluate on what this function returns, as with --data."),
+]
+EvalEvery = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Evaluate every N steps.", show_default="at the end")
+]
+Save = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="Save checkpoints here.", show_default="`checkpoints` in --out, if given"),
+]
+SaveEvery = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Save every N steps as well.", show_default="at the end")
+]
+Keep = Annotated[int, typer.Option(min=1, metavar="N", help="How many checkpoints to keep.")]
+Resume = Annotated[
+    str | None, typer.Option(metavar="DIR", help="Go on where the newest checkpoint here was saved, under any plan.")
+]
+AllowNan = Annotated[bool, typer.Option("--allow-nan", help="Go on where the loss is not finite.")]
 Processes = Annotated[
     int | None,
     typer.Option(min=1, help="Maximum number of local processes.", show_default="16, or twice the processors"),

@@ -7,7 +7,7 @@ import gc
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,10 +35,17 @@ class Loaded:
     graph: "Graph"
 
 
-def load(plan: str, model: str, seed: int = 0, generator: "Generator" = "hash", meta: bool = False) -> Loaded:
+def load(
+    plan: str,
+    model: str,
+    seed: int = 0,
+    generator: "Generator" = "hash",
+    meta: bool = False,
+    precision: str | None = None,
+) -> Loaded:
     """Check that the plan parses, then load and capture the model."""
     path, source = parsed(plan)
-    return Loaded(path, source, *captured(model, seed, generator, meta))
+    return Loaded(path, source, *captured(model, seed, generator, meta, precision))
 
 
 def parsed(plan: str) -> "tuple[Path, Source]":
@@ -52,15 +59,18 @@ def parsed(plan: str) -> "tuple[Path, Source]":
     return path, source
 
 
-def captured(model: str, seed: int = 0, generator: "Generator" = "hash", meta: bool = False) -> "tuple[Model, Graph]":
+def captured(
+    model: str, seed: int = 0, generator: "Generator" = "hash", meta: bool = False, precision: str | None = None
+) -> "tuple[Model, Graph]":
     """A model and its graph; with `meta` it is built without the numbers of its weights."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are built from their configs: nothing is ever downloaded
     with working("loading torch"):
+        from ssdsl.model.half import computing
         from ssdsl.model.load import load as load_model
         from ssdsl.model.trace import capture
     with working(f"capturing {model}"):
-        loaded = load_model(model, seed=seed, generator=generator, meta=meta or None)
-        graph = capture(loaded)
+        loaded = replace(load_model(model, seed=seed, generator=generator, meta=meta or None), precision=precision)
+        graph = capture(computing(loaded))
     gc.freeze()  # a large model's graph stays: nothing is found by looking through it again and again
     return loaded, graph
 

@@ -1,14 +1,15 @@
 """`ssdsl run`: compile, launch with torchrun, train, report."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ssdsl.cli import options
-from ssdsl.cli.options import Device, Generator, Optimizer, settings
+from ssdsl.cli.options import Device, Generator, settings
 from ssdsl.cli.pictures import save_trace
-from ssdsl.cli.pipeline import compiled, load
+from ssdsl.cli.pipeline import compiled, evaluation, load
 from ssdsl.cli.terminal import print_json, results, talk
 from ssdsl.cli.training import chosen_nodes, train, warn_of_losses, workplace
 
@@ -37,8 +38,18 @@ def run(
     meta: options.Meta = False,
     device: options.OnDevice = Device.CPU,
     backend: options.WithBackend = None,
-    optimizer: options.WithOptimizer = Optimizer.ADAMW,
+    optimizer: options.AnyOptimizer = "adamw",
     lr: options.LearningRate = 1e-3,
+    clip: options.Clip = None,
+    accumulate: options.Accumulate = 1,
+    precision: options.WithPrecision = None,
+    eval_data: options.EvalData = None,
+    eval_every: options.EvalEvery = None,
+    save: options.Save = None,
+    save_every: options.SaveEvery = None,
+    keep: options.Keep = 3,
+    resume: options.Resume = None,
+    allow_nan: options.AllowNan = False,
     processes: options.Processes = None,
     timeout: options.Timeout = 600.0,
     nnodes: options.NodeCount = 1,
@@ -58,7 +69,7 @@ def run(
     """
     overrides = settings(set_)
     nodes = chosen_nodes(nnodes, node_rank, rdzv_endpoint)
-    loaded = load(plan, model, seed, generator.value, meta)
+    loaded = load(plan, model, seed, generator.value, meta, precision.value if precision is not None else None)
     program = compiled(loaded, overrides)
     from ssdsl.run.data import check_data
     from ssdsl.run.launch import Training
@@ -66,10 +77,33 @@ def run(
     from ssdsl.show.view import table
 
     recorded = profile is not None or trace is not None
-    given = check_data(data, loaded.model) if data is not None else None
-    training = Training(steps, seed, device.value, optimizer.value, lr, recorded, timeout, given, backend)
+    check_optimizer(optimizer)
+    save = save or (str(Path(out) / "checkpoints") if out is not None else None)
+    training = Training(
+        steps,
+        seed,
+        device.value,
+        optimizer,
+        lr,
+        recorded,
+        timeout,
+        data=check_data(data, loaded.model) if data is not None else None,
+        backend=backend,
+        clip=clip,
+        accumulate=accumulate,
+        eval_data=check_data(eval_data, loaded.model) if eval_data is not None else None,
+        eval_every=eval_every,
+        save=absolute(save),
+        save_every=save_every,
+        keep=keep,
+        resume=absolute(resume),
+        allow_nan=allow_nan,
+    )
+    evaluates = evaluation(loaded, program, ()) if eval_data is not None else None
     with workplace(out) as folder:
-        result = train(loaded, program, training, folder, processes, False, nodes, nproc_per_node, max_restarts)
+        result = train(
+            loaded, program, training, folder, processes, False, nodes, nproc_per_node, max_restarts, evaluates
+        )
     if nodes.rank > 0:
         talk.print(f"node {nodes.rank} of {nodes.count}: its {len(result.ranks)} ranks have trained; node 0 reports")
         return
@@ -81,6 +115,21 @@ def run(
         return
     for view in run_views(result):
         results.print(table(view, results.width))
+
+
+def check_optimizer(name: str) -> None:
+    """Raise typer.BadParameter for an optimizer that torch does not have."""
+    from ssdsl.lang.suggest import suggest
+    from ssdsl.runtime.train.optimizer import optimizers
+
+    if name.lower() not in (known := optimizers()):
+        hint = suggest(name.lower(), known) or f"torch.optim has {', '.join(known)}"
+        raise typer.BadParameter(f"there is no optimizer `{name}`: {hint}", param_hint="'--optimizer'")
+
+
+def absolute(folder: str | None) -> str | None:
+    """A folder as the processes find it, wherever they are started."""
+    return str(Path(folder).absolute()) if folder is not None else None
 
 
 def _save(program: "Compiled", result: "RunResult", profile: str | None, trace: str | None) -> None:

@@ -30,20 +30,22 @@ def train(
     nodes: "Nodes | None" = None,
     per_node: int | None = None,
     max_restarts: int = 0,
+    evaluation: "Compiled | None" = None,
 ) -> "RunResult":
     """Write the program into `folder`, start it and wait for its results, which are there as well.
 
     Each of several nodes has a folder of its own inside: the disk may be shared.
     """
     from ssdsl.model.check_capture import check_capture
+    from ssdsl.model.half import computing
     from ssdsl.run.launch import ONE_NODE, launch
 
     devices, nodes = compiled.plan.devices, nodes or ONE_NODE
     _check(loaded, compiled, processes, nodes, per_node)
-    check_capture(loaded.model, loaded.graph)
+    check_capture(computing(loaded.model), loaded.graph)
     if nodes.count > 1:
         folder = folder / f"node{nodes.rank}"
-    write(loaded, compiled, folder / "program")
+    write(loaded, compiled, folder / "program", evaluation)
     out = folder / "results"
     return launch(
         folder / "program",

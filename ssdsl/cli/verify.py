@@ -40,7 +40,9 @@ def verify(
     from ssdsl.show.verdict import verdict_json, verdict_view
     from ssdsl.show.view import table
 
-    training = Training(steps, seed, device.value, optimizer.value, lr, timeout_s=timeout, backend=backend)
+    training = Training(
+        steps, seed, device.value, optimizer.value, lr, timeout_s=timeout, backend=backend, allow_nan=True
+    )
     with workplace(out) as folder:
         result = train(loaded, program, training, folder, processes, dump=True)
         with working("training on a single device"):

@@ -85,9 +85,9 @@ def write_program(
 def _fill(
     beside: Path, program: Program, model: Model, folder: Path, source: Source, evaluation: Program | None
 ) -> None:
-    _write(program_files(program), beside)
+    _write(program_files(program, model.precision), beside)
     if evaluation is not None:
-        _write(program_files(evaluation), beside / EVALUATE)
+        _write(program_files(evaluation, model.precision), beside / EVALUATE)
     words = {"model": program.graph.name, "plan": Path(source.name).name}
     (beside / "main.py").write_text(MAIN.format(**words, devices=program.plan.devices, folder=folder.name))
     (beside / "plan.ssp").write_text(source.text)
@@ -119,11 +119,19 @@ def program_state(program: Program, model: Model, evaluation: Program | None = N
     """The weights, buffers and constants by name; those of a model without numbers are recipes."""
     constants = {} if evaluation is None else evaluation.graph.constants
     state = constants | program.graph.constants | model.module.state_dict()
-    return State({n: t.detach().clone() for n, t in state.items() if not t.is_meta}, model.recipes)
+    tensors = {n: t.detach().clone() for n, t in state.items() if not t.is_meta}
+    return State(tensors, model.recipes, first_names(model.module))
 
 
-def program_files(program: Program) -> dict[str, str]:
-    """The generated files by name: one per role and the table."""
+def first_names(module: torch.nn.Module) -> dict[str, str]:
+    """Each name of the module's `state_dict`, with the first name of the same tensor."""
+    firsts: dict[int, str] = {}
+    tensors = module.state_dict(keep_vars=True)
+    return {name: firsts.setdefault(id(tensor), name) for name, tensor in tensors.items()}
+
+
+def program_files(program: Program, precision: str | None = None) -> dict[str, str]:
+    """The generated files by name: one per role and the table. `precision` is that of a model in half precision."""
     texts: dict[str, str] = {}
     groups: Groups = {}
     waits: Waits = {}
@@ -134,4 +142,5 @@ def program_files(program: Program) -> dict[str, str]:
             texts[f"role_{role.name}.py"] = role_text(scope)
             waits[role.name] = scope.waits
             groups.update(dict.fromkeys((role.submesh.mesh.name, axes) for axes in scope.groups))
-    return {**texts, "program.json": json.dumps(program_table(program, groups, waits), indent=1) + "\n"}
+    table = program_table(program, groups, waits) | {"precision": precision}
+    return {**texts, "program.json": json.dumps(table, indent=1) + "\n"}

@@ -6,13 +6,14 @@ The engine keeps a master copy of the weights in float32 and steps on it (Micike
 import copy
 from dataclasses import replace
 
-import torch
-
 from ssdsl.model.source import Model
+from ssdsl.runtime.train.precision import HALF
 
 
-def in_half(model: Model, dtype: torch.dtype) -> Model:
-    """The model as it computes in half precision; the given one keeps its numbers."""
-    module = copy.deepcopy(model.module).to(dtype)
+def computing(model: Model) -> Model:
+    """The model as it computes; the given one keeps its numbers."""
+    if model.precision is None:
+        return model
+    dtype = HALF[model.precision]
     batches = tuple({n: t.to(dtype) if t.is_floating_point() else t for n, t in b.items()} for b in model.batches)
-    return replace(model, module=module, batches=batches)
+    return replace(model, module=copy.deepcopy(model.module).to(dtype), batches=batches)

@@ -39,7 +39,7 @@ class Model:
     the processes make its weights; without them, or with batches on the meta device, it compiles but does not run.
     `generator` draws its random numbers ("hash" or "philox"). `loss` says where in the outputs the loss is, if that is
     not plain (`loss.py`). With `autocast`, all of forward and loss run under `torch.autocast` to this type.
-    `evaluation`: its forward is not to train.
+    `precision` "bf16" or "fp16": it computes in this type (half.py). `evaluation`: its forward is not to train.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Model:
     recipes: Recipes | None = None
     loss: Where = None
     autocast: torch.dtype | None = None
+    precision: str | None = None
     evaluation: Evaluation | None = None
 
     def compute(self, batch: Batch, module: torch.nn.Module | None = None) -> Any:

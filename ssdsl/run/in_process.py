@@ -22,7 +22,7 @@ from ssdsl.model.source import Model
 from ssdsl.run.launch import Training
 from ssdsl.run.mailbox import Exchange, Threaded
 from ssdsl.runtime.dump import gradients, state
-from ssdsl.runtime.main import OPTIMIZERS
+from ssdsl.runtime.main import make_optimizer
 from ssdsl.runtime.program import Program
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
@@ -166,8 +166,7 @@ def run_in_process(program: Program, training: Training) -> Finished:
         share = engine.training
         place(lambda: f"role {share.name}, {share.runner.doing or 'between tasks'}")
         grads: list[dict[str, Any]] = []
-        make, given = OPTIMIZERS[training.optimizer]
-        engine.optimizer(make, lr=training.lr, **given)
+        make_optimizer(engine, training.optimizer, training.lr)
         engine.watch_gradients(lambda: grads.append(gradients(engine.weights, engine.pieces)))
         batches = own.training.batches
         losses = [engine.step(batches[n % len(batches)], allow_nan=True) for n in range(training.steps)]
@@ -191,7 +190,7 @@ def _one_thread() -> Iterator[None]:
 
 def program_of(compiled: CompiledProgram, model: Model) -> Program:
     """The program that `write_program` would write to a folder."""
-    texts = program_files(compiled)
+    texts = program_files(compiled, model.precision)
     table = json.loads(texts["program.json"])
     roles = {r["name"]: texts[f"role_{r['name']}.py"] for r in table["roles"]}
     return Program(table, roles, program_state(compiled, model), list(model.batches))

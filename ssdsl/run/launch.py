@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from uuid import uuid4
 
@@ -39,15 +39,28 @@ class Training:
     timeout_s: float = 600.0
     data: str | None = None
     backend: str | None = None
+    clip: float | None = None
+    accumulate: int = 1
+    eval_data: str | None = None
+    eval_every: int | None = None
+    save: str | None = None
+    save_every: int | None = None
+    keep: int = 3
+    resume: str | None = None
+    allow_nan: bool = False
 
     def arguments(self) -> list[str]:
-        numbers = ["--steps", str(self.steps), "--seed", str(self.seed), "--lr", repr(self.lr)]
-        record = ["--record"] if self.record else []
-        timeout = ["--timeout", repr(self.timeout_s)]
-        data = ["--data", self.data] if self.data is not None else []
-        backend = ["--backend", self.backend] if self.backend is not None else []
-        optimizer = ["--optimizer", self.optimizer]
-        return [*numbers, *data, "--device", self.device, *backend, *optimizer, *timeout, *record]
+        """On the command line of the program; what is None or as it is there is left out."""
+        given: dict[str, object] = {f.name: getattr(self, f.name) for f in fields(self)}
+        given["timeout"] = given.pop("timeout_s")
+        found = []
+        for name, value in given.items():
+            option = f"--{name.replace('_', '-')}"
+            if value is True:
+                found.append(option)
+            elif value is not None and value is not False:
+                found += [option, str(value)]
+        return found
 
 
 @dataclass(frozen=True, slots=True)

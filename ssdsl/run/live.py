@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
-from ssdsl.codegen.write import program_files
+from ssdsl.codegen.write import first_names, program_files
 from ssdsl.compile import Compiled, compile_evaluation, compile_source
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.model.check_capture import check_capture
-from ssdsl.model.half import in_half
+from ssdsl.model.half import computing
 from ssdsl.model.samples import with_samples
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
@@ -25,12 +25,11 @@ from ssdsl.text.render import render
 
 @dataclass
 class Request:
-    """What is compiled: a plan with its parameters for a model; `half` is the type it computes in, if another."""
+    """What is compiled: a plan with its parameters for a model."""
 
     plan: Path
     model: Model
     params: Mapping[str, int]
-    half: torch.dtype | None
 
 
 class Live:
@@ -48,7 +47,7 @@ class Live:
 
         def make() -> Compiled:
             compiled = self._trains if samples is None else self._compiled(model)
-            return compiled if kind == "train" else compile_evaluation(compiled, self._computing(model), outputs)
+            return compiled if kind == "train" else compile_evaluation(compiled, computing(model), outputs)
 
         program = self._program(make)
         self.state.tensors = {**self._constants, **self.state.tensors}
@@ -62,20 +61,16 @@ class Live:
     # -- compiling -----------------------------------------------------------------------------------------------------
 
     def _compiled(self, model: Model) -> Compiled:
-        computing, request = self._computing(model), self.request
+        request, model = self.request, computing(model)
         source = read_source(request.plan)
         parse(source)  # a mistake in its text shows before anything is captured
-        graph = capture(computing)
-        check_capture(computing, graph)
+        graph = capture(model)
+        check_capture(model, graph)
         return compile_source(source, graph, request.params, request.plan.parent)
 
     def _train(self) -> Compiled:
         self._trains = self._compiled(self.request.model)
         return self._trains
-
-    def _computing(self, model: Model) -> Model:
-        """The model in the precision that it computes in."""
-        return in_half(model, self.request.half) if self.request.half is not None else model
 
     def _program(self, make: Callable[[], Compiled]) -> Program:
         """What rank 0 makes, on all ranks; where it cannot, all raise EngineError with its diagnostics."""
@@ -83,7 +78,10 @@ class Live:
         if self.control.rank == 0:
             try:
                 compiled = make()
-                sent = Sent(program_files(compiled.program), dict(compiled.program.graph.constants))
+                sent = Sent(
+                    program_files(compiled.program, self.request.model.precision),
+                    dict(compiled.program.graph.constants),
+                )
             except PlanError as found:
                 error = "\n".join(map(render, found.diagnostics))
         self.control.vote(error)
@@ -102,7 +100,7 @@ class Live:
                     self.control.share(tensor)
                     done.add(tensor.data_ptr())
         tensors = {n: t.detach() for n, t in model.module.state_dict().items() if not t.is_meta}
-        return State(self._constants | tensors, model.recipes)
+        return State(self._constants | tensors, model.recipes, first_names(model.module))
 
 
 @dataclass

@@ -50,6 +50,8 @@ class RankResult:
     tensor_bytes: int = 0
     recorded: tuple[tuple[Recorded, ...], ...] = ()
     transfers_s: dict[str, float] = field(default_factory=dict)
+    first: int = 0
+    evaluated: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,16 @@ class RunResult:
         return next((r.losses for r in self.ranks if r.losses), ())
 
     @property
+    def first(self) -> int:
+        """The number of the first step: not 0 where the run went on from a checkpoint."""
+        return self.ranks[0].first
+
+    @property
+    def evaluated(self) -> dict[int, float]:
+        """The mean loss of the evaluation behind steps."""
+        return self.ranks[0].evaluated
+
+    @property
     def step_s(self) -> tuple[float, ...]:
         """The time of each step on the slowest rank."""
         return tuple(max(times) for times in zip(*(r.step_s for r in self.ranks), strict=True))
@@ -77,7 +89,8 @@ class RunResult:
 
 def read_result(out: Path, steps: int, ranks: range) -> RunResult:
     """The results of some ranks; raises PlanError where one is missing or not as the contract says."""
-    return RunResult(steps, tuple(_read_rank(out / f"rank{rank}.json", rank) for rank in ranks), out)
+    found = tuple(_read_rank(out / f"rank{rank}.json", rank) for rank in ranks)
+    return RunResult(steps - max((rank.first for rank in found), default=0), found, out)
 
 
 def _read_rank(path: Path, rank: int) -> RankResult:
@@ -102,4 +115,6 @@ def _rank_result(values: dict[str, Any]) -> RankResult:
         int(values.get("tensor_bytes", 0)),
         recorded,
         values.get("transfers_s", {}),
+        int(values.get("first", 0)),
+        {int(step): float(loss) for step, loss in values.get("evaluated", {}).items()},
     )

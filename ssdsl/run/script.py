@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -11,7 +12,8 @@ from ssdsl.model.model_of import Inputs, model_of
 from ssdsl.run.live import Live, Request
 from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.train.engine import HALF, Engine
+from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.train.precision import HALF
 from ssdsl.runtime.train.session import begin
 from ssdsl.runtime.world import World
 from ssdsl.text.diagnostic import PlanError
@@ -55,6 +57,6 @@ def engine(
             error = "\n".join(map(render, found.diagnostics))
         world.control.vote(error)
         assert made is not None
-        return Live(Request(path, made, params or {}, HALF.get(precision or "")), world.control)
+        return Live(Request(path, replace(made, precision=precision), params or {}), world.control)
 
-    return begin(programs, device=device, backend=backend, seed=seed, precision=precision, timeout=timeout)
+    return begin(programs, device=device, backend=backend, seed=seed, timeout=timeout)

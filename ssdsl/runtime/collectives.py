@@ -11,28 +11,17 @@ the axis `dim` viewed as (outer, count, rest):
 | `all_to_all` | n times as long along `target` | n times as long along `source` |
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from .moves import cut_out, put_back, take
 from .sites import Place, caller
-from .world import Group, World
+from .world import Group, World, here
 
-
-class Step(Protocol):
-    """A function from a local tensor to the next, among the ranks of a group."""
-
-    @property
-    def group(self) -> Group:
-        """The ranks that take the step together."""
-        ...
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """The local tensor in the next layout."""
-        ...
+Step = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +133,7 @@ class _Reshard(torch.autograd.Function):
 
 def reshard(x: torch.Tensor, forward: Sequence[Step] = (), backward: Sequence[Step] = ()) -> torch.Tensor:
     """Another layout of the same tensor: the `forward` steps; its gradient takes the `backward` steps."""
-    world = (*forward, *backward)[0].group.world
+    world = here()
     site = caller(world.layer)
     if x.requires_grad and torch.is_grad_enabled():
         return _Reshard.apply(x, forward, backward, world, site)  # type: ignore[no-any-return, no-untyped-call]

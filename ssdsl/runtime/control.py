@@ -27,6 +27,7 @@ class Control:
         self.transport = transport
         self._group = transport.new_control_group()
         self._word = torch.zeros(1, dtype=torch.int64)
+        self.waits = False  # for the word of all ranks
 
     @property
     def rank(self) -> int:
@@ -44,7 +45,9 @@ class Control:
         Raises EngineError on all ranks, with what each of the failing ones says. One all_reduce of a number.
         """
         self._word[0] = _Word.ERROR if error is not None else _Word.MORE if more else _Word.END
+        self.waits = True
         self.transport.all_reduce(self._word, self._group, "max")
+        self.waits = False
         if int(self._word) == _Word.ERROR:
             said = [text.decode() for text in self.all_gather((error or "").encode())]
             raise EngineError(*_told(said))
@@ -53,7 +56,9 @@ class Control:
     def sum(self, numbers: list[float]) -> list[float]:
         """The sums of each rank's numbers, in float64."""
         total = torch.tensor(numbers, dtype=torch.float64)
+        self.waits = True
         self.transport.all_reduce(total, self._group)
+        self.waits = False
         return [float(x) for x in total]
 
     def all_gather(self, payload: bytes) -> list[bytes]:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +17,24 @@ import torch
 import torch.distributed as dist
 
 from .dump import gradients, state
+from .errors import EngineError
 from .failure import prepare_folder, report_failure, save, whole
 from .nodes import check_alike, collect, hand_in
-from .pulse import Pulse
+from .pulse import Pulse, attempt
 from .record import time_messages
 from .start import find_place, join_group, transport
 from .train.batch import Batch
 from .train.engine import Engine
-from .train.feed import Feed
+from .train.loader import Loader
 from .train.log import Log, Work, known_peak_flops
+from .train.optimizer import optimizers
+from .train.precision import HALF
 from .train.programs import InFolder
-from .train.user_data import open_data
+from .train.user_data import load_data, loader_arguments
 from .watch import Watch
 from .world import World
 
 FOLDER = Path(__file__).parent.parent
-PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
-OPTIMIZERS: dict[str, Any] = {"adamw": (torch.optim.AdamW, {"fused": True}), "sgd": (torch.optim.SGD, {})}
 LATER_S = 30.0  # torch.distributed gives up that much later than the watch, which knows more
 
 
@@ -49,8 +50,8 @@ def main() -> None:
         pulse = Pulse(options.out, rank)
         watch = Watch(pulse, ranks, options.timeout, options.out)
         pulse.says("joining the other ranks")
-        device, attempt = join_group(FOLDER, options.device, options.backend, options.seed, options.timeout + LATER_S)
-        watch.joined(attempt)
+        device, name = join_group(FOLDER, options.device, options.backend, options.seed, options.timeout + LATER_S)
+        watch.joined(name)
         if options.record:  # what an optimizer loads is no memory of the step
             torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True)
         check_alike(watch.board, FOLDER)
@@ -60,7 +61,7 @@ def main() -> None:
         engine = Engine(programs, world, device, seed=options.seed)
         pulse.says("training", engine.training.name)
         pulse.watch(engine.now, engine.waits)
-        _train(engine, _batches(engine, programs.batches, options), options, base_bytes)
+        _train(engine, programs.batches, options, base_bytes)
         pulse.says("waiting for the other ranks to end")
         if options.out is not None:
             hand_in(watch.board, options.out, rank)
@@ -82,60 +83,88 @@ def _write_report(out: Path, report: dict[str, Any]) -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=10, help="training steps (default 10)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of random numbers, such as dropout's (default 0)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--backend", choices=("gloo", "nccl"), default=None, help="default: nccl with cuda, else gloo")
-    parser.add_argument("--optimizer", choices=("adamw", "sgd"), default="adamw")
-    parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 0.001)")
-    parser.add_argument("--data", default=None, help="FILE:FUNCTION that returns the data; else the batches beside it")
-    parser.add_argument("--out", type=Path, default=None, help="folder for the ranks' reports")
-    parser.add_argument(
-        "--timeout", type=float, default=600, help="seconds to wait for a rank that does not move (default 600)"
-    )
-    parser.add_argument("--record", action="store_true", help="report when each task of each step starts and ends")
-    parser.add_argument(
-        "--dump", action="store_true", help="save gradients of every step and the final weights to --out"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    add = parser.add_argument
+    add("--steps", type=int, default=10, help="training steps, with those before a resumed run")
+    add("--seed", type=int, default=0, help="seed of random numbers, such as dropout's")
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+    add("--backend", choices=("gloo", "nccl"), default=None, help="nccl with cuda, else gloo, if not given")
+    add("--optimizer", default="adamw", help="the name of an optimizer of torch.optim")
+    add("--lr", type=float, default=1e-3, help="learning rate")
+    add("--clip", type=float, default=None, help="largest norm of all gradients together")
+    add("--accumulate", type=int, default=1, help="batches whose gradients are added up for a step")
+    add("--data", default=None, help="FILE:FUNCTION that returns the data; else the batches beside it")
+    add("--eval-data", default=None, help="FILE:FUNCTION that returns what to evaluate on")
+    add("--eval-every", type=int, default=None, help="evaluate every so many steps; else at the end")
+    add("--save", type=Path, default=None, help="folder for checkpoints")
+    add("--save-every", type=int, default=None, help="save every so many steps; else at the end")
+    add("--keep", type=int, default=3, help="how many checkpoints to keep")
+    add("--resume", type=Path, default=None, help="folder of checkpoints, of which the newest is gone on with")
+    add("--allow-nan", action="store_true", help="go on where the loss is not finite")
+    add("--out", type=Path, default=None, help="folder for the ranks' reports")
+    add("--timeout", type=float, default=600, help="seconds to wait for a rank that does not move")
+    add("--record", action="store_true", help="report when each task of each step starts and ends")
+    add("--dump", action="store_true", help="save gradients of every step and the final weights to --out")
     return parser.parse_args()
 
 
-def _batches(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse.Namespace) -> Iterator[Batch]:
-    """As many as there are steps, of the user's data or the program's own, over and over."""
-    if options.data is None:
-        return cycle(own)
-    feed = Feed.of(engine.table["inputs"], engine.training.inputs)
-    return open_data(options.data, feed, engine.control, options.seed).epochs()
+def _loader(engine: Engine, spec: str, seed: int, *, evaluate: bool = False) -> Loader:
+    """The user's data."""
+    data, error = None, None
+    try:
+        data = load_data(spec)
+    except EngineError as found:
+        error = str(found)
+    engine.control.vote(error)
+    return engine.loader(data, seed=seed, evaluate=evaluate, **loader_arguments(data, engine.training.feed.samples))
 
 
-def _train(engine: Engine, batches: Iterator[Batch], options: argparse.Namespace, base: int) -> None:
+def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse.Namespace, base: int) -> None:
     """All steps, then the reports."""
-    make, given = OPTIMIZERS[options.optimizer]
-    engine.optimizer(make, lr=options.lr, **given)
+    make_optimizer(engine, options.optimizer, options.lr)
+    loader = _loader(engine, options.data, options.seed) if options.data is not None else None
+    judges = _loader(engine, options.eval_data, options.seed, evaluate=True) if options.eval_data is not None else None
+    resumed = options.resume or (options.save if attempt() else None)
+    if resumed is not None:
+        engine.resume(resumed)
+    batches: Iterator[Batch] = loader.epochs() if loader is not None else _cycle(own, engine.micro_steps)
     transfers_s: dict[str, float] = {}
     recorder = engine.record() if options.record else None
     if recorder is not None:
         count, runner = len(engine.table["messages"]), engine.training.runner
         transfers_s = time_messages(runner.messages, count, runner.mover, engine.device)
-    log = Log(options.out, Work.of(engine.table), peak_flops=_peak_flops(engine), writes=engine.rank == 0)
+    log = Log(
+        options.out,
+        Work.of(engine.table),
+        peak_flops=_peak_flops(engine),
+        first=engine.steps,
+        writes=engine.rank == 0,
+    )
     times: list[float] = []
     losses: list[float] = []
+    evaluated: dict[int, float] = {}
     dumped: list[dict[str, Any]] = []
     if options.dump:
         engine.watch_gradients(lambda: dumped.append(gradients(engine.weights, engine.pieces)))
-    for step in range(options.steps):
+    for step in range(engine.steps, options.steps):
         with recorder.step(step, options.steps - 1) if recorder is not None else nullcontext():
-            batch = next(batches)
+            given = [next(batches) for _ in range(options.accumulate)]
             start = time.perf_counter()
-            losses.append(engine.step(batch, allow_nan=True))
+            losses.append(_step(engine, given, options))
             if engine.device.type == "cuda":
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
-        lr = engine.optim.param_groups[0]["lr"] if engine.optim.param_groups else options.lr
-        said = log.step(step, losses[-1], lr=lr, time_s=times[-1])
+        is_last = step == options.steps - 1
+        if judges is not None and _is_due(step, options.eval_every, is_last):
+            evaluated[step] = engine.evaluate(judges)
+        more = {"grad_norm": engine.grad_norm if options.clip is not None else None, "eval_loss": evaluated.get(step)}
+        lr = engine.optim.param_groups[0]["lr"]
+        said = log.step(step, losses[-1], lr=lr, time_s=times[-1], **more)
         if options.out is None and engine.rank == 0:
             print("  ".join(_words(said)), flush=True)
+        if options.save is not None and _is_due(step, options.save_every, is_last):
+            engine.save(options.save, keep=options.keep)
+    engine.close()
     log.close()
     if options.out is None:
         if engine.rank == 0 and times:
@@ -151,16 +180,42 @@ def _train(engine: Engine, batches: Iterator[Batch], options: argparse.Namespace
         "peak_bytes": _peak(engine.device),
         "comm": engine.world.counts,
         "base_bytes": base,
+        "first": options.steps - len(losses),
+        "evaluated": evaluated,
     }
     if recorder is not None:
         report |= {"recorded": recorder.steps, "tensor_bytes": recorder.tensor_bytes, "transfers_s": transfers_s}
     _write_report(options.out, report)
 
 
+def make_optimizer(engine: Engine, name: str, lr: float) -> None:
+    """An optimizer of torch.optim by its name, with torch's own options."""
+    fused: dict[str, Any] = {"fused": True} if name.lower() == "adamw" else {}
+    engine.optimizer(optimizers()[name.lower()], lr=lr, **fused)
+
+
+def _step(engine: Engine, batches: list[Batch], options: argparse.Namespace) -> float:
+    """One step of the optimizer; the mean loss of its batches."""
+    share, last = 1 / len(batches), len(batches) - 1
+    return share * sum(
+        engine.step(batch, clip=options.clip, update=n == last, scale=share, allow_nan=options.allow_nan)
+        for n, batch in enumerate(batches)
+    )
+
+
+def _cycle(batches: list[dict[str, torch.Tensor]], start: int) -> Iterator[Batch]:
+    """The program's own batches, over and over, from where a run was."""
+    return islice(cycle(batches), start % len(batches), None)
+
+
+def _is_due(step: int, every: int | None, is_last: bool) -> bool:
+    return is_last or (every is not None and (step + 1) % every == 0)
+
+
 def _peak_flops(engine: Engine) -> float | None:
     """Of all devices, if they are like this one, for the format in which most of the arithmetic is done."""
     held = engine.held()
-    dtype = PRECISIONS.get(engine.precision or "", held[0].tensor.dtype if held else torch.float32)
+    dtype = HALF.get(engine.precision or "", held[0].tensor.dtype if held else torch.float32)
     peak = known_peak_flops(engine.device, dtype)
     return peak * engine.world_size if peak is not None else None
 

@@ -38,9 +38,14 @@ class Share:
         self.runner.outputs = outputs_of(self.table, world)
         self.code = program.code(self.role["name"])
         self.sites = Sites(self.table, self.role, program.roles[self.role["name"]])
-        with torch.no_grad():
-            given = {name: state[name].to(device) for name in self.table["constants"] if name in state}
-            self.constants: Tensors = self.code.constants(given, device)
+        self.take_constants(state)
+
+    def take_constants(self, state: State) -> None:
+        """Computes what depends on no input and no weight."""
+        if self.role is not None:
+            given = {n: state[n].to(self.device) for n in self.table["constants"] if n in state}
+            with torch.no_grad():
+                self.constants: Tensors = self.code.constants(given, self.device)
 
     @property
     def name(self) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 
 BEATS_S = 3.0  # a rank that wrote nothing for so long is not running
 MANY = 8
-START_S = 60.0  # loading takes seconds, and minutes from a slow disk: a short limit does not count before training
+START_SILENT_S = 15.0  # many processes that start on few processors do not write for seconds
+START_S = 60.0  # loading and the first step take seconds, and minutes from a slow disk: a short limit counts later
 
 State = dict[str, Any]
 
@@ -83,8 +84,8 @@ def find_stall(states: dict[int, State], ranks: range, started: float, limit_s: 
     silent = [s for s in alive if now - s["beat"] > BEATS_S]
     busy = [s for s in alive if not s["waits"]]
     at_fault = min(silent or busy or alive, key=lambda s: (s["since"], s["rank"]), default=None)
-    if at_fault is not None and not silent and at_fault["step"] is None:  # loading its weights, for instance
-        limit_s = max(limit_s, START_S)
+    if at_fault is not None and not at_fault["step"]:  # it loads its weights, or is in the first step
+        limit_s = max(limit_s, START_SILENT_S if silent else START_S)
     if at_fault is None or now - at_fault["since"] < limit_s or (silent and now - at_fault["beat"] < limit_s):
         return None
     if not silent and any(now - s["since"] < limit_s for s in busy):

@@ -13,14 +13,18 @@ def run_views(result: RunResult) -> tuple[View, ...]:
 
 def steps_view(result: RunResult, every: bool = False) -> View:
     """Loss and time of each step; of many, the first and the last."""
-    columns = (Column("step", Kind.COUNT), Column("loss", Kind.LOSS, "bold"), Column("time", Kind.SECONDS))
-    rows = [(i, loss, time) for i, (loss, time) in enumerate(zip(result.losses, result.step_s, strict=True))]
+    columns = [Column("step", Kind.COUNT), Column("loss", Kind.LOSS, "bold"), Column("time", Kind.SECONDS)]
+    numbered = enumerate(zip(result.losses, result.step_s, strict=True), result.first)
+    rows: list[tuple[int | str | float, ...]] = [(step, loss, time) for step, (loss, time) in numbered]
+    if result.evaluated:
+        columns.append(Column("evaluation", Kind.LOSS))
+        rows = [(*row, result.evaluated.get(int(row[0]), "")) for row in rows]
     half = SHOWN_STEPS // 2
-    shown: list[tuple[int | str | float, ...]] = [*rows]
+    shown = rows
     if len(rows) > SHOWN_STEPS + 1 and not every:
-        shown = [*rows[:half], ("...", "...", "..."), *rows[-half:]]
+        shown = [*rows[:half], ("...",) * len(columns), *rows[-half:]]
     note = f"median step time {seconds(result.median_step_s)}, the first step left out"
-    return View("training", columns, tuple(shown), (note,))
+    return View("training", tuple(columns), tuple(shown), (note,))
 
 
 def communication_view(result: RunResult) -> View:

@@ -24,6 +24,7 @@ if behaviour in ("stopped", "loops", "full"):
     pulse = Pulse(out, rank)
     pulse.says("loading its weights", role=f"stage{rank}")
     pulse.watch(lambda: (2, "forward of block 3"))
+    time.sleep(1)  # until it is written
     if behaviour == "full" and rank == 1:
         pulse.failed("rank 1, role stage1, step 2, forward of block 3:\nOSError: [Errno 28] No space left on device")
         os._exit(1)

@@ -11,14 +11,14 @@ from ssdsl.codegen.write import program_state
 from ssdsl.compile import Compiled, compile_source
 from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
-from ssdsl.model.half import in_half
+from ssdsl.model.half import computing
 from ssdsl.model.model_of import model_of
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.assemble import assemble
 from ssdsl.run.in_process import program_of, run_ranks
 from ssdsl.runtime.dump import state
-from ssdsl.runtime.train.engine import HALF, Engine
+from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
 from ssdsl.runtime.world import World
 from ssdsl.text.source import Source
@@ -75,21 +75,21 @@ def net() -> Net:
 def _compiled(plan: str, precision: str | None) -> tuple[Compiled, Model]:
     text, params = PLANS[plan]
     model = model_of(net(), batches(1)[0], AXES)
-    computing = in_half(model, HALF[precision]) if precision is not None else model
+    model = replace(model, precision=precision)
     path = plan_path(text) if "\n" not in text else None
     source = read_source(path) if path is not None else Source("idle.ssp", text)
-    return compile_source(source, capture(computing), params, path.parent if path is not None else None), computing
+    return compile_source(source, capture(computing(model)), params, path.parent if path is not None else None), model
 
 
 def on_ranks(plan: str, work: Work, precision: str | None = None) -> list[Any]:
     """What `work` gives with the engine of each rank of a plan for a fresh model."""
-    compiled, computing = _compiled(plan, precision)
-    model = replace(computing, module=net())
+    compiled, model = _compiled(plan, precision)
+    model = replace(model, module=net())
     program = program_of(compiled.program, model)
 
     def body(world: World, place: Any) -> Any:
         own = replace(program, weights=program_state(compiled.program, model))
-        engine = Engine(InMemory(own), world, CPU, precision=precision, background=False)
+        engine = Engine(InMemory(own), world, CPU, background=False)
         place(lambda: engine.training.runner.doing or "between tasks")
         return work(engine)
 

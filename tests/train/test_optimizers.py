@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.train.engine import HALF, Engine
+from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.train.precision import HALF
 from tests.train.conftest import PLANS, batches, net, on_ranks, saved, whole
 
 STEPS = 4

@@ -22,6 +22,7 @@ from ..errors import EngineError
 from ..flat import Weights
 from ..held import Held
 from ..holdings import Homes, held
+from ..idle import idle
 from ..piece import Piece
 from ..record import Recorder
 from ..share import Share
@@ -32,12 +33,11 @@ from .evaluation import Gather, gathered
 from .feed import Given
 from .loader import Loader
 from .optimizer import Groups, Make, Optimizer, stepped
+from .precision import HALF
 from .programs import Programs
 from .scaler import Scaler
 from .training_state import content, restore
 from .update import Update, Wish
-
-HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Engine:
@@ -53,18 +53,18 @@ class Engine:
         device: torch.device,
         *,
         seed: int = 0,
-        precision: str | None = None,
         background: bool = True,
     ) -> None:
         self.background = background  # whether saves go on in a thread of their own
         self.programs, self.world, self.device = programs, world, device
-        self.seed, self.precision = seed, precision
+        self.seed = seed
         self.steps = self.micro_steps = 0
         with world.enter():
             self.control = world.control
             self.table = programs.training.table
             join_world(self.table, world)
-            half = HALF[precision] if precision is not None else None
+            self.precision: str | None = self.table["precision"]
+            half = HALF[self.precision] if self.precision is not None else None
             self.weights, self.pieces = _placed(programs, world, device, half)
             self._homes = Homes(self.table, world)
             masters = programs.state if half is not None else None
@@ -261,8 +261,10 @@ class Engine:
     def _evaluated(self, batch: Batch, outputs: tuple[str, ...]) -> Share:
         with self.world.enter():
             share, part = self._find("evaluate", batch, outputs)
-            self._running = share
+            self._running, counts = share, self.world.counts
+            self.world.counts = {}  # the books are of training
             share.run(part, self.seed, self.micro_steps)
+            self.world.counts = counts
         return share
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
@@ -279,9 +281,14 @@ class Engine:
         with self.world.enter():
             facts = self._facts() | {"more": more or {}}
             optimizer = self._update.optimizer if self._update.has_optimizer else None
-            found = content(self.held(), self._update.weights, optimizer, facts)
-            aliases = self.table.get("aliases", {})
-            self.saver.save(folder, self.steps, replace(found, aliases=aliases), keep, wait)
+            held = [*self.held(), *(self._idle() if self.rank == 0 else ())]
+            found = content(held, self._update.weights, optimizer, facts)
+            self.saver.save(folder, self.steps, replace(found, aliases=self.programs.state.aliases), keep, wait)
+
+    def _idle(self) -> list[Held]:
+        """What of the model no rank trains or changes."""
+        names = self.programs.state.names
+        return idle(self.table, self.programs.state, dict.fromkeys(names.values()))
 
     def _facts(self) -> dict[str, Any]:
         scaler = self._update.scaler
@@ -291,6 +298,7 @@ class Engine:
             "seed": self.seed,
             "data": {n: loader.state_dict() for n, loader in enumerate(self._loaders) if loader is self._fed_by},
             "scaler": scaler.state_dict() if scaler is not None else None,
+            "names": list(self.programs.state.names),
             "plan": self.programs.plan,
             "params": self.table["params"],
             "world size": self.world_size,
@@ -306,12 +314,26 @@ class Engine:
         """
         self.saver.wait()
         with self.world.enter():
-            checkpoint = open_on_all(folder, self.control).named(self.table.get("aliases", {}))
+            state = self.programs.state
+            checkpoint = open_on_all(folder, self.control).named(state.aliases)
             optimizer = self._update.optimizer if self._update.has_optimizer else None
             cast = cast or self.precision is not None
             weights = self._update.weights
-            restore(checkpoint, self.held(), weights, optimizer, self.control, strict=strict, cast=cast)
+            still = self._idle()
+            held = [*self.held(), *still]
+            restore(checkpoint, held, weights, optimizer, self.control, strict=strict, cast=cast)
+            self._complete()
+            state.tensors = {**state.tensors, **{one.name: one.tensor for one in still}}
+            for share in (self.training, *self._others.values()):
+                share.take_constants(state)
         return checkpoint.facts
+
+    @torch.no_grad()
+    def _complete(self) -> None:
+        """Brings to each rank what others have of its weights (ZeRO-1 and -2)."""
+        for flat in self.weights.flats:
+            if flat.flat is not None:
+                flat.gather()
 
     def resume(self, folder: str | Path) -> dict[str, Any] | None:
         """Goes on where a checkpoint was saved, `more` of which it returns; None where the folder has none yet.
@@ -371,7 +393,7 @@ class Engine:
 
     def waits(self) -> str:
         """What this rank waits for now, with the plan's line, for another thread; empty where it waits for nobody."""
-        return self._running.waits()
+        return self._running.waits() or ("the word of all ranks" if self.control.waits else "")
 
 
 def _many(batches: Batch | Iterable[Batch]) -> Iterable[Batch]:

@@ -15,6 +15,4 @@ def engine_in(
     `device` is "cuda" where there is a GPU, else "cpu"; `backend` is "nccl" or "gloo". `seed` is of random numbers in
     training. A rank waits `timeout` seconds for others at most. Raises EngineError on all ranks.
     """
-    return begin(
-        lambda world: InFolder(folder), device=device, backend=backend, seed=seed, precision=None, timeout=timeout
-    )
+    return begin(lambda world: InFolder(folder), device=device, backend=backend, seed=seed, timeout=timeout)

@@ -20,6 +20,12 @@ Groups = Mapping[str, Mapping[str, Any]]
 Make = type[torch.optim.Optimizer]
 
 
+def optimizers() -> dict[str, Make]:
+    """Those of torch.optim by their names in small letters."""
+    kinds = [v for v in vars(torch.optim).values() if isinstance(v, type) and issubclass(v, torch.optim.Optimizer)]
+    return {kind.__name__.lower(): kind for kind in kinds if kind is not torch.optim.Optimizer}
+
+
 @dataclass(eq=False)
 class Stepped:
     """What the optimizer steps on, of one weight.

@@ -63,7 +63,7 @@ class InMemory:
     def __init__(self, training: Program, evaluation: Program | None = None) -> None:
         self.training, self.evaluation, self.plan = training, evaluation, ""
         constants = evaluation.weights.tensors if evaluation is not None else {}
-        self.state = State({**constants, **training.weights.tensors}, training.weights.recipes)
+        self.state = State({**constants, **training.weights.tensors}, training.weights.recipes, training.weights.names)
 
     def other(self, kind: str, samples: int | None, outputs: tuple[str, ...]) -> Program:
         """The program for evaluation; raises EngineError for another."""

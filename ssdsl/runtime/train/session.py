@@ -29,7 +29,6 @@ def begin(
     device: str | None,
     backend: str | None,
     seed: int,
-    precision: str | None,
     timeout: float,
 ) -> Engine:
     """The engine of this rank; `programs` is called when the ranks have met. Called by all ranks alike.
@@ -54,7 +53,7 @@ def begin(
             f"start the script with `torchrun --nproc-per-node={needed} ...`, or set other parameters of the plan",
         )
     session.says("loading its weights")
-    session.engine = engine = Engine(found, world, on, seed=seed, precision=precision)
+    session.engine = engine = Engine(found, world, on, seed=seed)
     session.trains(engine)
     return engine
 

@@ -51,11 +51,13 @@ def _held_state(weight: Stepped, value: Any) -> Held | Scalar:
 
 
 def _facts_of(optimizer: Optimizer) -> dict[str, Any]:
-    groups = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.torch.param_groups]
+    names: list[list[str]] = [[] for _ in optimizer.torch.param_groups]
+    for name in optimizer.chosen:
+        names[optimizer.group(name)].append(name)
+    groups = zip(optimizer.torch.param_groups, names, strict=True)
     return {
         "class": type(optimizer.torch).__name__,
-        "groups": groups,
-        "group of": {name: optimizer.group(name) for name in optimizer.chosen},
+        "param_groups": [{**group, "params": own} for group, own in groups],
         "schedulers": [_plain_state(s.state_dict()) for s in schedulers_of(optimizer.torch)],
     }
 
@@ -108,7 +110,7 @@ def _fit(optimizer: Optimizer, facts: Mapping[str, Any]) -> None:
             f"the checkpoint has the state of {facts['class']}, and the engine has {mine}",
             f"make `engine.optimizer(torch.optim.{facts['class']}, ...)` before loading",
         )
-    if len(facts["groups"]) != len(optimizer.torch.param_groups):
+    if len(facts["param_groups"]) != len(optimizer.torch.param_groups):
         raise EngineError(
             f"the checkpoint has {len(facts['groups'])} parameter groups, and the engine's optimizer has "
             f"{len(optimizer.torch.param_groups)}",
@@ -132,7 +134,7 @@ def _set(
             elif isinstance(value, torch.Tensor) and fused[id(weight.parameter)]:
                 value = value.to(weight.parameter.device)
             optimizer.torch.state[weight.parameter][key] = value
-    for group, saved in zip(optimizer.torch.param_groups, facts["groups"], strict=True):
+    for group, saved in zip(optimizer.torch.param_groups, facts["param_groups"], strict=True):
         group.update({k: v for k, v in saved.items() if k not in ("params", "fused", "foreach")})
     for scheduler, saved in zip(schedulers_of(optimizer.torch), facts["schedulers"], strict=False):
         scheduler.load_state_dict(dict(saved))
