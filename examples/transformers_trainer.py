@@ -3,10 +3,12 @@
 trainer = PlanTrainer(model=model, args=arguments, train_dataset=data, plan="tensor_parallel", params={"T": 2})
 trainer.train(resume_from_checkpoint=True)
 
-Started with torchrun. Trainer's loop, callbacks, logs and schedules are its own. The engine loads the batches, takes the
-steps, and saves and loads checkpoints, which any plan goes on with; Trainer wraps no model and gathers no gradient. A
-batch has `per_device_train_batch_size` samples for each process, whatever the plan does with the processes. Needs
-`pip install 'transformers[torch]'`, which brings accelerate. Run as a program it trains a tiny Llama on bytes.
+Started with torchrun. Trainer's loop, callbacks, logs and schedules are its own. The engine loads the batches, takes
+the steps, and saves and loads checkpoints, which any plan goes on with; Trainer wraps no model and gathers no gradient.
+A batch has `per_device_train_batch_size` samples for each process, whatever the plan does with the processes. After a
+resume in the middle of an epoch Trainer's `epoch` counts from the epoch's begin; steps and batches are right.
+
+Needs `pip install 'transformers[torch]'`, which brings accelerate. Run as a program it trains a tiny Llama that counts.
 """
 
 import argparse
@@ -72,7 +74,9 @@ class PlanTrainer(Trainer):
             update=self.accelerator.gradient_state.sync_gradients,
             scale=1 / count,
         )
-        return torch.tensor(loss / count, device=self.args.device)  # no gradient is left: Trainer's own step does nothing
+        return torch.tensor(
+            loss / count, device=self.args.device
+        )  # no gradient is left: Trainer's own step does nothing
 
     def _get_num_items_in_batch(self, batch_samples: Any, device: torch.device) -> None:
         """A rank may have no labels, so ranks do not count and gather them: a loss is the mean that the model gives."""
@@ -82,7 +86,9 @@ class PlanTrainer(Trainer):
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
         data = self.eval_dataset if eval_dataset is None else eval_dataset
-        metrics = {f"{metric_key_prefix}_loss": self.engine.evaluate(self._loader(data, evaluate=True, drop_last=False))}
+        metrics = {
+            f"{metric_key_prefix}_loss": self.engine.evaluate(self._loader(data, evaluate=True, drop_last=False))
+        }
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics

@@ -1,6 +1,6 @@
 """Curves as SVG: losses above; below how far each is from the first, on a logarithmic scale, and what is allowed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, floor, log10
 
 COLOURS = ("#202020", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00")  # Okabe and Ito 2008
@@ -17,7 +17,7 @@ def picture(curves: Mapping[str, Curve], allowed: Curve) -> str:
     parts = [_text(LEFT, 18, "loss of each training step")]
     step_of = _scale(0, max(1, steps - 1), LEFT, RIGHT)
     loss_at = _scale(floor(lowest), ceil(highest), UPPER[1], UPPER[0])
-    parts += _axes(UPPER, steps, step_of, [(str(n), loss_at(n)) for n in range(floor(lowest), ceil(highest) + 1)])
+    parts += _axes(UPPER[1], steps, step_of, [(str(n), loss_at(n)) for n in range(floor(lowest), ceil(highest) + 1)])
     for number, (name, curve) in enumerate(curves.items()):
         dashes = f' stroke-dasharray="4 {4 * (len(curves) - 2)}" stroke-dashoffset="{4 * number}"' if number else ""
         width = 2.5 if number else 1
@@ -27,7 +27,7 @@ def picture(curves: Mapping[str, Curve], allowed: Curve) -> str:
     size_at = _scale(log10(LEAST), most, LOWER[1], LOWER[0])
     ticks = [(f"1e{n}", size_at(n)) for n in range(round(log10(LEAST)), most + 1)]
     parts += [_text(LEFT, LOWER[0] - 12, f"distance from {next(iter(curves))}; grey: what rounding explains")]
-    parts += _axes(LOWER, steps, step_of, ticks)
+    parts += _axes(LOWER[1], steps, step_of, ticks)
     area = [(step_of(k), size_at(log10(a))) for k, a in enumerate(allowed)]
     corners = [(step_of(0), LOWER[1]), *area, (step_of(steps - 1), LOWER[1])]
     parts.append(f'<polygon fill="#e8e8e8" points="{_points(corners)}"/>')
@@ -35,7 +35,9 @@ def picture(curves: Mapping[str, Curve], allowed: Curve) -> str:
         sizes = [size_at(log10(max(LEAST, abs(a - b)))) for a, b in zip(curve, first, strict=True)]
         parts.append(_line(number, [step_of(k) for k in range(steps)], sizes, 1, ' opacity="0.8"'))
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {LOWER[1] + 40}" font-family="sans-serif"'
-    return f'{head} font-size="13">\n<rect width="100%" height="100%" fill="white"/>\n' + "\n".join(parts) + "\n</svg>\n"
+    return (
+        f'{head} font-size="13">\n<rect width="100%" height="100%" fill="white"/>\n' + "\n".join(parts) + "\n</svg>\n"
+    )
 
 
 def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
@@ -43,23 +45,22 @@ def _scale(low: float, high: float, start: float, end: float) -> Callable[[float
 
 
 def _axes(
-    place: tuple[int, int], steps: int, step_of: Callable[[float], float], ticks: Sequence[tuple[str, float]]
+    bottom: float, steps: int, step_of: Callable[[float], float], ticks: Sequence[tuple[str, float]]
 ) -> list[str]:
     """A frame with lines at the ticks, and the steps below."""
-    top, bottom = place
     lines = [f'<path stroke="#cccccc" d="M{LEFT} {y:.1f}H{RIGHT}"/>' for _, y in ticks]
     words = [_text(LEFT - 8, y + 4, word, anchor="end") for word, y in ticks]
     marks = [n * steps // 6 for n in range(7)]
     return [*lines, *words, *(_text(step_of(min(k, steps - 1)), bottom + 18, str(k), anchor="middle") for k in marks)]
 
 
-def _line(number: int, across: Sequence[float], down: object, width: float, more: str) -> str:
-    points = _points(zip(across, down, strict=True))  # type: ignore[call-overload]
+def _line(number: int, across: Iterable[float], down: Iterable[float], width: float, more: str) -> str:
+    points = _points(zip(across, down, strict=True))
     return f'<polyline fill="none" stroke="{COLOURS[number]}" stroke-width="{width}"{more} points="{points}"/>'
 
 
-def _points(points: object) -> str:
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)  # type: ignore[attr-defined]
+def _points(points: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
 def _text(x: float, y: float, words: str, colour: str = "#202020", anchor: str = "start") -> str:

@@ -70,7 +70,8 @@ def main() -> None:
             engine.save(given.out)
         log.step(engine.steps - 1, loss, **said)
         if engine.rank == 0 and (engine.steps % 10 == 0 or "valid" in said):
-            print(f"step {engine.steps}  loss {loss:.4f}", *(f"{n} {said[n]:.4f}" for n in said if "valid" in n), flush=True)
+            found = "  ".join(f"{name} {value:.4f}" for name, value in said.items() if name.startswith("valid"))
+            print(f"step {engine.steps}  loss {loss:.4f}  {found}", flush=True)
     log.close()
     engine.close()
 

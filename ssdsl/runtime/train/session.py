@@ -91,7 +91,7 @@ class _Session:
         self.has_failed = True
         self._stop()
         if isinstance(error, EngineError):
-            print(f"rank {self.rank}: error: {error}", file=sys.stderr, flush=True)
+            self._tell(error)
         else:
             self.hook(kind, error, trace)
 
@@ -106,12 +106,17 @@ class _Session:
             if dist.is_initialized():
                 dist.barrier()
         except EngineError as error:
-            print(f"rank {self.rank}: error: {error}", file=sys.stderr, flush=True)
+            self._tell(error)
             os._exit(1)
         finally:
             self._stop()
         if dist.is_initialized():
             dist.destroy_process_group()
+
+    def _tell(self, error: EngineError) -> None:
+        """In one piece, so that no other rank's words come between."""
+        sys.stderr.write(f"rank {self.rank}: error: {error}\n")
+        sys.stderr.flush()
 
     def _stop(self) -> None:
         if self.watch is not None:
