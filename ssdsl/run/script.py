@@ -1,18 +1,23 @@
 """`ssdsl.engine`: a plan and a model in the user's own training script, which torchrun starts on every rank."""
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.loss import Where
 from ssdsl.model.model_of import Inputs, model_of
+from ssdsl.model.source import Model
 from ssdsl.run.live import Live, Request
-from ssdsl.runtime.bits import Generator
+from ssdsl.runtime.bits import GENERATORS, Generator
+from ssdsl.runtime.control import Control
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.train.feed import text
 from ssdsl.runtime.train.precision import HALF
 from ssdsl.runtime.train.session import begin
 from ssdsl.runtime.world import World
@@ -45,18 +50,52 @@ def engine(
 
     Raises EngineError on all ranks, with the diagnostics of what is wrong.
     """
-    if precision is not None and precision not in HALF:
-        raise EngineError(f"there is no precision `{precision}`", "it is None (as the model is), 'bf16' or 'fp16'")
 
     def programs(world: World) -> Live:
         error = made = None
         try:
+            _check_arguments(plan, params, precision, seed, generator)
             path = plan_path(os.fspath(plan))
             made = model_of(model, example, axes, loss=loss, seed=seed, generator=generator)
         except PlanError as found:
             error = "\n".join(map(render, found.diagnostics))
+        except EngineError as found:
+            error = str(found)
         world.control.vote(error)
         assert made is not None
+        facts = {"plan": path.name, "params": dict(params or {}), "precision": precision, "seed": seed}
+        _compare(facts | {"generator": generator} | _sizes(made), world.control)
         return Live(Request(path, replace(made, precision=precision), params or {}), world.control)
 
     return begin(programs, device=device, backend=backend, seed=seed, timeout=timeout)
+
+
+def _check_arguments(plan: Any, params: Any, precision: Any, seed: Any, generator: Any) -> None:
+    """Raises EngineError for what would fail, or be taken for something else, later on."""
+    if not isinstance(plan, str | os.PathLike):
+        raise EngineError(f"the plan is {plan!r}", "give the name of a file, or of a plan that comes with ssdsl")
+    if not isinstance(params or {}, Mapping):
+        raise EngineError(f"`params` is {params!r}", 'give a dictionary, such as params={"T": 2}')
+    if precision is not None and precision not in HALF:
+        raise EngineError(f"there is no precision `{precision}`", "it is None (as the model is), 'bf16' or 'fp16'")
+    if not isinstance(seed, int):
+        raise EngineError(f"the seed is {seed!r}", "give a whole number")
+    if generator not in GENERATORS:
+        raise EngineError(f"there is no generator `{generator}`", f"it is one of {', '.join(GENERATORS)}")
+
+
+def _sizes(model: Model) -> dict[str, str]:
+    """The type and shape of each weight, buffer and input."""
+    tensors = {f"model's `{name}`": t for name, t in model.module.state_dict().items()}
+    tensors |= {f"example's `{name}`": t for name, t in model.batches[0].items()}
+    return {name: text(t.dtype, tuple(t.shape)) for name, t in tensors.items()}
+
+
+def _compare(facts: Mapping[str, Any], control: Control) -> None:
+    """Raises EngineError, on all ranks, where one was given other arguments than rank 0, which compiles for all."""
+    said = [json.loads(told) for told in control.all_gather(json.dumps(facts, default=str).encode())]
+    for rank, other in enumerate(said):
+        if other != said[0]:
+            name = next(n for n in {**said[0], **other} if said[0].get(n) != other.get(n))
+            values = f"{said[0].get(name)} on rank 0, {other.get(name)} on rank {rank}"
+            raise EngineError(f"the ranks differ in the {name}: {values}", "call `ssdsl.engine` alike on all ranks")

@@ -18,6 +18,7 @@ class _Word(IntEnum):
     MORE = 0
     END = 1
     ERROR = 2
+    LEFT = 3
 
 
 class Control:
@@ -52,7 +53,15 @@ class Control:
         if word == _Word.ERROR:
             said = [text.decode() for text in self.all_gather((error or "").encode())]
             raise EngineError(*_told(said))
+        if word == _Word.LEFT:
+            reason = "on another rank the script has ended, and this rank goes on"
+            raise EngineError(reason, "let all ranks run the same loop: as many steps, and no exit of one alone")
         return word == _Word.MORE
+
+    def leave(self) -> None:
+        """Says that this rank's script ends; returns when the others' do, or have been told."""
+        self._word[0] = _Word.LEFT
+        self.transport.all_reduce(self._word, self._group, "max")
 
     def sum(self, numbers: list[float]) -> list[float]:
         """The sums of each rank's numbers, in float64."""

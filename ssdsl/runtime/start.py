@@ -93,6 +93,8 @@ def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tup
     if dist.is_initialized():
         return chosen, "first"
     backend = backend or ("nccl" if chosen.type == "cuda" else "gloo")
+    if backend not in ("gloo", "nccl") or (backend == "nccl" and chosen.type == "cpu"):
+        raise SystemExit(f"ranks on a {chosen.type} device cannot use the backend `{backend}`: take gloo")
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     timeout = timedelta(seconds=timeout_s)
     bound = chosen if backend == "nccl" else None  # NCCL connects at once, and barriers know their GPU
@@ -116,7 +118,9 @@ def transport(device: torch.device, timeout_s: float) -> Distributed:
 
 def _device(kind: str) -> torch.device:
     """This rank's device: with fewer GPUs than ranks on this node, they share them in turn."""
-    if kind != "cuda":
+    if kind not in ("cpu", "cuda"):
+        raise SystemExit(f"there is no device `{kind}`: it is cpu or cuda")
+    if kind == "cpu":
         return torch.device("cpu")
     if torch.cuda.device_count() == 0:
         raise SystemExit("this machine has no GPU that torch can use: start the program with --device cpu")

@@ -20,6 +20,7 @@ from ..world import World
 from .engine import Engine
 from .programs import Programs
 
+LOST = ("Connection closed by peer", "Connection reset by peer", "remote process exited")  # gloo's words, and NCCL's
 LATER_S = 30.0  # torch.distributed gives up that much later than the watch, which knows more
 
 
@@ -38,12 +39,11 @@ def begin(
     is_first = not dist.is_initialized()
     on, attempt = join_ranks(device, backend, timeout + LATER_S)
     world = World(transport(on, timeout + LATER_S))
-    session = _Session(dist.get_rank())
+    session = _Session(dist.get_rank(), owns_group=is_first)
     if "MASTER_ADDR" in os.environ and dist.get_world_size() > 1:
         session.watched(attempt, timeout)
     sys.excepthook = session.failed
-    if is_first:
-        atexit.register(session.leave)
+    atexit.register(session.leave)
     session.says("compiling, or waiting for rank 0 to compile")
     found = programs(world)
     needed = int(found.training.table["world_size"])
@@ -59,14 +59,16 @@ def begin(
 
 
 class _Session:
-    """A rank between the first word and the last."""
+    """A rank between the first word and the last; a script with two engines has two. `owns_group`: the process group
+    is not the script's own."""
 
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
+    has_failed = False  # whether the script ends with an exception
+
+    def __init__(self, rank: int, owns_group: bool) -> None:
+        self.rank, self.owns_group = rank, owns_group
         self.engine: Engine | None = None
         self.pulse: Pulse | None = None
         self.watch: Watch | None = None
-        self.has_failed = False
         self.hook = sys.excepthook
 
     def watched(self, attempt: str, timeout: float) -> None:
@@ -88,10 +90,12 @@ class _Session:
 
     def failed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """What an exception that ends the script says."""
-        self.has_failed = True
+        _Session.has_failed = True
         self._stop()
         if isinstance(error, EngineError):
             self._tell(error)
+        elif isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST):
+            self._tell("another rank has ended; see what it says")
         else:
             self.hook(kind, error, trace)
 
@@ -103,17 +107,17 @@ class _Session:
             if self.engine is not None:
                 self.engine.close()
             self.says("waiting for the other ranks to end")
-            if dist.is_initialized():
-                dist.barrier()
+            if dist.is_initialized() and self.engine is not None:
+                self.engine.control.leave()
         except EngineError as error:
             self._tell(error)
             os._exit(1)
         finally:
             self._stop()
-        if dist.is_initialized():
+        if self.owns_group and dist.is_initialized():
             dist.destroy_process_group()
 
-    def _tell(self, error: EngineError) -> None:
+    def _tell(self, error: EngineError | str) -> None:
         """In one piece, so that no other rank's words come between."""
         sys.stderr.write(f"rank {self.rank}: error: {error}\n")
         sys.stderr.flush()
