@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -9,11 +10,14 @@ from ssdsl.runtime.train.engine import Engine
 
 
 class Average:
-    """The average of an engine's weights and buffers. It begins with those of now: a checkpoint does not keep it."""
+    """The average of an engine's weights and buffers, which begins with those of now."""
 
     def __init__(self, engine: Engine, keep: float) -> None:
         self.engine, self.keep = engine, keep
-        self.tensors = {name: held.detach().clone() for name, held in engine.tensors().items()}
+        self.tensors = self._now()
+
+    def _now(self) -> dict[str, torch.Tensor]:
+        return {name: held.detach().clone() for name, held in self.engine.tensors().items()}
 
     @torch.no_grad()
     def update(self) -> None:
@@ -25,9 +29,23 @@ class Average:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Inside, the engine has the average: to evaluate it, or to save it in a folder of its own."""
-        before = {name: held.clone() for name, held in self.engine.tensors().items()}
+        before = self._now()
         self.engine.put(self.tensors)
         try:
             yield
         finally:
+            self.engine.put(before)
+
+    def save(self, folder: Path) -> None:
+        """As a checkpoint of its own; before that of the training, so that it is there when that is."""
+        with self.in_place():
+            self.engine.save(folder)
+
+    def resume(self, folder: Path) -> None:
+        """The average of the step that the engine has resumed, if it was saved."""
+        checkpoint = folder / f"step-{self.engine.steps:08}"
+        if checkpoint.exists():
+            before = self._now()
+            self.engine.load(checkpoint)
+            self.tensors = self._now()
             self.engine.put(before)

@@ -48,6 +48,8 @@ def main() -> None:
     valid = engine.loader(settings.data("valid"), settings.batch, evaluate=True)
     engine.resume(given.out)
     average = Average(engine, given.ema) if given.ema else None
+    if average is not None:
+        average.resume(given.out / "average")
     log = Log(given.out, Work.of(engine.table), first=engine.steps, writes=engine.rank == 0)
 
     for batch in loader.epochs():
@@ -67,6 +69,8 @@ def main() -> None:
                 with average.in_place():
                     said["valid_ema"] = engine.evaluate(valid)
         if engine.steps % given.save == 0:
+            if average is not None:
+                average.save(given.out / "average")
             engine.save(given.out)
         log.step(engine.steps - 1, loss, **said)
         if engine.rank == 0 and (engine.steps % 10 == 0 or "valid" in said):

@@ -30,7 +30,7 @@ def average_of(engine: Engine) -> Any:
         for name, held in engine.tensors().items():
             average[name].lerp_(held, 1 - KEEP)
     with averaged(engine, average):
-        losses.append(engine.step(batches(1)[0], update=False, scale=0.0))
+        losses.append(engine.step(batches(1)[0], update=False))
         weights = {name: {**piece, "tensor": piece["tensor"].clone()} for name, piece in saved(engine).items()}
     losses.append(engine.step(batches(1)[0]))
     return losses, weights

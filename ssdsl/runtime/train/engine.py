@@ -73,7 +73,7 @@ class Engine:
             self.training = self._running = self._share(programs.training)
         self._others: dict[Any, Share] = {}
         self._loaders: list[Loader] = []
-        self._fed_by: Loader | None = None  # the loader of the last step's batch
+        self._fed: dict[int, Given | None] = {}  # by a loader's number, the last batch of it that a step took
         self._compared = False  # whether the ranks have compared what they were given
 
     def _share(self, program: Any) -> Share:
@@ -225,8 +225,18 @@ class Engine:
         self.micro_steps += 1
         self.steps += self._update.updated
         if isinstance(batch, Given):
-            self._fed_by = batch.loader
+            self._note(batch)
         return loss
+
+    def _note(self, batch: Given) -> None:
+        """Notes where a batch was taken, which may be behind where its loader is."""
+        if batch.loader in self._loaders:
+            self._fed[self._loaders.index(batch.loader)] = Given({}, batch.feed, batch.loader, batch.position)
+
+    def _place(self, number: int, batch: Given | None) -> dict[str, Any]:
+        """Where a loader is for training: behind a batch, or between two epochs."""
+        loader = self._loaders[number]
+        return loader.state_dict(batch if loader.begun else None)
 
     def _need_optimizer(self) -> None:
         _ = self.optim
@@ -336,7 +346,7 @@ class Engine:
             "steps": self.steps,
             "micro steps": self.micro_steps,
             "seed": self.seed,
-            "data": {n: loader.state_dict() for n, loader in enumerate(self._loaders) if loader is self._fed_by},
+            "data": {number: self._place(number, batch) for number, batch in self._fed.items()},
             "scaler": scaler.state_dict() if scaler is not None else None,
             "names": list(self.programs.state.names),
             "plan": self.programs.plan,
@@ -391,7 +401,7 @@ class Engine:
         for number, state in facts["data"].items():
             if number < len(self._loaders):
                 self._loaders[number].load_state_dict(state)
-                self._fed_by = self._loaders[number]
+                self._fed[number] = None
         found: dict[str, Any] = facts["more"]
         return found
 
