@@ -1,4 +1,4 @@
-"""torchrun starts a training script again after a rank was killed: it goes on as if nothing had happened, to the bit."""
+"""torchrun starts a training script again after a rank was killed: it goes on as if nothing had happened."""
 
 import json
 import os
