@@ -1,4 +1,7 @@
-"""`python -m bench [steps | training | compile | accuracy | dropout]`: all benchmarks, or one; `python -m bench fuzz | models`."""
+"""`python -m bench [steps | training | compile | accuracy | dropout]`: all benchmarks, or one.
+
+`python -m bench fuzz | models` checks.
+"""
 
 import sys
 

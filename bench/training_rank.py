@@ -6,6 +6,7 @@ blocks of steps, in an order that turns around each round; a block lasts from on
 """
 
 import argparse
+import itertools
 import json
 import threading
 import time
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from ssdsl.runtime.checkpoint.content import Content
 from ssdsl.runtime.train.engine import Engine
@@ -63,7 +64,7 @@ def main() -> None:
 
 
 def ways(engine: Engine) -> dict[str, Step]:
-    """The bare step, twice, which shows the noise, and the engine's."""
+    """The bare step, twice, which shows the noise; with a DataLoader; and the engine's."""
     batch: Batch = engine.programs.batches[0]  # type: ignore[attr-defined]
     samples = engine.training.feed.samples
     loader = engine.loader(Samples(batch, 4 * samples), samples).epochs()
@@ -71,6 +72,7 @@ def ways(engine: Engine) -> dict[str, Step]:
     return {
         "bare": bare,
         "again": bare,
+        "fed": fed_step(engine, batch, bare),
         "step": lambda: engine.step(batch),
         "loader": lambda: engine.step(next(loader)),
         "clip": lambda: engine.step(batch, clip=1.0),
@@ -90,6 +92,21 @@ def bare_step(engine: Engine, batch: Batch) -> Step:
             share.run(parts, 0, 0)
             weights.take_next()
         share.runner.updated = engines
+
+    return step
+
+
+def fed_step(engine: Engine, batch: Batch, bare: Step) -> Step:
+    """The bare step, for which a DataLoader loads the samples that this rank needs."""
+    feed = engine.training.feed
+    rows = [] if feed.is_idle else feed.rows
+    loader = DataLoader(Samples(batch, 4 * len(rows)), len(rows) or 1)
+    loaded = itertools.chain.from_iterable(itertools.repeat(loader))
+
+    def step() -> None:
+        if rows:
+            next(loaded)
+        bare()
 
     return step
 

@@ -326,13 +326,14 @@ class Engine:
 
         Returns when the numbers are copied; the next `save`, `load` or `close` says what went wrong afterwards, or
         this one with `wait`. Kept are weights, buffers, the optimizer's state, learning rates and their schedulers,
-        the loss scale, the step, the seed, where the loader is, the plan, and `more`: plain values for `resume`.
+        gradients that wait for more, the loss scale, the step, the seed, where the loader is, the plan, and `more`:
+        plain values for `resume`.
         """
         with self.world.enter():
             facts = self._facts() | {"more": more or {}}
             optimizer = self._update.optimizer if self._update.has_optimizer else None
             held = [*self.held(), *(self._idle() if self.rank == 0 else ())]
-            found = content(held, self._update.weights, optimizer, facts)
+            found = content(held, self._update.weights, optimizer, facts, self._update.kept)
             self.saver.save(folder, self.steps, replace(found, aliases=self.programs.state.aliases), keep, wait)
 
     def _idle(self) -> list[Held]:
@@ -371,7 +372,8 @@ class Engine:
             weights = self._update.weights
             still = self._idle()
             held = [*self.held(), *still]
-            restore(checkpoint, held, weights, optimizer, self.control, strict=strict, cast=cast)
+            kept = restore(checkpoint, held, weights, optimizer, self.control, strict=strict, cast=cast)
+            self._update.kept = kept
             self._complete()
             state.tensors = {**state.tensors, **{one.name: one.tensor for one in still}}
             for share in (self.training, *self._others.values()):

@@ -18,6 +18,8 @@ from ..held import Held
 from .optimizer import Optimizer, Stepped
 from .schedulers import schedulers_of
 
+GRADIENTS = ("gradients",)  # of steps that did not update yet
+
 
 def tensors_of(held: Iterable[Held], weights: Iterable[Stepped]) -> list[Held]:
     """Weights and buffers as they are kept."""
@@ -26,9 +28,13 @@ def tensors_of(held: Iterable[Held], weights: Iterable[Stepped]) -> list[Held]:
 
 
 def content(
-    held: Iterable[Held], weights: list[Stepped], optimizer: Optimizer | None, facts: dict[str, Any]
+    held: Iterable[Held],
+    weights: list[Stepped],
+    optimizer: Optimizer | None,
+    facts: dict[str, Any],
+    gradients: Mapping[str, torch.Tensor] | None = None,
 ) -> Content:
-    """All that is kept on this rank."""
+    """All that is kept on this rank; `gradients` are those that wait for more, by weight."""
     kept = tensors_of(held, weights)
     state: dict[str, dict[str, Held | Scalar | None]] = {}
     if optimizer is not None:
@@ -37,7 +43,8 @@ def content(
             state[weight.name] = {
                 key: _held_state(weight, value) for key, value in optimizer.state(weight).items() if value is not None
             }
-    return content_of(kept, state, facts)
+    waiting = [replace(w.held, tensor=gradients[w.name]) for w in weights if w.name in gradients] if gradients else []
+    return content_of(kept, state, facts, {GRADIENTS: waiting})
 
 
 def _held_state(weight: Stepped, value: Any) -> Held | Scalar:
@@ -76,9 +83,10 @@ def restore(
     *,
     strict: bool,
     cast: bool,
-) -> None:
+) -> dict[str, torch.Tensor]:
     """Reads what `content` kept, under whatever plan; the optimizer's state where there is an optimizer.
 
+    Returns the gradients that wait for more, by weight.
     Raises EngineError on all ranks: a checkpoint of another model, of another optimizer, a file that is damaged.
     """
     kept = tensors_of(held, weights)
@@ -96,11 +104,17 @@ def restore(
     control.vote(error)
     for name, values in state.items():
         wanted.update({(*STATE, name, key): value for key, value in values.items() if isinstance(value, Held)})
+    stored = {name for (name,) in checkpoint.under(*GRADIENTS)}
+    gradients = {w.name: torch.zeros_like(w.parameter.detach()) for w in weights if w.name in stored}
+    wanted.update(
+        {(*GRADIENTS, w.name): replace(w.held, tensor=gradients[w.name]) for w in weights if w.name in stored}
+    )
     read_on_all(checkpoint, wanted, control, strict=strict, cast=cast)
     for weight in weights:
         weight.give_back()
     if optimizer is not None and facts is not None:
         _set(optimizer, weights, state, facts)
+    return gradients
 
 
 def _fit(optimizer: Optimizer, facts: Mapping[str, Any]) -> None:

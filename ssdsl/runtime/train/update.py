@@ -52,7 +52,7 @@ class Update:
         self.norm: float | None = None
         self.watch: Callable[[], None] = lambda: None  # is called when the gradients are complete
         self._optimizer: Optimizer | None = None
-        self._kept: dict[str, torch.Tensor] = {}  # gradients of steps that did not update
+        self.kept: dict[str, torch.Tensor] = {}  # gradients of steps that did not update
         self._loss = 0.0
 
     @property
@@ -87,9 +87,9 @@ class Update:
         self.updated = False
         overflowed = self.scaler is not None and not math.isfinite(squares)
         if overflowed or not (math.isfinite(self._loss) or self.wish.allow_nan):
-            self._kept = {}
+            self.kept = {}
         elif not self.wish.update:
-            self._kept = {w.name: g for w, g in gradients}
+            self.kept = {w.name: g for w, g in gradients}
         else:
             recorder = share.runner.recorder
             with recorder.span("optimizer") if recorder is not None else nullcontext():
@@ -106,7 +106,7 @@ class Update:
         if self.scaler is not None:
             back = 1.0 / self.scaler.scale
             found = {name: gradient * back for name, gradient in found.items()}
-        for name, kept in self._kept.items():
+        for name, kept in self.kept.items():
             found[name] = kept + found[name] if name in found else kept
         return [(weight, found[weight.name]) for weight in self.weights if weight.name in found]
 
@@ -123,7 +123,7 @@ class Update:
             weight.parameter.grad = None
         for weight in self._masters:
             weight.give_back()
-        self._kept = {}
+        self.kept = {}
         self.updated = True
 
     def result(self, step: int) -> float:
