@@ -1,12 +1,18 @@
-"""`python -m bench [steps | compile | accuracy | dropout]`: all benchmarks, or one; `python -m bench fuzz | models`."""
+"""`python -m bench [steps | training | compile | accuracy | dropout]`: all benchmarks, or one; `python -m bench fuzz | models`."""
 
 import sys
 
-from bench import accuracy, compile, dropout, steps
+from bench import accuracy, compile, dropout, steps, training
 from bench.fuzz import run as fuzz
 from bench.models import run as models
 
-BENCHMARKS = {"steps": steps.main, "compile": compile.main, "accuracy": accuracy.main, "dropout": dropout.main}
+BENCHMARKS = {
+    "steps": steps.main,
+    "training": training.main,
+    "compile": compile.main,
+    "accuracy": accuracy.main,
+    "dropout": dropout.main,
+}
 CHECKS = {"fuzz": fuzz.main, "models": models.main}  # which are right or wrong, and take no times
 
 

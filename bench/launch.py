@@ -30,10 +30,10 @@ class Run:
     losses: tuple[float, ...]
 
 
-def compile_plan(plan: Plan, folder: Path) -> None:
+def compile_plan(plan: Plan, folder: Path, model: str = MODEL) -> None:
     """Write the program of a plan into `folder`."""
     settings = [word for setting in plan.settings for word in ("--set", setting)]
-    call([*SSDSL, "compile", plan.path, "--model", MODEL, *settings, "-o", str(folder)])
+    call([*SSDSL, "compile", plan.path, "--model", model, *settings, "-o", str(folder)])
 
 
 def launch(contender: Contender, folder: Path, steps: int, warmup: int) -> Run:

@@ -45,17 +45,18 @@ class Control:
 
         Raises EngineError on all ranks, with what each of the failing ones says. One all_reduce of a number.
         """
-        self._word[0] = _Word.ERROR if error is not None else _Word.MORE if more else _Word.END
+        self._word.fill_(_Word.ERROR if error is not None else _Word.MORE if more else _Word.END)
         self.waits = True
         self.transport.all_reduce(self._word, self._group, "max")
         self.waits = False
-        if int(self._word) == _Word.ERROR:
+        word = int(self._word)
+        if word == _Word.ERROR:
             said = [text.decode() for text in self.all_gather((error or "").encode())]
             raise EngineError(*_told(said))
-        if int(self._word) == _Word.LEFT:
+        if word == _Word.LEFT:
             reason = "on another rank the script has ended, and this rank goes on"
             raise EngineError(reason, "let all ranks run the same loop: as many steps, and no exit of one alone")
-        return int(self._word) == _Word.MORE
+        return word == _Word.MORE
 
     def leave(self) -> None:
         """Says that this rank's script ends; returns when the others' do, or have been told."""
@@ -68,7 +69,7 @@ class Control:
         self.waits = True
         self.transport.all_reduce(total, self._group)
         self.waits = False
-        return [float(x) for x in total]
+        return total.tolist()
 
     def all_gather(self, payload: bytes) -> list[bytes]:
         """What each rank gives, in the order of ranks."""

@@ -73,7 +73,7 @@ def prepare_folder(folder: Path, rank: int) -> None:
     """The folder of the ranks' files, without what this rank left of an earlier attempt."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"rank{rank}.err").unlink(missing_ok=True)
-    progress = folder / "progress.jsonl"
+    progress = folder / "metrics.jsonl"
     if rank == 0 and progress.exists() and not progress.read_bytes().endswith(b"\n"):  # a rank died while it wrote
         with progress.open("a") as file:
             file.write("\n")

@@ -81,12 +81,18 @@ class Share:
         self.runner.step(self.code.step, prepared, scale)
 
     def loss(self) -> float:
-        """What this rank adds to the loss of the step: of ranks that compute the same, the first adds it."""
-        place, losses = self.table["loss"], self.runner.losses
-        at = is_at(place, self.world)
-        if at is None or any(at[axis] for axis in at.keys() - set(place["axes"]) - set(place["fixed"])):
+        """What this rank adds to the loss of the step."""
+        losses = self.runner.losses
+        if not self._adds_loss:
             return 0.0
-        return float(torch.stack(losses).sum())
+        return float(losses[0] if len(losses) == 1 else torch.stack(losses).sum())
+
+    @cached_property
+    def _adds_loss(self) -> bool:
+        """Whether this rank has the loss: of ranks that compute the same, the first has it."""
+        place = self.table["loss"]
+        at = is_at(place, self.world)
+        return at is not None and not any(at[axis] for axis in at.keys() - set(place["axes"]) - set(place["fixed"]))
 
 
 def _weights(role: Table | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ a model of 96 equal layers costs as much as one of two.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -51,17 +51,19 @@ class Measurement:
 def measured(reader: Reader) -> Saved:
     """What autograd saves of a call, in its local sizes."""
     operator, values = reader.operator, reader.graph.values
-    numbers = {v: i for i, v in enumerate(dict.fromkeys(o.value for o in operator.inputs))}
-    first = {o.value: o for o in reversed(operator.inputs)}
-    specs = tuple(_spec(reader, first[v], values[v]) for v in numbers)
+    kinds = dict.fromkeys((o.value, reader.shape(o.axes)) for o in operator.inputs)  # a value may be read in two parts
+    first = {(o.value, reader.shape(o.axes)): o for o in reversed(operator.inputs)}
+    specs = tuple(_spec(reader, first[kind], values[kind[0]]) for kind in kinds)
+    order = {kind: number for number, kind in enumerate(kinds)}
+    numbers = iter([order[o.value, reader.shape(o.axes)] for o in operator.inputs])  # as the call refers to them
     target, *args = _numbered(operator.args, numbers)
     shapes = tuple(reader.shape(o.axes) for o in operator.outputs)
     is_whole = not any(map(reader.is_split, range(len(operator.dims))))
     arguments = tuple(args) if is_whole else _local(target, tuple(args), shapes, specs)
     found = measure(target, arguments, _numbered(operator.kwargs, numbers), specs)
-    names = list(numbers)
+    names = [value for value, _ in kinds]
     return Saved(
-        tuple(names[i] for i in found.inputs),
+        tuple(dict.fromkeys(names[i] for i in found.inputs)),
         tuple(operator.outputs[i].value for i in found.outputs),
         tuple(Extra(_what(n, specs), n) for n in found.intermediate_bytes),
     )
@@ -106,11 +108,11 @@ def measure(
     )
 
 
-def _numbered(item: Any, numbers: dict[str, int]) -> Any:
+def _numbered(item: Any, numbers: Iterator[int]) -> Any:
     """Arguments whose references are numbers, so that equal calls of several layers are equal."""
     match item:
-        case Ref(value):
-            return Ref(str(numbers[value]))
+        case Ref():
+            return Ref(str(next(numbers)))
         case tuple() | list():
             return tuple(_numbered(i, numbers) for i in item)
     return item

@@ -45,7 +45,7 @@ def boxes_of(held: Held) -> Iterator[tuple[Box, torch.Tensor]]:
 
     They do not overlap. A tensor without elements is one box.
     """
-    runs = [_runs(places.tolist()) for places in held.piece.places()]
+    runs = [_runs(places) for places in held.piece.places()]
     local = tuple(sum(n for _, _, n in along) for along in runs)
     if 0 in held.piece.shape:
         yield Box((0,) * len(local), held.piece.shape), held.tensor.view(local)
@@ -60,20 +60,19 @@ def boxes_of(held: Held) -> Iterator[tuple[Box, torch.Tensor]]:
         start += slab.size
 
 
-def _runs(places: list[int]) -> list[tuple[int, int, int]]:
+def _runs(places: torch.Tensor) -> list[tuple[int, int, int]]:
     """The runs of consecutive positions: where each starts in the whole and in the part, and its length.
 
-    >>> _runs([4, 5, 8, 9, 10])
+    >>> _runs(torch.tensor([4, 5, 8, 9, 10]))
     [(4, 0, 2), (8, 2, 3)]
     """
-    found: list[tuple[int, int, int]] = []
-    for at, place in enumerate(places):
-        if found and place == found[-1][0] + found[-1][2]:
-            start, first, n = found[-1]
-            found[-1] = start, first, n + 1
-        else:
-            found.append((place, at, 1))
-    return found
+    if not len(places):
+        return []
+    firsts = [0, *((places.diff() != 1).nonzero().flatten() + 1).tolist()]
+    return [
+        (int(places[first]), first, stop - first)
+        for first, stop in zip(firsts, [*firsts[1:], len(places)], strict=True)
+    ]
 
 
 def _cut(slab: Box, tensor: torch.Tensor, runs: list[list[tuple[int, int, int]]]) -> Iterator[tuple[Box, torch.Tensor]]:

@@ -7,6 +7,7 @@ from pathlib import Path as Folder
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from ..errors import EngineError
 from ..held import Held
@@ -137,14 +138,19 @@ def new_state(checkpoint: Checkpoint, weights: Iterable[Held]) -> dict[str, dict
     another shape, which belongs to no part of the weight.
     """
     found: dict[str, dict[str, Held | Scalar]] = {}
+    numbers: dict[Path, Held] = {}
+    stored_of: dict[str, dict[str, TensorStorageMetadata]] = {}
+    for (name, key), stored in checkpoint.under(*STATE).items():
+        stored_of.setdefault(name, {})[key] = stored
     for held in weights:
-        for (key,), stored in checkpoint.under(*STATE, held.name).items():
+        for key, stored in stored_of.get(held.name, {}).items():
             mine = found.setdefault(held.name, {})
             if stored.size == torch.Size(held.piece.shape):
                 room = torch.zeros(held.tensor.shape, dtype=stored.properties.dtype, device=held.tensor.device)
                 mine[key] = Held(held.name, held.piece, held.span, room, held.owns)
             elif not stored.size:
-                mine[key] = checkpoint.whole((*STATE, held.name, key))
+                number = torch.empty((), dtype=stored.properties.dtype)
+                mine[key], numbers[*STATE, held.name, key] = number, whole(held.name, number)
             elif held.span is None and not held.piece.takes:
                 room = torch.zeros(stored.size, dtype=stored.properties.dtype, device=held.tensor.device)
                 mine[key] = whole(held.name, room, held.owns)
@@ -154,6 +160,7 @@ def new_state(checkpoint: Checkpoint, weights: Iterable[Held]) -> dict[str, dict
                     "so it cannot be cut as the weight is",
                     "load it under a plan that leaves the weight whole",
                 )
+    checkpoint.read(numbers)
     return found
 
 

@@ -38,7 +38,7 @@ from .precision import HALF
 from .programs import Programs
 from .scaler import Scaler
 from .schedulers import schedulers_of
-from .training_state import content, restore
+from .training_state import content, restore, tensors_of
 from .update import Update, Wish
 
 
@@ -99,6 +99,27 @@ class Engine:
     def held(self) -> list[Held]:
         """What this rank holds of weights and buffers, by the model's names; writing to its tensors changes them."""
         return held(self.weights, self.pieces, self._homes)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What this rank holds of each weight and buffer, by the model's names; of half precision the master weights.
+
+        They are of this moment, and change with the next step.
+        """
+        return {one.name: one.tensor for one in tensors_of(self.held(), self._update.weights)}
+
+    @torch.no_grad()
+    def put(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Writes what `tensors` gave back, or other numbers of the same shapes, such as their average over steps.
+
+        Called by all ranks alike.
+        """
+        with self.world.enter():
+            for name, held in self.tensors().items():
+                if name in tensors:
+                    held.copy_(tensors[name])
+            for weight in self._update.weights:
+                weight.give_back()
+            self._complete()
 
     @property
     def optim(self) -> torch.optim.Optimizer:

@@ -44,16 +44,21 @@ class Stepped:
         """The weight's."""
         return self.held.name
 
+    @property
+    def is_master(self) -> bool:
+        """Whether the parameter has memory and a type of its own."""
+        return self.parameter.dtype != self.held.tensor.dtype
+
     @torch.no_grad()
     def give_back(self) -> None:
         """What is trained takes the value of its master."""
-        if self.parameter.dtype != self.held.tensor.dtype:
+        if self.is_master:
             self.held.tensor.copy_(self.parameter)
 
     @torch.no_grad()
     def take(self) -> None:
         """The master takes the value of what is trained."""
-        if self.parameter.dtype != self.held.tensor.dtype:
+        if self.is_master:
             self.parameter.copy_(self.held.tensor)
 
 

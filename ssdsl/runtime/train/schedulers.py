@@ -1,25 +1,32 @@
-"""The learning-rate schedulers of an optimizer, which torch keeps no list of: whoever holds it and is one."""
+"""The learning-rate schedulers of an optimizer, which torch keeps no list of.
 
-import gc
+They are noted where they are made: whoever imports the engine does so before there is an optimizer to schedule. To look
+for them on the heap at each save would take longer than the copy of a small model.
+"""
+
+from itertools import count
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
+_NUMBERS = count()
+_MADE: WeakValueDictionary[int, LRScheduler] = WeakValueDictionary()  # in the order in which they were made
+
 
 def schedulers_of(optimizer: torch.optim.Optimizer) -> list[LRScheduler]:
     """Those that a loop steps, in the order in which they were made: not those inside another one."""
-    found = [s for s in map(_scheduler, gc.get_referrers(optimizer)) if s is not None]
+    found = [s for s in list(_MADE.values()) if getattr(s, "optimizer", None) is optimizer]
     inside = {id(s) for outer in found for s in getattr(outer, "_schedulers", ())}
-    alone = {id(s): s for s in found if id(s) not in inside and getattr(s, "optimizer", None) is optimizer}
-    made = [s for s in gc.get_objects() if id(s) in alone] if len(alone) > 1 else list(alone.values())
-    return [alone[id(s)] for s in made]
+    return [s for s in found if id(s) not in inside]
 
 
-def _scheduler(holder: Any) -> LRScheduler | None:
-    """A scheduler that refers to the optimizer by itself, or by its dictionary."""
-    if isinstance(holder, LRScheduler):
-        return holder
-    if isinstance(holder, dict):
-        return next((s for s in gc.get_referrers(holder) if isinstance(s, LRScheduler) and vars(s) is holder), None)
-    return None
+def _noted(kind: type[LRScheduler], *arguments: Any, **options: Any) -> LRScheduler:
+    """A new scheduler, before `__init__`."""
+    made: LRScheduler = object.__new__(kind)
+    _MADE[next(_NUMBERS)] = made
+    return made
+
+
+LRScheduler.__new__ = _noted  # type: ignore[method-assign, assignment]

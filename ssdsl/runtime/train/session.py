@@ -93,9 +93,9 @@ class _Session:
         _Session.has_failed = True
         self._stop()
         if isinstance(error, EngineError):
-            print(f"rank {self.rank}: error: {error}", file=sys.stderr, flush=True)
+            self._tell(error)
         elif isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST):
-            print(f"rank {self.rank}: error: another rank has ended; see what it says", file=sys.stderr, flush=True)
+            self._tell("another rank has ended; see what it says")
         else:
             self.hook(kind, error, trace)
 
@@ -110,12 +110,17 @@ class _Session:
             if dist.is_initialized() and self.engine is not None:
                 self.engine.control.leave()
         except EngineError as error:
-            print(f"rank {self.rank}: error: {error}", file=sys.stderr, flush=True)
+            self._tell(error)
             os._exit(1)
         finally:
             self._stop()
         if self.owns_group and dist.is_initialized():
             dist.destroy_process_group()
+
+    def _tell(self, error: EngineError | str) -> None:
+        """In one piece, so that no other rank's words come between."""
+        sys.stderr.write(f"rank {self.rank}: error: {error}\n")
+        sys.stderr.flush()
 
     def _stop(self) -> None:
         if self.watch is not None:

@@ -112,7 +112,7 @@ def _fit(optimizer: Optimizer, facts: Mapping[str, Any]) -> None:
         )
     if len(facts["param_groups"]) != len(optimizer.torch.param_groups):
         raise EngineError(
-            f"the checkpoint has {len(facts['groups'])} parameter groups, and the engine's optimizer has "
+            f"the checkpoint has {len(facts['param_groups'])} parameter groups, and the engine's optimizer has "
             f"{len(optimizer.torch.param_groups)}",
             "make the optimizer with the groups that it was saved with",
         )

@@ -45,6 +45,8 @@ class Update:
 
     def __init__(self, weights: list[Stepped], control: Control, scaler: Scaler | None) -> None:
         self.weights, self.control, self.scaler = weights, control, scaler
+        self._flats = list(dict.fromkeys(weight.flat for weight in weights))
+        self._masters = [weight for weight in weights if weight.is_master]
         self.wish = Wish()
         self.updated = False
         self.norm: float | None = None
@@ -97,20 +99,16 @@ class Update:
 
     def _gradients(self) -> list[tuple[Stepped, torch.Tensor]]:
         """The gradients of the loss, with those that were kept, in the type of what is stepped on."""
-        by_flat = {w.flat: w.flat.gradients() for w in self.weights}
-        back = 1.0 / self.scaler.scale if self.scaler is not None else 1.0
-        found = []
-        for weight in self.weights:
-            gradient = by_flat[weight.flat][weight.name]
-            if gradient is not None:
-                gradient = gradient.to(weight.parameter.dtype)
-                gradient = gradient if back == 1.0 else gradient * back
-            kept = self._kept.get(weight.name)
-            if kept is not None:
-                gradient = kept if gradient is None else gradient + kept
-            if gradient is not None:
-                found.append((weight, gradient))
-        return found
+        found = {name: g for flat in self._flats for name, g in flat.gradients().items() if g is not None}
+        for weight in self._masters:
+            if weight.name in found:
+                found[weight.name] = found[weight.name].to(weight.parameter.dtype)
+        if self.scaler is not None:
+            back = 1.0 / self.scaler.scale
+            found = {name: gradient * back for name, gradient in found.items()}
+        for name, kept in self._kept.items():
+            found[name] = kept + found[name] if name in found else kept
+        return [(weight, found[weight.name]) for weight in self.weights if weight.name in found]
 
     @torch.no_grad()
     def _step(self, gradients: list[tuple[Stepped, torch.Tensor]], squares: float) -> None:
@@ -118,13 +116,12 @@ class Update:
             self.norm = math.sqrt(squares)
             if gradients and (factor := self.wish.clip / (self.norm + EPSILON)) < 1.0:
                 torch._foreach_mul_([g for _, g in gradients], factor)
-        for weight in self.weights:
-            weight.parameter.grad = None
         for weight, gradient in gradients:
             weight.parameter.grad = gradient
         self.optimizer.torch.step()
-        for weight in self.weights:
+        for weight, _ in gradients:
             weight.parameter.grad = None
+        for weight in self._masters:
             weight.give_back()
         self._kept = {}
         self.updated = True

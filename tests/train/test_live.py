@@ -1,0 +1,136 @@
+"""Engines that compile what they need: a last batch of another size, evaluation, outputs, and what a script is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ssdsl.lang.shipped import plan_path
+from ssdsl.model.model_of import model_of
+from ssdsl.run.in_process import RanksFailed, run_ranks
+from ssdsl.run.live import Live, Request
+from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.world import World
+from tests.train.conftest import AXES, CPU, Net, Work, batches, net
+
+SIZE, SAMPLES = 12, 30  # a last batch of 6
+
+
+class Scored(Net):
+    """Also returns its scores; dropout and running statistics make a difference in eval mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = torch.nn.Dropout(0.2)
+        self.batch_norm = torch.nn.BatchNorm1d(12)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        h = self.drop(self.norm(self.emb(x)))
+        h = self.batch_norm(h.transpose(1, 2)).transpose(1, 2)
+        scores = self.head(h + self.down(torch.relu(self.up(h))))
+        return {"loss": torch.nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten()), "scores": scores}
+
+
+class Lines(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """As many samples as there are."""
+
+    def __init__(self, count: int = SAMPLES) -> None:
+        self.all = batches(1, count)[0]
+
+    def __len__(self) -> int:
+        return len(self.all["x"])
+
+    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
+        return {name: tensor[number] for name, tensor in self.all.items()}
+
+
+def live(kind: type[Net], plan: str, params: dict[str, int], count: int, work: Work) -> list[Any]:
+    """What `work` gives on each rank with an engine that compiles on rank 0."""
+
+    def body(world: World, place: Any) -> Any:
+        torch.manual_seed(0)
+        model = model_of(kind(), batches(1, SIZE)[0], AXES)
+        programs = Live(Request(plan_path(plan), model, params), world.control)
+        engine = Engine(programs, world, CPU, background=False)
+        return work(engine)
+
+    return run_ranks(count, body)
+
+
+@pytest.mark.parametrize(("plan", "params", "count"), [("data_parallel", {"D": 2}, 2), ("zero", {"D": 3}, 3)])
+def test_a_last_batch_of_another_size_trains_too(plan: str, params: dict[str, int], count: int) -> None:
+    def work(engine: Engine) -> list[float]:
+        engine.optimizer(torch.optim.AdamW, lr=1e-2)
+        loader = engine.loader(Lines(), SIZE, shuffle=True, seed=7, drop_last=False)
+        return [engine.step(batch, clip=1.0) for batch in loader.epochs(2)]
+
+    ranks = live(Net, plan, params, count, work)
+    module, expected = net(), []
+    optimizer = torch.optim.AdamW([p for p in module.parameters() if p.requires_grad], lr=1e-2)
+    for given in _order(plan, params, count):
+        optimizer.zero_grad()
+        loss = module(**given)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+        expected.append(float(loss.detach()))
+    assert len(expected) == 6 and all(rank == ranks[0] for rank in ranks)
+    torch.testing.assert_close(ranks[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def _order(plan: str, params: dict[str, int], count: int) -> list[dict[str, torch.Tensor]]:
+    """The global batches, as one rank that needs all of each sees them."""
+
+    def work(engine: Engine) -> list[dict[str, torch.Tensor]]:
+        return [dict(b) for b in engine.loader(Lines(), SIZE, shuffle=True, seed=7, drop_last=False).epochs(2)]
+
+    return list(live(Net, "data_parallel", {"D": 1}, 1, work)[0])
+
+
+@pytest.mark.parametrize(("plan", "params", "count"), [("tensor_parallel", {"T": 2}, 2), ("pipeline", {"M": 1}, 2)])
+def test_evaluation_is_the_module_in_eval_mode_and_changes_nothing(
+    plan: str, params: dict[str, int], count: int
+) -> None:
+    given = batches(3, SIZE)
+
+    def work(engine: Engine, between: bool) -> Any:
+        before = engine.evaluate(given[0]) if between else None
+        engine.optimizer(torch.optim.SGD, lr=0.1)
+        losses = []
+        for number, batch in enumerate(given):
+            losses.append(engine.step(batch, update=number > 0, scale=0.5))
+            if between:
+                engine.evaluate(given)
+        after = engine.predict(given[1], "scores")["scores"]
+        tail = engine.evaluate(engine.loader(Lines(), SIZE, drop_last=False, evaluate=True))
+        return before, losses, after, tail, {h.name: h.tensor.clone() for h in engine.held() if not h.piece.takes}
+
+    with_it = live(Scored, plan, params, count, lambda engine: work(engine, True))
+    without = live(Scored, plan, params, count, lambda engine: work(engine, False))
+    assert with_it[0][1] == without[0][1]
+    torch.manual_seed(0)
+    module = Scored().eval()
+    assert with_it[0][0] == pytest.approx(float(module(**given[0])["loss"].detach()), rel=1e-5)
+    for rank in range(count):
+        assert with_it[rank][3] == with_it[0][3]
+        torch.testing.assert_close(with_it[rank][2], without[rank][2], rtol=0, atol=0)
+    if plan == "pipeline":  # whole tensors are there, each on some rank
+        held = {name: t for rank in with_it for name, t in rank[4].items()}
+        module.load_state_dict({**module.state_dict(), **held}, strict=True)
+        torch.testing.assert_close(with_it[0][2], module(**given[1])["scores"].detach(), rtol=1e-4, atol=1e-5)
+        lines = Lines().all
+        parts = [{n: t[i : i + SIZE] for n, t in lines.items()} for i in range(0, SAMPLES, SIZE)]
+        sums = [float(module(**p)["loss"].detach()) * len(p["x"]) for p in parts]
+        assert with_it[0][3] == pytest.approx(sum(sums) / SAMPLES, rel=1e-4)
+
+
+def test_a_plan_with_a_mistake_is_shown_on_all_ranks(tmp_path: Path) -> None:
+    (tmp_path / "bad.ssp").write_text("mesh gpus(dp = 2)\nsplit model by bach into dp\nassign model to gpus\n")
+    with pytest.raises(RanksFailed, match=r"(?s)error\[E02\d\d\].*did you mean `batch`"):
+        live(Net, str(tmp_path / "bad.ssp"), {}, 2, lambda engine: None)
+
+
+def test_an_output_that_is_not_there_is_told() -> None:
+    with pytest.raises(RanksFailed, match=r"(?s)error\[E0420\].*logits"):
+        live(Scored, "data_parallel", {"D": 2}, 2, lambda engine: engine.predict(batches(1, SIZE)[0], "logits"))
