@@ -205,8 +205,9 @@ class Engine:
         except EngineError as error:
             if size is None:
                 raise
-            reason = f"there is no program for a batch of {size} samples: {error}"
-            raise EngineError(reason, "leave such a batch out, of a loader with drop_last=True") from error
+            reason = f"there is no program for a batch of {size} samples: {error.reason}"
+            change = error.help or "leave such a batch out, of a loader with drop_last=True"
+            raise EngineError(reason, change) from error
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
