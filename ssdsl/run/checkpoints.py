@@ -53,8 +53,8 @@ def to_torch(checkpoint: Checkpoint, file: Path, optim: bool) -> None:
     found: dict[str, Any] = {"model": _model(checkpoint), "steps": checkpoint.facts.get("steps", 0)}
     if optim:
         found["optim"] = _optimizer(checkpoint)
-    with _writing(file), written_whole(file) as beside:
-        torch.save(found, beside)
+    with _writing(file), written_whole(file) as beside, open(beside, "wb") as opened:  # torch.save alone: RuntimeError
+        torch.save(found, opened)
 
 
 def _model(checkpoint: Checkpoint) -> Tensors:

@@ -24,6 +24,7 @@ from ..held import Held
 from ..holdings import Homes, held
 from ..idle import idle
 from ..piece import Piece
+from ..program import Program
 from ..record import Recorder
 from ..share import Share
 from ..table import join_world, pieces_of, role_of, tie_groups, weights_of
@@ -31,11 +32,12 @@ from ..world import World
 from .batch import Batch, Part, Sizes, check, compare, named, part_of, sizes_of
 from .evaluation import Gather, gathered
 from .feed import Given
-from .loader import Loader
+from .loader import Loader, loader_options
 from .optimizer import Groups, Make, Optimizer, stepped
 from .precision import HALF
 from .programs import Programs
 from .scaler import Scaler
+from .schedulers import schedulers_of
 from .training_state import content, restore, tensors_of
 from .update import Update, Wish
 
@@ -160,11 +162,14 @@ class Engine:
         """Global batches of a data set, the same whatever the plan, of which this rank loads what it needs.
 
         `dataset` is a map-style or iterable data set of samples, or a DataLoader; the options are those of `Loader`:
-        shuffle, seed, collate_fn, drop_last, workers, ... A checkpoint keeps where the loader is. With
-        `drop_last=False` a last batch of another size has a program of its own, compiled when it comes. `evaluate`: the
-        batches are for `evaluate` and `predict`, which may need other parts.
+        shuffle, seed, collate_fn, drop_last, ... and those of `Workers`: num_workers, prefetch_factor, ... A checkpoint
+        keeps where the loader is. With `drop_last=False` a last batch of another size has a program of its own,
+        compiled here if the size is known, else when it comes. `evaluate`: the batches are for `evaluate` and
+        `predict`, which may need other parts. Raises EngineError: an option that there is not, a data set that cannot
+        be loaded.
         """
         kind, samples = "evaluate" if evaluate else "train", self.training.feed.samples
+        options = loader_options(options)
         made = Loader(
             dataset,
             self._share_for(kind, samples).feed,
@@ -173,6 +178,8 @@ class Engine:
             batch_size=batch_size,
             **options,
         )
+        if made.last_samples is not None:  # what is wrong with its program is told now, not an epoch later
+            self._share_for(kind, made.last_samples)
         self._loaders.append(made)
         return made
 
@@ -184,12 +191,23 @@ class Engine:
         if key not in self._others:
             with self.world.enter():
                 size = None if samples == self.training.feed.samples else samples
-                share = self._share(self.programs.other(kind, size, outputs))
+                share = self._share(self._other(kind, size, outputs))
                 if kind == "train":
                     with self._together():
                         share.check_fits(self.training)
             self._others[key] = share
         return self._others[key]
+
+    def _other(self, kind: str, size: int | None, outputs: tuple[str, ...]) -> Program:
+        """A program that is not that of training; where it is for another number of samples, an error says so."""
+        try:
+            return self.programs.other(kind, size, outputs)
+        except EngineError as error:
+            if size is None:
+                raise
+            reason = f"there is no program for a batch of {size} samples: {error.reason}"
+            change = error.help or "leave such a batch out, of a loader with drop_last=True"
+            raise EngineError(reason, change) from error
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
@@ -329,6 +347,8 @@ class Engine:
         gradients that wait for more, the loss scale, the step, the seed, where the loader is, the plan, and `more`:
         plain values for `resume`.
         """
+        if keep is not None and (not isinstance(keep, int) or keep < 1):
+            raise EngineError(f"keep={keep!r} keeps no checkpoint", "give how many stay, at least 1, or None for all")
         with self.world.enter():
             facts = self._facts() | {"more": more or {}}
             optimizer = self._update.optimizer if self._update.has_optimizer else None
@@ -390,13 +410,15 @@ class Engine:
     def resume(self, folder: str | Path) -> dict[str, Any] | None:
         """Goes on where a checkpoint was saved, `more` of which it returns; None where the folder has none yet.
 
-        Called when the optimizer, its schedulers and the loader are made, as they were in the run that saved.
+        Called when the optimizer, its schedulers and the loader are made, as they were in the run that saved. Raises
+        EngineError, beside what `load` raises: one of these is not made yet, or the loader's data are others.
         """
         with self._together():
             there = bool(self.control.all_gather(str(int(has_checkpoint(Path(folder)))).encode())[0] == b"1")
         if not there:
             return None
         facts = self.load(folder)
+        self._check_complete(facts)
         self.steps, self.micro_steps, self.seed = facts["steps"], facts["micro steps"], facts["seed"]
         if self._update.scaler is not None and facts["scaler"] is not None:
             self._update.scaler.load_state_dict(facts["scaler"])
@@ -406,6 +428,19 @@ class Engine:
                 self._fed[number] = None
         found: dict[str, Any] = facts["more"]
         return found
+
+    def _check_complete(self, facts: Mapping[str, Any]) -> None:
+        """Raises EngineError where the run that saved had what this one has not made yet, and would go on without."""
+        saved, missing = facts.get("optimizer"), []
+        if saved is not None and not self._update.has_optimizer:
+            missing.append("an optimizer")
+        elif saved is not None and len(saved["schedulers"]) > len(schedulers_of(self.optim)):
+            missing.append("a learning-rate scheduler")
+        if any(int(number) >= len(self._loaders) for number in facts["data"]):
+            missing.append("a loader of its data")
+        if missing:
+            reason = f"the run that saved had {' and '.join(missing)}, which this one does not have yet"
+            raise EngineError(reason, "make it before `resume`; for the weights alone there is `load`")
 
     @cached_property
     def saver(self) -> Saver:

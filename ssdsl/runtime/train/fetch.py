@@ -188,10 +188,6 @@ def state_of(dataset: Any) -> Any:
 def raised(error: BaseException) -> str:
     """An exception in words, with the place where it was raised: the last that is no library's."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        f
-        for f in frames
-        if "site-packages" not in f.filename and f.filename != __file__ and "<frozen" not in f.filename
-    ]
+    own = [f for f in frames if not any(other in f.filename for other in OTHERS)]
     said = "".join(traceback.format_exception_only(error)).strip()
     return said + (f"\n  at {own[-1].filename}, line {own[-1].lineno}: {own[-1].line}" if own else "")

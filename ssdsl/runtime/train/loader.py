@@ -4,11 +4,12 @@ The batches, and their order, are those of a single device, whatever the plan; `
 """
 
 import copy
+import inspect
 import io
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import repeat
 from typing import Any
 
@@ -22,6 +23,7 @@ from .fetch import Fetch, Job, Loaded, Maker, Stream, raised
 from .order import Order
 from .workers import Workers
 
+GIVEN = ("self", "dataset", "feed", "control", "feeds", "batch_size")  # what an engine gives a loader
 Feeds = Callable[[int], Feed | None]
 
 
@@ -96,6 +98,15 @@ class Loader:
         if self.is_stream:
             raise TypeError("an iterable data set has no length")
         return len(self.order)
+
+    @property
+    def last_samples(self) -> int | None:
+        """The samples of a smaller last batch that is not dropped; None where there is none, or nobody knows."""
+        plain = self.order.sampler is None and self.order.batch_sampler is None
+        if self.drop_last or self.batch_size is None or self.order.samples is None or not plain:
+            return None
+        rest = self.order.samples % self.batch_size
+        return rest or None
 
     def __iter__(self) -> Iterator[Given]:
         """An epoch, or what is left of the one that `load_state_dict` gave. One that was left is not gone on with."""
@@ -293,3 +304,16 @@ def _arguments(loader: "DataLoader[Any]") -> tuple[int | None, Any, Any]:
         sampler = None if isinstance(loader.dataset, IterableDataset) else loader.sampler
         return loader.batch_size, sampler, None
     return loader.batch_size, None, loader.batch_sampler
+
+
+def loader_options(options: dict[str, Any]) -> dict[str, Any]:
+    """A Loader's options, with those of its workers in one. Raises EngineError for one that there is not."""
+    mine = [name for name in inspect.signature(Loader.__init__).parameters if name not in GIVEN]
+    workers = [field.name for field in fields(Workers)]
+    if unknown := [name for name in options if name not in {*mine, *workers}]:
+        has = ", ".join(["batch_size", *(name for name in mine if name != "workers"), *workers])
+        raise EngineError(f"a loader has no option `{unknown[0]}`", f"its options are {has}")
+    rest = {name: value for name, value in options.items() if name not in workers}
+    if len(rest) < len(options):
+        rest["workers"] = Workers(**{name: value for name, value in options.items() if name in workers})
+    return rest

@@ -54,7 +54,18 @@ class InFolder:
             )
         if not (folder / "program.json").exists():
             raise EngineError(f"`{self.folder}` has no program for this ({kind})", "compile it again")
-        return Program.read(folder, self.folder)
+        program = Program.read(folder, self.folder)
+        has = [output["name"] for output in program.table["outputs"]]
+        if lacking := [name for name in outputs if name not in has]:
+            raise EngineError(
+                f"the program in `{folder}` does not return `{lacking[0]}` (it returns its loss{_and(has)})",
+                "use `ssdsl.engine(...)`, which compiles for the outputs that are asked for",
+            )
+        return program
+
+
+def _and(names: list[str]) -> str:
+    return "".join(f", {name}" for name in names)
 
 
 class InMemory:

@@ -33,7 +33,7 @@ class Wish:
         """Raises EngineError for numbers that no step can end with."""
         if self.clip is not None and not (isinstance(self.clip, int | float) and self.clip > 0):
             raise EngineError(f"clip={self.clip!r} is no norm of gradients", "give a positive number, or None")
-        if not (isinstance(self.scale, int | float) and math.isfinite(self.scale) and self.scale):
+        if not (isinstance(self.scale, int | float) and math.isfinite(self.scale)):
             raise EngineError(f"scale={self.scale!r} scales no loss", "give a number, as 1/4 for the mean of 4 batches")
 
 

@@ -1,0 +1,183 @@
+"""What a training script does wrong is told, on all ranks alike, and leaves the training as it was."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.optim import SGD, AdamW
+
+from ssdsl.run.in_process import run_ranks
+from ssdsl.run.script import _check_arguments, _compare
+from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.world import World
+from tests.train.conftest import batches, on_ranks, saved
+
+Act = Callable[[Engine], Any]
+BATCH = batches(1)[0]
+
+
+class Pairs(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, at: int) -> dict[str, torch.Tensor]:
+        return {name: torch.full((5,), at) for name in ("x", "y")}
+
+
+class Unit(SGD):
+    """Steps of length one along each weight's gradient."""
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.add_(p.grad / p.grad.norm(), alpha=-0.1)
+
+
+def trained(engine: Engine) -> Engine:
+    engine.optimizer(SGD, lr=0.1)
+    return engine
+
+
+def told(act: Act) -> Callable[[Engine], str]:
+    """What a rank is told."""
+
+    def work(engine: Engine) -> str:
+        with pytest.raises(EngineError) as error:
+            act(engine)
+        return str(error.value)
+
+    return work
+
+
+WRONG: dict[str, tuple[Act, str]] = {
+    "an option": (lambda e: e.optimizer(AdamW, learning_rate=1), "unexpected keyword argument 'learning_rate'"),
+    "a name": (lambda e: e.optimizer("adamw", lr=1), "the optimizer is 'adamw'"),  # type: ignore[arg-type]
+    "an instance": (lambda e: e.optimizer(SGD(torch.nn.Linear(1, 1).parameters())), "an instance of SGD"),  # type: ignore[arg-type]
+    "a list of groups": (lambda e: e.optimizer(SGD, groups=[{"lr": 1}], lr=1), "not a dictionary of dictionaries"),  # type: ignore[arg-type]
+    "a group's option": (lambda e: e.optimizer(AdamW, groups={"*bias": {"wd": 0}}), "`AdamW` has no option `wd`"),
+    "a frozen group": (lambda e: e.optimizer(SGD, groups={"frozen*": {"lr": 1}}), "no trained weight has such a name"),
+    "a group behind": (
+        lambda e: e.optimizer(SGD, groups={"*": {"lr": 1}, "*bias": {"lr": 2}}),
+        "all weights that fit it are in groups before it",
+    ),
+    "only matrices": (lambda e: e.optimizer(torch.optim.Muon, lr=0.1), "Muon does not take these weights"),
+    "of one rank": (lambda e: e.optimizer(SGD, lr=0.1 + e.rank), "options on rank 1 are not those on rank 0"),
+    "a late group": (lambda e: trained(e).optim.add_param_group({"params": []}), "groups are not added"),
+    "clip": (lambda e: trained(e).step(BATCH, clip=0.0), "clip=0.0 is no norm"),
+    "scale": (lambda e: trained(e).step(BATCH, scale=float("nan")), "scale=nan scales no loss"),
+    "no samples": (lambda e: trained(e).step({n: t[:0] for n, t in BATCH.items()}), "`x` of the batch has no samples"),
+    "nothing to evaluate": (lambda e: e.evaluate(None), "what is to be evaluated is None"),  # type: ignore[arg-type]
+    "a loader's option": (lambda e: e.loader(Pairs(), 12, pin=True), "a loader has no option `pin`"),
+    "keep": (lambda e: e.save("nowhere", keep=0), "keep=0 keeps no checkpoint"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_mistake_is_told_on_all_ranks(name: str) -> None:
+    act, reason = WRONG[name]
+    ranks = on_ranks("data", told(act))
+    assert reason in ranks[0]
+    assert "help: " in ranks[0]
+    assert ranks == [ranks[0]] * 2
+
+
+def test_an_optimizer_of_ones_own_is_tried_before_it_steps_on_parts() -> None:
+    assert "`Unit` looks at a weight as a whole" in on_ranks("zero3", told(lambda e: e.optimizer(Unit, lr=0.1)))[0]
+    assert on_ranks("data", lambda e: type(e.optimizer(Unit, lr=0.1)).__name__) == ["Unit", "Unit"]
+
+
+def test_a_mistake_leaves_the_training_as_it_was() -> None:
+    def work(engine: Engine, stumbles: bool) -> Any:
+        trained(engine)
+        losses = [engine.step(BATCH)]
+        if stumbles:
+            for act in (WRONG["clip"][0], WRONG["no samples"][0]):
+                with pytest.raises(EngineError):
+                    act(engine)
+        return [*losses, engine.step(BATCH)], saved(engine)
+
+    torch.testing.assert_close(
+        on_ranks("stages", lambda e: work(e, True)), on_ranks("stages", lambda e: work(e, False)), rtol=0, atol=0
+    )
+
+
+def test_workers_are_options_of_a_loader() -> None:
+    def work(engine: Engine) -> int:
+        return engine.loader(Pairs(), 12, num_workers=2, prefetch_factor=3).workers.prefetch_factor or 0
+
+    assert on_ranks("data", work) == [3, 3]
+
+
+def test_a_last_batch_without_a_program_is_told_when_the_loader_is_made() -> None:
+    (first, _) = on_ranks(
+        "data", told(lambda e: e.loader(torch.utils.data.Subset(Pairs(), range(17)), 12, drop_last=False))
+    )
+    assert "there is no program for a batch of 5 samples" in first
+
+
+@pytest.mark.parametrize("lacks", ["an optimizer", "a learning-rate scheduler", "a loader of its data"])
+def test_a_run_that_would_go_on_without_something_is_not_resumed(lacks: str, tmp_path: Path) -> None:
+    def make(engine: Engine, lacks: str) -> Any:
+        loader = engine.loader(Pairs(), 12) if "loader" not in lacks else None
+        if "optimizer" not in lacks:
+            engine.optimizer(SGD, lr=0.1)
+            scheduler = torch.optim.lr_scheduler.StepLR(engine.optim, 1) if "scheduler" not in lacks else None
+            return loader, scheduler
+        return loader
+
+    def save(engine: Engine) -> None:
+        loader, _ = made = make(engine, "nothing")
+        engine.step(next(iter(loader)))
+        engine.save(tmp_path, wait=True)
+        del made
+
+    def resume(engine: Engine) -> None:
+        made = make(engine, lacks)
+        engine.resume(tmp_path)
+        del made
+
+    on_ranks("data", save)
+    ranks = on_ranks("data", told(resume))
+    assert f"had {lacks}" in ranks[0]
+    assert "before `resume`" in ranks[1]
+
+
+# -- the beginning and the end -----------------------------------------------------------------------------------------
+
+
+def test_ranks_are_told_where_their_arguments_differ() -> None:
+    def work(world: World, place: Any) -> str:
+        with pytest.raises(EngineError) as error:
+            _compare({"plan": "zero.ssp", "seed": world.rank // 2}, world.control)
+        return str(error.value)
+
+    ranks = run_ranks(3, work)
+    assert "the ranks differ in the seed: 0 on rank 0, 1 on rank 2" in ranks[0]
+    assert ranks == [ranks[0]] * 3
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"plan": 3}, {"params": "T=2"}, {"precision": "fp8"}, {"seed": "x"}, {"generator": "mt"}]
+)
+def test_wrong_arguments_are_told_with_the_change(wrong: dict[str, Any]) -> None:
+    right = {"plan": "zero", "params": None, "precision": None, "seed": 0, "generator": "hash"}
+    _check_arguments(**right)
+    with pytest.raises(EngineError) as error:
+        _check_arguments(**{**right, **wrong})
+    assert error.value.help
+
+
+def test_a_rank_that_ends_early_is_told_to_those_that_go_on() -> None:
+    def work(world: World, place: Any) -> str:
+        if world.rank == 1:
+            world.control.leave()
+            return ""
+        with pytest.raises(EngineError, match="on another rank the script has ended"):
+            world.control.vote()
+        return "told"
+
+    assert run_ranks(3, work) == ["told", "", "told"]
+    assert run_ranks(2, lambda world, place: world.control.leave()) == [None, None]
