@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-from ssdsl.runtime.checkpoint.content import Content
+from ssdsl.runtime.checkpoints.content import Content
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.folder import engine_in
 from ssdsl.runtime.train.training_state import content

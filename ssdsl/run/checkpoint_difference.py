@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from ssdsl.run.checkpoints import wrong_checkpoints
-from ssdsl.runtime.checkpoint import Checkpoint
+from ssdsl.runtime.checkpoints import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from ssdsl.run.checkpoint_errors import (
 )
 from ssdsl.run.failure import unwritable
 from ssdsl.run.lack import lack_of
-from ssdsl.runtime.checkpoint import Alone, Checkpoint, Saver, content_of
-from ssdsl.runtime.checkpoint.boxes import whole
+from ssdsl.runtime.checkpoints import Alone, Checkpoint, Saver, content_of
+from ssdsl.runtime.checkpoints.boxes import whole
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.failure import whole as written_whole
 from ssdsl.text.diagnostic import PlanError

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ssdsl.run.checkpoint_difference import TensorDiffers
-from ssdsl.runtime.checkpoint import Checkpoint
+from ssdsl.runtime.checkpoints import Checkpoint
 from ssdsl.show.view import Column, Kind, View
 
 TENSORS = (

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ssdsl.runtime.checkpoint import Content, content_of
+from ssdsl.runtime.checkpoints import Content, content_of
 from ssdsl.runtime.held import Held
 from ssdsl.runtime.piece import Piece
 

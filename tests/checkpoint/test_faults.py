@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ssdsl.runtime.checkpoint import Checkpoint, Saver
+from ssdsl.runtime.checkpoints import Checkpoint, Saver
 from ssdsl.runtime.errors import EngineError
 from tests.checkpoint import parts
 from tests.checkpoint.conftest import Together, together

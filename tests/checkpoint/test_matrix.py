@@ -18,7 +18,7 @@ from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.run.in_process import RanksFailed, Turns, program_of
 from ssdsl.run.mailbox import Exchange, Threaded
-from ssdsl.runtime.checkpoint import Checkpoint, Content, Saver, content_of, load_on_all
+from ssdsl.runtime.checkpoints import Checkpoint, Content, Saver, content_of, load_on_all
 from ssdsl.runtime.held import Held
 from ssdsl.runtime.idle import idle
 from ssdsl.runtime.train.engine import Engine

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from ssdsl.runtime.checkpoint import Checkpoint, Saver
+from ssdsl.runtime.checkpoints import Checkpoint, Saver
 from tests.checkpoint import parts
 from tests.checkpoint.conftest import together
 

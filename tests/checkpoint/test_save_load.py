@@ -12,10 +12,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssdsl.runtime.checkpoint import Checkpoint, Saver, load_on_all, new_state, open_on_all, read_on_all
-from ssdsl.runtime.checkpoint.boxes import whole
-from ssdsl.runtime.checkpoint.content import content_of
-from ssdsl.runtime.checkpoint.plain import from_json, to_json
+from ssdsl.runtime.checkpoints import Checkpoint, Saver, load_on_all, new_state, open_on_all, read_on_all
+from ssdsl.runtime.checkpoints.boxes import whole
+from ssdsl.runtime.checkpoints.content import content_of
+from ssdsl.runtime.checkpoints.plain import from_json, to_json
 from ssdsl.runtime.errors import EngineError
 from tests.checkpoint import parts
 from tests.checkpoint.conftest import Together, together
@@ -84,7 +84,7 @@ def test_a_rank_reads_only_the_files_that_it_needs(tmp_path: Path) -> None:
 
 
 def test_large_tensors_are_stored_in_boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ssdsl.runtime.checkpoint.writer.LARGEST", 64)
+    monkeypatch.setattr("ssdsl.runtime.checkpoints.writer.LARGEST", 64)
     save(tmp_path, 2, 2)
     found = Checkpoint.open(tmp_path)
     assert max(c.sizes.numel() * 4 for c in found.tensors["model", "rows"].chunks) <= 64
@@ -169,7 +169,7 @@ def test_an_error_is_raised_at_the_next_call_on_all_ranks(tmp_path: Path) -> Non
 
 def test_disks_that_nodes_do_not_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank does not see the folder that the first has made."""
-    monkeypatch.setattr("ssdsl.runtime.checkpoint.saver.APPEARS_S", 0.0)
+    monkeypatch.setattr("ssdsl.runtime.checkpoints.saver.APPEARS_S", 0.0)
 
     class Elsewhere(Together):
         def broadcast(self, payload: bytes | None) -> bytes:

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from ssdsl.cli.main import main
-from ssdsl.runtime.checkpoint import Alone, Checkpoint, Saver, content_of
-from ssdsl.runtime.checkpoint.boxes import whole
+from ssdsl.runtime.checkpoints import Alone, Checkpoint, Saver, content_of
+from ssdsl.runtime.checkpoints.boxes import whole
 
 
 @dataclass(frozen=True)

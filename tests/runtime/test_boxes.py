@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssdsl.runtime.checkpoint.boxes import Box, boxes_of, divided, slabs, whole
+from ssdsl.runtime.checkpoints.boxes import Box, boxes_of, divided, slabs, whole
 from ssdsl.runtime.held import Held
 from ssdsl.runtime.piece import Piece
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from ..checkpoint.folder import has_checkpoint
-from ..checkpoint.loader import open_on_all
-from ..checkpoint.saver import Saver
+from ..checkpoints.folder import has_checkpoint
+from ..checkpoints.loader import open_on_all
+from ..checkpoints.saver import Saver
 from ..control import Control
 from ..errors import EngineError
 from ..flat import Weights

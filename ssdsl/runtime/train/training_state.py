@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ..checkpoint.content import MODEL, STATE, Content, Path, Scalar, content_of
-from ..checkpoint.loader import new_state, read_on_all
-from ..checkpoint.reader import Checkpoint
+from ..checkpoints.content import MODEL, STATE, Content, Path, Scalar, content_of
+from ..checkpoints.loader import new_state, read_on_all
+from ..checkpoints.reader import Checkpoint
 from ..control import Control
 from ..errors import EngineError
 from ..held import Held
