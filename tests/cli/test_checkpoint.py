@@ -77,6 +77,7 @@ def test_torch_and_back(run: Run, tmp_path: Path) -> None:
     assert run("from-torch", "before.pt", "runs/a").status == 0
     assert (tmp_path / "runs/a/step-00000002/.metadata").exists()
     assert run("to-torch", "runs/a", "after.pt", "--optim").status == 0
+    assert "error[E0508]: cannot write `none`" in run("to-torch", "runs/a", "none/after.pt").err
     found = torch.load("after.pt", weights_only=True)
     assert list(found["model"]) == list(net.state_dict()) and found["steps"] == 2
     for name, tensor in net.state_dict().items():

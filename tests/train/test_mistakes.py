@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from torch.optim import SGD, AdamW
 from ssdsl.run.in_process import run_ranks
 from ssdsl.run.script import _check_arguments, _compare
 from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.program import Program
 from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.train.programs import InFolder
 from ssdsl.runtime.world import World
 from tests.train.conftest import batches, on_ranks, saved
 
@@ -118,6 +121,16 @@ def test_a_last_batch_without_a_program_is_told_when_the_loader_is_made() -> Non
     assert "there is no program for a batch of 5 samples" in first
 
 
+def test_a_tuple_of_tensors_is_one_batch_to_evaluate() -> None:
+    def work(engine: Engine) -> Any:
+        pair = tuple(BATCH.values())
+        return list(engine._many(pair)), list(engine._many([pair, BATCH])) == [pair, BATCH]
+
+    ((first,), both), _ = on_ranks("data", work)
+    assert all(ours is theirs for ours, theirs in zip(first, BATCH.values(), strict=True))
+    assert both
+
+
 @pytest.mark.parametrize("lacks", ["an optimizer", "a learning-rate scheduler", "a loader of its data"])
 def test_a_run_that_would_go_on_without_something_is_not_resumed(lacks: str, tmp_path: Path) -> None:
     def make(engine: Engine, lacks: str) -> Any:
@@ -143,6 +156,20 @@ def test_a_run_that_would_go_on_without_something_is_not_resumed(lacks: str, tmp
     ranks = on_ranks("data", told(resume))
     assert f"had {lacks}" in ranks[0]
     assert "before `resume`" in ranks[1]
+
+
+def test_a_compiled_program_says_which_outputs_it_does_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has = SimpleNamespace(weights=None, batches=[], table={"outputs": [{"name": "logits"}]})
+    monkeypatch.setattr(Program, "read", lambda *folders: has)
+    (tmp_path / "evaluate").mkdir()
+    for file in ("plan.ssp", "evaluate/program.json"):
+        (tmp_path / file).touch()
+    programs = InFolder(tmp_path)
+    assert programs.other("evaluate", None, ("logits",)) is has
+    with pytest.raises(EngineError, match="does not return `hidden` \\(it returns its loss, logits\\)"):
+        programs.other("evaluate", None, ("logits", "hidden"))
 
 
 # -- the beginning and the end -----------------------------------------------------------------------------------------
