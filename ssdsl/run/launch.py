@@ -50,15 +50,13 @@ class Training:
     allow_nan: bool = False
 
     def arguments(self) -> list[str]:
-        """On the command line of the program; what is None or as it is there is left out."""
-        given: dict[str, object] = {f.name: getattr(self, f.name) for f in fields(self)}
-        given["timeout"] = given.pop("timeout_s")
+        """On the command line of the program, which has the same defaults; what is as they are is left out."""
         found = []
-        for name, value in given.items():
-            option = f"--{name.replace('_', '-')}"
+        for field in fields(self):
+            value, option = getattr(self, field.name), f"--{field.name.removesuffix('_s').replace('_', '-')}"
             if value is True:
                 found.append(option)
-            elif value is not None and value is not False:
+            elif value != field.default:
                 found += [option, str(value)]
         return found
 
