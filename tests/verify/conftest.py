@@ -73,7 +73,7 @@ class Program:
         status = self.starter.stdout.readline().strip()
         errors = [path.read_text() for path in sorted(self.out.glob("rank*.err"))]
         assert status == "0", "\n".join([f"a rank ended with status {status}", *errors])
-        return read_result(self.out, training.steps, self.devices)
+        return read_result(self.out, training.steps, range(self.devices))
 
     def verify(self, training: Training = TRAINING) -> None:
         """Train, and compare every loss, gradient, weight and buffer with the single device's."""
