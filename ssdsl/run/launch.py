@@ -26,6 +26,9 @@ PATIENCE_S = 10.0  # where ranks find out by themselves which one hangs, this is
 END_S = 4.0  # how long torchrun may take to end the run after a rank has written its error
 
 
+BASIC = ("steps", "seed", "device", "optimizer", "lr", "timeout_s")  # what every program takes
+
+
 @dataclass(frozen=True, slots=True)
 class Training:
     """What to train with: the arguments of every generated program. `data` is the whole path of `file.py:function`."""
@@ -50,13 +53,13 @@ class Training:
     allow_nan: bool = False
 
     def arguments(self) -> list[str]:
-        """On the command line of the program, which has the same defaults; what is as they are is left out."""
+        """On the command line of the program, which has the same defaults; further options that are so are left out."""
         found = []
         for field in fields(self):
             value, option = getattr(self, field.name), f"--{field.name.removesuffix('_s').replace('_', '-')}"
             if value is True:
                 found.append(option)
-            elif value != field.default:
+            elif value != field.default or field.name in BASIC:
                 found += [option, str(value)]
         return found
 
