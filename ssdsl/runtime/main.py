@@ -125,7 +125,7 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
     loader = _loader(engine, options.data, options.seed) if options.data is not None else None
     judges = _loader(engine, options.eval_data, options.seed, evaluate=True) if options.eval_data is not None else None
     resumed = options.resume or (options.save if attempt() else None)
-    if resumed is not None and engine.resume(resumed) is None and resumed == options.resume:
+    if resumed is not None and engine.resume(resumed) is None and resumed != options.save:
         raise EngineError(f"`{resumed}` has no checkpoint to go on with", "name a folder that `--save` wrote to")
     batches: Iterator[Batch] = loader.epochs() if loader is not None else _cycle(own, engine.micro_steps)
     transfers_s: dict[str, float] = {}
