@@ -21,6 +21,8 @@ from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.functions.reshard import reshard
 from ssdsl.runtime import collectives
 from ssdsl.runtime.mesh import Mesh
+from ssdsl.runtime.transport import Distributed
+from ssdsl.runtime.world import World
 
 Axes = tuple[tuple[str, int], ...]
 Held = dict[tuple[int, ...], torch.Tensor]  # what each device holds, by its coordinates
@@ -209,8 +211,9 @@ def random_gradient(layout: Layout, draw: random.Random) -> Layout:
 def train(text: str, names: dict[str, object], value: torch.Tensor, gradient: torch.Tensor) -> list[torch.Tensor]:
     """The result of a conversion as a program writes it, and the gradient of its argument, a leaf or a fresh result."""
     leaf = value.clone().requires_grad_()
-    y = eval(text, names | {"leaf": leaf, "fresh": leaf + 0})
-    y.backward(gradient.clone())
+    with World(Distributed()).enter():  # the groups bring their own
+        y = eval(text, names | {"leaf": leaf, "fresh": leaf + 0})
+        y.backward(gradient.clone())
     return [y.detach(), leaf.grad]
 
 

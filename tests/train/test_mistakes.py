@@ -208,3 +208,14 @@ def test_a_rank_that_ends_early_is_told_to_those_that_go_on() -> None:
 
     assert run_ranks(3, work) == ["told", "", "told"]
     assert run_ranks(2, lambda world, place: world.control.leave()) == [None, None]
+
+
+def test_ranks_with_other_numbers_of_samples_are_told() -> None:
+    def work(engine: Engine) -> str:
+        trained(engine).step(BATCH)
+        with pytest.raises(EngineError) as error:
+            engine.step(batches(1, 6)[0] if engine.rank else BATCH)
+        return str(error.value)
+
+    ranks = on_ranks("data", work)
+    assert ranks[0] == ranks[1] and ranks[0].startswith("rank 1 was given a batch of 6 samples, and rank 0 one of 12")

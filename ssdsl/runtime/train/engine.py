@@ -7,22 +7,15 @@ for batch in engine.loader(dataset, batch_size=64, shuffle=True):
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..checkpoints.folder import has_checkpoint
-from ..checkpoints.loader import open_on_all
-from ..checkpoints.saver import Saver
-from ..control import Control
 from ..errors import EngineError
 from ..flat import Weights
 from ..held import Held
 from ..holdings import Homes, held
-from ..idle import idle
 from ..piece import Piece
 from ..program import Program
 from ..record import Recorder
@@ -32,13 +25,13 @@ from ..world import World
 from .batch import Batch, Part, Sizes, check, compare, named, part_of, sizes_of
 from .evaluation import Gather, gathered
 from .feed import Given
+from .keeping import Keeper
 from .loader import Loader, loader_options
 from .optimizer import Groups, Make, Optimizer, stepped
 from .precision import HALF
 from .programs import Programs
 from .scaler import Scaler
-from .schedulers import schedulers_of
-from .training_state import content, restore, tensors_of
+from .training_state import tensors_of
 from .update import Update, Wish
 
 
@@ -57,7 +50,6 @@ class Engine:
         seed: int = 0,
         background: bool = True,
     ) -> None:
-        self.background = background  # whether saves go on in a thread of their own
         self.programs, self.world, self.device = programs, world, device
         self.seed = seed
         self.steps = self.micro_steps = 0
@@ -71,17 +63,16 @@ class Engine:
             self._homes = Homes(self.table, world)
             masters = programs.state if half is not None else None
             scaler = Scaler() if half is torch.float16 else None
-            self._update = Update(stepped(self.weights.flats, self.held(), masters), self.control, scaler)
+            self.ending = Update(stepped(self.weights.flats, self.held(), masters), self.control, scaler)
             self.training = self._running = self._share(programs.training)
         self._others: dict[Any, Share] = {}
-        self._loaders: list[Loader] = []
-        self._fed: dict[int, Given | None] = {}  # by a loader's number, the last batch of it that a step took
+        self._keeper = Keeper(self, background)
         self._compared = False  # whether the ranks have compared what they were given
 
     def _share(self, program: Any) -> Share:
         join_world(program.table, self.world)
         share = Share(program, self.world, self.device, self.weights, self.programs.state)
-        share.runner.updated = lambda: self._update(share)
+        share.runner.updated = lambda: self.ending(share)
         return share
 
     @property
@@ -105,7 +96,7 @@ class Engine:
 
         They are of this moment, and change with the next step.
         """
-        return {one.name: one.tensor for one in tensors_of(self.held(), self._update.weights)}
+        return {one.name: one.tensor for one in tensors_of(self.held(), self.ending.weights)}
 
     @torch.no_grad()
     def put(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -117,24 +108,24 @@ class Engine:
             for name, held in self.tensors().items():
                 if name in tensors:
                     held.copy_(tensors[name])
-            for weight in self._update.weights:
+            for weight in self.ending.weights:
                 weight.give_back()
-            self._complete()
+            self.complete()
 
     @property
     def optim(self) -> torch.optim.Optimizer:
         """The optimizer, for torch's learning-rate schedulers and the like; raises EngineError before `optimizer`."""
-        return self._update.optimizer.torch
+        return self.ending.optimizer.torch
 
     @property
     def scaler(self) -> Scaler | None:
         """The scale of the loss, of a model in float16."""
-        return self._update.scaler
+        return self.ending.scaler
 
     @property
     def grad_norm(self) -> float | None:
         """The norm of all gradients, before it was clipped, of the last step that clipped."""
-        return self._update.norm
+        return self.ending.norm
 
     def optimizer(self, make: Make, groups: Groups | None = None, **options: Any) -> torch.optim.Optimizer:
         """Makes the optimizer, as in `engine.optimizer(torch.optim.AdamW, lr=3e-4)`; it is also `engine.optim`.
@@ -146,14 +137,14 @@ class Engine:
         """
         names = [w["name"] for role in self.table["roles"] for flat in role["flats"] for w in flat["weights"]]
         with self._together():
-            made = Optimizer(make, self._update.weights, list(dict.fromkeys(names)), groups, options)
+            made = Optimizer(make, self.ending.weights, list(dict.fromkeys(names)), groups, options)
         said = self.control.all_gather(made.options().encode())
         if other := [rank for rank, text in enumerate(said) if text != said[0]]:
             raise EngineError(
                 f"the optimizer's options on rank {other[0]} are not those on rank 0",
                 "give all ranks the same options: they step on copies and parts of the same weights",
             )
-        self._update.optimizer = made
+        self.ending.optimizer = made
         return self.optim
 
     # -- data ----------------------------------------------------------------------------------------------------------
@@ -180,7 +171,7 @@ class Engine:
         )
         if made.last_samples is not None:  # what is wrong with its program is told now, not an epoch later
             self._share_for(kind, made.last_samples)
-        self._loaders.append(made)
+        self._keeper.loaders.append(made)
         return made
 
     def _share_for(self, kind: str, samples: int, outputs: tuple[str, ...] = ()) -> Share:
@@ -209,6 +200,11 @@ class Engine:
             change = error.help or "leave such a batch out, of a loader with drop_last=True"
             raise EngineError(reason, change) from error
 
+    def shares(self) -> Iterator[Share]:
+        """All programs of this rank."""
+        yield self.training
+        yield from self._others.values()
+
     # -- a step --------------------------------------------------------------------------------------------------------
 
     def step(
@@ -234,27 +230,17 @@ class Engine:
         with self.world.enter():
             share, part = self._find("train", batch)
             self._running = share
-            self._update.wish = wish
-            share.run(part, self.seed, self.micro_steps, self._update.loss_scale)
+            self.ending.wish = wish
+            share.run(part, self.seed, self.micro_steps, self.ending.loss_scale)
             if share.role is None:
-                self._update(share)
-            loss = self._update.result(self.micro_steps)
+                self.ending(share)
+            loss = self.ending.result(self.micro_steps)
             self.weights.take_next()
         self.micro_steps += 1
-        self.steps += self._update.updated
+        self.steps += self.ending.updated
         if isinstance(batch, Given):
-            self._note(batch)
+            self._keeper.note(batch)
         return loss
-
-    def _note(self, batch: Given) -> None:
-        """Notes where a batch was taken, which may be behind where its loader is."""
-        if batch.loader in self._loaders:
-            self._fed[self._loaders.index(batch.loader)] = Given({}, batch.feed, batch.loader, batch.position)
-
-    def _place(self, number: int, batch: Given | None) -> dict[str, Any]:
-        """Where a loader is for training: behind a batch, or between two epochs."""
-        loader = self._loaders[number]
-        return loader.state_dict(batch if loader.begun else None)
 
     def _need_optimizer(self) -> None:
         _ = self.optim
@@ -269,15 +255,32 @@ class Engine:
                 "evaluation needs other parts of a batch than training does, and this loader is for training",
                 "make a loader for it: `engine.loader(dataset, ..., evaluate=True)`",
             )
-        with self._together():
+        whole: Mapping[str, torch.Tensor] = {}
+        samples, error = self.training.feed.samples, None
+        try:
             whole = self._cast(named(batch, self.table["inputs"]))
-            sizes = sizes_of(whole)
-            check(whole, self.table["inputs"], self.training.feed.samples)
+            check(whole, self.table["inputs"], samples)
+            samples = self._samples(sizes_of(whole))
+        except EngineError as found:
+            error = str(found)
+        self._agree(samples, error)
         if not self._compared:
             self._compared = True
             compare(whole, self.control)
-        share = self._share_for(kind, self._samples(sizes), outputs)
+        share = self._share_for(kind, samples, outputs)
         return share, part_of(whole, share.inputs)
+
+    def _agree(self, samples: int, error: str | None) -> None:
+        """Raises EngineError on all ranks where one has an error, or a batch of another number of samples."""
+        self._running.runner.doing = f"what step {self.micro_steps} begins with"
+        if self.control.vote(error, more=samples == self.training.feed.samples):
+            return
+        said = [int(text) for text in self.control.all_gather(str(samples).encode())]
+        if other := [rank for rank, number in enumerate(said) if number != said[0]]:
+            raise EngineError(
+                f"rank {other[0]} was given a batch of {said[other[0]]} samples, and rank 0 one of {said[0]}",
+                "give all ranks the same global batch",
+            )
 
     def _samples(self, sizes: Sizes) -> int:
         return next((sizes[name][0] for name in self.table["inputs"] if sizes[name]), 1)
@@ -347,34 +350,8 @@ class Engine:
         gradients that wait for more, the loss scale, the step, the seed, where the loader is, the plan, and `more`:
         plain values for `resume`.
         """
-        if keep is not None and (not isinstance(keep, int) or keep < 1):
-            raise EngineError(f"keep={keep!r} keeps no checkpoint", "give how many stay, at least 1, or None for all")
         with self.world.enter():
-            facts = self._facts() | {"more": more or {}}
-            optimizer = self._update.optimizer if self._update.has_optimizer else None
-            held = [*self.held(), *(self._idle() if self.rank == 0 else ())]
-            found = content(held, self._update.weights, optimizer, facts, self._update.kept)
-            self.saver.save(folder, self.steps, replace(found, aliases=self.programs.state.aliases), keep, wait)
-
-    def _idle(self) -> list[Held]:
-        """What of the model no rank trains or changes."""
-        names = self.programs.state.names
-        return idle(self.table, self.programs.state, dict.fromkeys(names.values()))
-
-    def _facts(self) -> dict[str, Any]:
-        scaler = self._update.scaler
-        return {
-            "steps": self.steps,
-            "micro steps": self.micro_steps,
-            "seed": self.seed,
-            "data": {number: self._place(number, batch) for number, batch in self._fed.items()},
-            "scaler": scaler.state_dict() if scaler is not None else None,
-            "names": list(self.programs.state.names),
-            "plan": self.programs.plan,
-            "params": self.table["params"],
-            "world size": self.world_size,
-            "torch": torch.__version__,
-        }
+            self._keeper.save(folder, keep, wait, more or {})
 
     def load(self, folder: str | Path, *, strict: bool = True, cast: bool = False) -> dict[str, Any]:
         """Loads weights and buffers, and the optimizer's state if there is an optimizer, saved under any plan.
@@ -383,25 +360,11 @@ class Engine:
         on either side; with `cast` numbers of another type are converted. Returns what is known of the training.
         Raises EngineError: no checkpoint, a damaged one, one of another model or optimizer.
         """
-        self.saver.wait()
         with self.world.enter():
-            state = self.programs.state
-            checkpoint = open_on_all(folder, self.control).named(state.aliases)
-            optimizer = self._update.optimizer if self._update.has_optimizer else None
-            cast = cast or self.precision is not None
-            weights = self._update.weights
-            still = self._idle()
-            held = [*self.held(), *still]
-            kept = restore(checkpoint, held, weights, optimizer, self.control, strict=strict, cast=cast)
-            self._update.kept = kept
-            self._complete()
-            state.tensors = {**state.tensors, **{one.name: one.tensor for one in still}}
-            for share in (self.training, *self._others.values()):
-                share.take_constants(state)
-        return checkpoint.facts
+            return self._keeper.load(folder, strict, cast)
 
     @torch.no_grad()
-    def _complete(self) -> None:
+    def complete(self) -> None:
         """Brings to each rank what others have of its weights (ZeRO-1 and -2)."""
         for flat in self.weights.flats:
             if flat.flat is not None:
@@ -413,44 +376,12 @@ class Engine:
         Called when the optimizer, its schedulers and the loader are made, as they were in the run that saved. Raises
         EngineError, beside what `load` raises: one of these is not made yet, or the loader's data are others.
         """
-        with self._together():
-            there = bool(self.control.all_gather(str(int(has_checkpoint(Path(folder)))).encode())[0] == b"1")
-        if not there:
-            return None
-        facts = self.load(folder)
-        self._check_complete(facts)
-        self.steps, self.micro_steps, self.seed = facts["steps"], facts["micro steps"], facts["seed"]
-        if self._update.scaler is not None and facts["scaler"] is not None:
-            self._update.scaler.load_state_dict(facts["scaler"])
-        for number, state in facts["data"].items():
-            if number < len(self._loaders):
-                self._loaders[number].load_state_dict(state)
-                self._fed[number] = None
-        found: dict[str, Any] = facts["more"]
-        return found
-
-    def _check_complete(self, facts: Mapping[str, Any]) -> None:
-        """Raises EngineError where the run that saved had what this one has not made yet, and would go on without."""
-        saved, missing = facts.get("optimizer"), []
-        if saved is not None and not self._update.has_optimizer:
-            missing.append("an optimizer")
-        elif saved is not None and len(saved["schedulers"]) > len(schedulers_of(self.optim)):
-            missing.append("a learning-rate scheduler")
-        if any(int(number) >= len(self._loaders) for number in facts["data"]):
-            missing.append("a loader of its data")
-        if missing:
-            reason = f"the run that saved had {' and '.join(missing)}, which this one does not have yet"
-            raise EngineError(reason, "make it before `resume`; for the weights alone there is `load`")
-
-    @cached_property
-    def saver(self) -> Saver:
-        """What saves; first used by all ranks alike."""
-        return Saver(Control(self.world.transport), background=self.background)
+        with self.world.enter():
+            return self._keeper.resume(folder)
 
     def close(self) -> None:
         """Waits for a save that is under way; raises EngineError if it failed."""
-        if "saver" in vars(self):
-            self.saver.close()
+        self._keeper.close()
 
     # -- what ranks do together ----------------------------------------------------------------------------------------
 
@@ -467,7 +398,7 @@ class Engine:
 
     def watch_gradients(self, watch: Callable[[], None]) -> None:
         """Calls `watch` in each step, when the gradients are complete and the optimizer has not stepped yet."""
-        self._update.watch = watch
+        self.ending.watch = watch
 
     def record(self) -> Recorder:
         """Note from now on when each task runs."""
