@@ -1,6 +1,7 @@
 """Programs for a training script: rank 0 compiles, and the others are given what it has written."""
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,8 @@ class Live:
 
     def _train(self) -> Compiled:
         self._trains = self._compiled(self.request.model)
+        for warning in self._trains.warnings:
+            print(render(warning), file=sys.stderr, flush=True)
         return self._trains
 
     def _program(self, make: Callable[[], Compiled]) -> Program:

@@ -103,13 +103,13 @@ class Control:
         return bytes_of(sent)
 
     def merge(self, tensor: torch.Tensor) -> None:
-        """Overwrites a tensor on the CPU, of which each element is zero on all ranks but one, with that one's."""
-        flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
+        """Overwrites a tensor of which each element is zero on all ranks but one with that one's."""
+        flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
         self.transport.all_reduce(flat, self._group, "max")
         tensor.detach().copy_(flat.view(tensor.dtype).view(tensor.shape))
 
     def share(self, tensor: torch.Tensor) -> None:
-        """Overwrites a tensor on the CPU with rank 0's."""
+        """Overwrites a tensor with rank 0's."""
         if self.rank != 0:
             tensor.detach().zero_()
         self.merge(tensor)
