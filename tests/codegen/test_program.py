@@ -119,7 +119,7 @@ def test_the_folder(mlp: tuple[Model, Graph], compiled: Compiled, tmp_path: Path
         write_program(compiled.program, mlp[0], folder, compiled.source)
         names = {path.name for path in folder.iterdir()}
         roles = {"role_gpus_pp0.py", "role_gpus_pp1.py"}
-        tensors = {"weights.pt", "inputs.pt"}
+        tensors = {"weights.pt", "inputs.pt", "names.json"}
         assert names == {"__init__.py", "main.py", "plan.ssp", "program.json", "runtime", *tensors, *roles}
         assert [path.name for path in tmp_path.iterdir()] == ["program"]
     assert (folder / "plan.ssp").read_bytes() == (HERE / "mlp.ssp").read_bytes()

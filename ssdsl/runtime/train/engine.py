@@ -31,7 +31,6 @@ from .optimizer import Groups, Make, Optimizer, stepped
 from .precision import HALF
 from .programs import Programs
 from .scaler import Scaler
-from .training_state import tensors_of
 from .update import Update, Wish
 
 
@@ -96,7 +95,8 @@ class Engine:
 
         They are of this moment, and change with the next step.
         """
-        return {one.name: one.tensor for one in tensors_of(self.held(), self.ending.weights)}
+        masters = {w.name: w.parameter.detach() for w in self.ending.weights}
+        return {one.name: masters.get(one.name, one.tensor) for one in self.held()}
 
     @torch.no_grad()
     def put(self, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -1,4 +1,7 @@
-"""An engine's checkpoints: what is kept of it, and how it goes on from there, under whatever plan."""
+"""An engine's checkpoints: what is kept of it, and how it goes on from there, under whatever plan.
+
+What writes and reads them is imported when it is first needed: torch.distributed.checkpoint takes most of a second.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,9 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..checkpoints.folder import has_checkpoint
-from ..checkpoints.loader import open_on_all
-from ..checkpoints.saver import Saver
 from ..control import Control
 from ..errors import EngineError
 from ..held import Held
@@ -19,9 +19,9 @@ from .feed import Given
 from .loader import Loader
 from .optimizer import Optimizer
 from .schedulers import schedulers_of
-from .training_state import content, restore
 
 if TYPE_CHECKING:
+    from ..checkpoints.saver import Saver
     from .engine import Engine
 
 
@@ -37,8 +37,10 @@ class Keeper:
         self._fed: dict[int, Given | None] = {}  # by a loader's number, the last batch of it that a step took
 
     @cached_property
-    def saver(self) -> Saver:
+    def saver(self) -> "Saver":
         """What saves; first used by all ranks alike."""
+        from ..checkpoints.saver import Saver
+
         return Saver(Control(self.engine.world.transport), background=self.background)
 
     def note(self, batch: Given) -> None:
@@ -50,6 +52,8 @@ class Keeper:
 
     def save(self, folder: str | Path, keep: int | None, wait: bool, more: dict[str, Any]) -> None:
         """As `Engine.save`."""
+        from .training_state import content
+
         if keep is not None and (not isinstance(keep, int) or keep < 1):
             raise EngineError(f"keep={keep!r} keeps no checkpoint", "give how many stay, at least 1, or None for all")
         engine, state = self.engine, self.engine.programs.state
@@ -91,6 +95,9 @@ class Keeper:
 
     def load(self, folder: str | Path, strict: bool, cast: bool) -> dict[str, Any]:
         """As `Engine.load`."""
+        from ..checkpoints.loader import open_on_all
+        from .training_state import restore
+
         self.saver.wait()
         engine, state = self.engine, self.engine.programs.state
         checkpoint = open_on_all(folder, engine.control).named(state.aliases)
@@ -112,6 +119,8 @@ class Keeper:
 
     def resume(self, folder: str | Path) -> dict[str, Any] | None:
         """As `Engine.resume`."""
+        from ..checkpoints.folder import has_checkpoint
+
         engine = self.engine
         if engine.control.broadcast(b"1" if has_checkpoint(Path(folder)) else b"") != b"1":
             return None
