@@ -6,6 +6,7 @@ to run.
 """
 
 import json
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -64,6 +65,7 @@ class _Rank:
     waits_for: Callable[[], str] = str
     where: Callable[[], str] = str
     done: bool = False
+    thread: threading.Thread | None = None
 
 
 class Turns:
@@ -78,11 +80,13 @@ class Turns:
     def run(self, bodies: Sequence[Callable[[], None]]) -> None:
         """Runs all to the end; raises RanksFailed."""
         self.ranks = [_Rank(body) for body in bodies]
-        for number in range(len(bodies)):
-            threading.Thread(target=self._thread, args=(number,), daemon=True).start()
+        for number, rank in enumerate(self.ranks):
+            rank.thread = threading.Thread(target=self._thread, args=(number,), daemon=True)
+            rank.thread.start()
         self._hand_over()
         if not self.ended.wait(LIMIT_S):
-            self.failure = RanksFailed("timeout", f"{self._said(self.running)} has computed for {LIMIT_S:.0f} s")
+            said = f"{self._said(self.running)} has computed for {LIMIT_S:.0f} s"
+            self.failure = RanksFailed("timeout", f"{said}:\n{self._stack(self.running)}")
         if self.failure is not None:
             raise self.failure
 
@@ -130,6 +134,12 @@ class Turns:
             self.fail("deadlock", "\n".join(lines))
         self.running = after[0] if self.failure is not None else able[0]
         self.ranks[self.running].turn.release()
+
+    def _stack(self, number: int) -> str:
+        """Where in the code a rank is."""
+        thread = self.ranks[number].thread
+        frame = sys._current_frames().get(thread.ident or 0) if thread is not None else None
+        return "".join(traceback.format_stack(frame)) if frame is not None else "(its thread has ended)"
 
     def _said(self, number: int) -> str:
         doing = self.ranks[number].where()
