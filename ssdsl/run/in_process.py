@@ -89,6 +89,7 @@ class Turns:
             self.failure = RanksFailed("timeout", f"{said}:\n{self._stack(self.running)}")
         if self.failure is not None:
             raise self.failure
+        self.ranks.clear()  # what bodies hold ends here: workers that load, found by the garbage collector, end late
 
     def wait(self, rank: int, ready: Callable[[], bool], waits_for: Callable[[], str]) -> None:
         """Lets other ranks run until `ready`; `waits_for` says what is missing."""
