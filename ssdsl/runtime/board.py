@@ -20,6 +20,11 @@ class Board:
         self.host, self.port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         self._store: Store | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the store has been asked before."""
+        return self._store is not None
+
     def put(self, key: str, text: str) -> None:
         """Writes a note. Raises RuntimeError where the store does not answer, as the others do."""
         self._asked().set(key, text)

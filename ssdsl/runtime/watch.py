@@ -44,7 +44,8 @@ class Watch:
     def end(self) -> None:
         """Watch no longer: the rank has done all that it had to do, or fails by itself."""
         self.over.set()
-        self._put(self.pulse.state(), 0.0)
+        if self.board.is_open:  # else nobody has heard of this rank, and the store may have ended with rank 0
+            self._put(self.pulse.state(), 0.0)
 
     def verdict(self) -> Stall | str | None:
         """Why another rank has ended the run: the rank that hangs, or what the failed one said."""

@@ -18,9 +18,10 @@ from ssdsl.model.load import load
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.errors import RunDiffers
+from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.run.result import RunResult, read_result
-from ssdsl.run.verify import difference, verify
+from ssdsl.run.verify import difference, verify, verify_dumps
 from ssdsl.text.render import render
 
 HERE = Path(__file__).parent
@@ -76,7 +77,13 @@ class Program:
         return read_result(self.out, training.steps, range(self.devices))
 
     def verify(self, training: Training = TRAINING) -> None:
-        """Train, and compare every loss, gradient, weight and buffer with the single device's."""
+        """Train in process, and compare every loss, gradient, weight and buffer with the single device's."""
+        finished = run_in_process(program_of(self.compiled.program, self.model), training)
+        found = difference(verify_dumps(self.model, training, finished.losses, finished.dumps))
+        assert found is None, render(found)
+
+    def verify_processes(self, training: Training = TRAINING) -> None:
+        """The same of processes that gloo connects."""
         found = self.difference(training)
         assert found is None, render(found)
 

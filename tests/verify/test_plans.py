@@ -72,3 +72,24 @@ def test_plans_of_no_fixed_system(program: Callable[..., Any], plan: str, model:
 def test_adamw(program: Callable[..., Any], plan: str, params: dict[str, int]) -> None:
     """Its state lives with the parts of the weights: a part's step is the whole's step, cut."""
     program(plan, "gpt", **params).verify(Training(steps=3, optimizer="adamw", lr=1e-3))
+
+
+@pytest.mark.parametrize(
+    ("plan", "model", "params"),
+    [
+        ("megatron", "gpt", {}),
+        ("megatron", "swin", {"D": 2, "S": 1, "M": 2}),
+        ("sequence_parallel", "gpt", {}),
+        ("zero", "gpt", {"Z": 3}),
+        ("zero_bubble", "gpt:tiny,layers=8", {"S": 4, "M": 4}),
+        ("halves_everywhere", "gpt", {"T": 1, "D": 2, "Z": 2}),
+        ("three_f_one_b", "recycling.py:recycling", {}),
+        ("unequal_meshes", "gpt", {}),
+        ("swapped", TIED, {}),
+        ("stages", UNET, {}),
+        ("uneven", "gpt", {}),
+    ],
+)
+def test_on_processes(program: Callable[..., Any], plan: str, model: str, params: dict[str, int]) -> None:
+    """What all others show in process, with torch.distributed between the ranks."""
+    program(plan, model, **params).verify_processes()
