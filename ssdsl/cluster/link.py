@@ -26,7 +26,8 @@ class Link:
         """Seconds for a collective of which each rank holds `size_bytes` of the *whole* tensor (before or after).
 
         Ring algorithms: an all_reduce moves 2 (n-1)/n of the data over each link in 2 (n-1) steps, all_gather and
-        reduce_scatter half of that; an all_to_all sends all but its own n-th part once. Source: Thakur, Rabenseifner,
+        reduce_scatter half of that; an all_to_all sends all but its own n-th part once. Of an exchange between
+        neighbours `size_bytes` is what a rank receives. Source: Thakur, Rabenseifner,
         Gropp 2005, "Optimization of Collective Communication Operations in MPICH".
         """
         share = (ranks - 1) / ranks
@@ -35,6 +36,7 @@ class Link:
             "all_gather": (ranks - 1, share),
             "reduce_scatter": (ranks - 1, share),
             "all_to_all": (ranks - 1, share / ranks),
+            "exchange": (1, 1.0),
         }[kind]
         return rounds * self.latency + volume * size_bytes / self.bandwidth
 

@@ -1,14 +1,21 @@
 """Collectives and slices as Python."""
 
 from ssdsl.codegen.expressions import GroupName
-from ssdsl.ir.comm import AllReduce, Step, cuts_of, kind_of
+from ssdsl.ir.comm import AllReduce, Exchange, Step, cuts_of, kind_of
 from ssdsl.ir.function import Reshard, Slice
+from ssdsl.runtime.regions import length, parts_of
 
 
 def step_text(step: Step, group: GroupName, *, in_place: bool = False) -> str:
     """One step: `all_gather(tp, dim=1)`, `all_to_all(sp, (1, 1), (2, 1))`; `all_reduce_(tp)` where it may overwrite."""
     mark = "_" if in_place and isinstance(step, AllReduce) else ""
+    if isinstance(step, Exchange):
+        words = [f"dim={step.source.dim}", *([f"outer={step.source.outer}"] if step.source.outer != 1 else [])]
+        words += [f"have={step.source.at}", f"need={step.target.at}", *(["sums=True"] if step.sums else [])]
+        return f"exchange({', '.join([group(step.axes), *words])})"
     match cuts_of(step):
+        case (cut,) if cut.at is not None:
+            places = [f"dim={cut.dim}", *([f"outer={cut.outer}"] if cut.outer != 1 else []), f"at={cut.at}"]
         case (cut,):
             places = [f"dim={cut.dim}", *([f"outer={cut.outer}"] if cut.outer != 1 else [])]
         case cuts:
@@ -31,6 +38,9 @@ def reshard_text(instr: Reshard, value: str, group: GroupName) -> str:
 def slice_text(instr: Slice, value: str) -> str:
     """The right-hand side that cuts out the running part."""
     index, cut = instr.index, instr.cut
-    if index.sizes is not None:
-        return f"take_sizes({value}, {cut.dim}, {cut.outer}, {index.sizes}, {index.name})"
+    if cut.at is not None:
+        sizes = tuple(map(length, cut.at))
+        if cut.at == parts_of(sizes):
+            return f"take_sizes({value}, {cut.dim}, {cut.outer}, {sizes}, {index.name})"
+        return f"take_at({value}, {cut.dim}, {cut.outer}, {cut.at}, {index.name})"
     return f"take({value}, {cut.dim}, {cut.outer}, {cut.count}, {index.name})"

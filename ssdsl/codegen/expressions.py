@@ -2,13 +2,13 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from ssdsl.ir.function import Kernel, Offset, Op
-from ssdsl.ir.value import Axis, Size, Time
+from ssdsl.ir.function import Kernel, Offset, Op, WindowPart
+from ssdsl.ir.value import Axis, Coordinate, Size, Time
 from ssdsl.model.call import schema_arguments
 from ssdsl.model.graph import Operator, Ref
 from ssdsl.model.ops.registry import row
@@ -27,7 +27,8 @@ def expression(operator: Operator, op: Op, reads: Sequence[str], group: GroupNam
     ]
     if op.kernel.function:
         return _kernel(operator, op.kernel, args, group)
-    extents = [extent_text(size) for size in op.results[0].shape] if op.results else []
+    unequal = {s.coordinate.name: s.sizes for s in op.splits if isinstance(s.coordinate, Time)}
+    extents = [extent_text(size, group, unequal) for size in op.results[0].shape] if op.results else []
     match operator.target:
         case "aten::reshape":
             return f"{args[0]}.reshape({', '.join(extents) if extents else '()'})"
@@ -35,7 +36,7 @@ def expression(operator: Operator, op: Op, reads: Sequence[str], group: GroupNam
             return f"{args[0]}.expand({', '.join(extents)})"
         case "aten::split.Tensor" | "aten::split_with_sizes":
             dim = int(operator.args[3]) if len(operator.args) > 3 else 0
-            sizes = [extent_text(var.shape[dim]) for var in op.results]
+            sizes = [extent_text(var.shape[dim], group, unequal) for var in op.results]
             given = sizes[0] if operator.kind == "split" else f"[{', '.join(sizes)}]"
             return f"{args[0]}.split({given}, {dim})"
     return _plain(operator, args, kwargs)
@@ -96,28 +97,52 @@ def _operands(operator: Operator, op: Op, reads: Sequence[str], group: GroupName
 def _kernel(operator: Operator, kernel: Kernel, args: Arguments, group: GroupName) -> str:
     """A call of what computes a part where a plain call on sliced inputs would be wrong."""
     given = row(operator).kernel
+    named = _named(operator, args)
+    if kernel.windows:
+        named["parts"] = f"[{', '.join(_window(part, group) for part in kernel.windows)}]"
+        return row(operator).windows.format_map(named)
     if given is None or given.function != kernel.function:
         raise InternalError(f"the row of `{operator.target}` has no kernel `{kernel.function}`")
-    named = _named(operator, args)
     named["start"] = " + ".join(_offset(offset, group) for offset in kernel.offsets)
     named["group"] = group(kernel.axes) if kernel.axes else ""
     return given.call.format_map(named)
 
 
+def _window(part: WindowPart, group: GroupName) -> str:
+    """`Part(2, start=(0, 7)[h.index], end=(7, 13)[h.index], first=(0, 6)[h.index], size=13)`."""
+    place = place_text(part.coordinate, group)
+    columns = {
+        "start": [start for start, _ in part.results],
+        "end": [end for _, end in part.results],
+        "first": [first for first, _ in part.needs],
+    }
+    words = [f"{name}=({', '.join(map(str, values))})[{place}]" for name, values in columns.items()]
+    return f"Part({', '.join([str(part.axis), *words, f'size={part.size}'])})"
+
+
+def place_text(coordinate: Coordinate, group: GroupName) -> str:
+    """The number of the part along a coordinate: `tp.index`, or `m`."""
+    return f"{group((coordinate.name,))}.index" if isinstance(coordinate, Axis) else coordinate.name
+
+
 def _offset(offset: Offset, group: GroupName) -> str:
     """Where a part begins: `tp.index * 64`, or `(0, 3)[m]` behind unequal parts."""
-    place = (
-        f"{group((offset.coordinate.name,))}.index" if isinstance(offset.coordinate, Axis) else offset.coordinate.name
-    )
+    place = place_text(offset.coordinate, group)
     if offset.sizes is None:
         return f"{place} * {offset.stride}"
     starts = itertools.accumulate((n * offset.stride for n in offset.sizes[:-1]), initial=0)
     return f"({', '.join(map(str, starts))})[{place}]"
 
 
-def extent_text(size: Size) -> str:
-    """The local size of an axis, as Python: a number, times `n_m` where the parts of index `m` are uneven."""
-    words = [f"n_{t.name}" for t in size.uneven]
+def extent_text(size: Size, group: GroupName, unequal: Mapping[str, tuple[int, ...] | None]) -> str:
+    """The local size of an axis, as Python: a number, times `n_m` where the parts of index `m` are of these `unequal`
+    sizes, or `(5, 4, 4)[sp.index]`."""
+    words = [
+        f"n_{v.coordinate.name}"
+        if unequal.get(v.coordinate.name) == v.sizes
+        else f"{v.sizes}[{place_text(v.coordinate, group)}]"
+        for v in size.uneven
+    ]
     return " * ".join([*words, *([str(size.known)] if size.known != 1 or not words else [])])
 
 

@@ -57,6 +57,23 @@ class AllToAll:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """Regions -> regions of the same axis: each device sends others what they need of its part.
+
+    `sums`: what several devices have is added (a gradient, a partial sum); else it is the same. `elements` are the
+    most that a device receives.
+    """
+
+    kind: ClassVar[str] = "exchange"
+
+    axes: tuple[str, ...]
+    elements: int
+    source: Cut
+    target: Cut
+    sums: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Narrow:
     """Replicate -> Shard: keeps this device's part; nothing travels."""
 
@@ -77,7 +94,7 @@ class KeepFirst:
     elements: int
 
 
-Step = AllReduce | AllGather | ReduceScatter | AllToAll | Narrow | KeepFirst
+Step = AllReduce | AllGather | ReduceScatter | AllToAll | Exchange | Narrow | KeepFirst
 
 
 def kind_of(step: Step) -> str:

@@ -64,16 +64,29 @@ class Offset:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowPart:
+    """Along a coordinate, part k computes the run `results[k]` of an axis of the result, from the run `needs[k]` of the
+    same axis of the first operand, which has `size` positions."""
+
+    coordinate: Coordinate
+    axis: int
+    results: tuple[tuple[int, int], ...]
+    needs: tuple[tuple[int, int], ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """What computes a part of an operator: its own call (`function` empty), or a function of the runtime.
 
     `axes` are those over which it communicates by itself. The sum of the `offsets` is where the part begins along the
-    split axis.
+    split axis. `windows` are the axes along which it reads windows.
     """
 
     function: str = ""
     axes: tuple[str, ...] = ()
     offsets: tuple[Offset, ...] = ()
+    windows: tuple[WindowPart, ...] = ()
 
 
 CALL = Kernel()

@@ -7,7 +7,8 @@ one factor. A factor of size 16 split by dp = 2 and then m = 4 is written `dp ·
     >>> [(8 * dp + 2 * m, 2) for dp in range(2) for m in range(4)][:3]    # (start, length) of each part
     [(0, 2), (2, 2), (4, 2)]
 
-Shards make every nesting of splits, in space and in time, one notion.
+Shards make every nesting of splits, in space and in time, one notion. Parts of unequal sizes, and parts that overlap
+(what the windows of a convolution need), are regions of the whole factor, one for each part.
 """
 
 import math
@@ -16,6 +17,7 @@ from enum import Enum
 from functools import lru_cache
 
 from ssdsl.plan.plan import Mesh
+from ssdsl.runtime.regions import Regions, length, parts_of
 
 
 class Whole(Enum):
@@ -32,6 +34,8 @@ REPLICATE, PARTIAL = Whole.REPLICATE, Whole.PARTIAL
 class Shard:
     """Part of the position in a factor: `position // stride % parts`. `factor` counts through the tensor's axes.
 
+    With `at` the parts are these regions of the whole factor, and `stride` is 1.
+
     >>> shard = Shard(factor=0, stride=2, parts=4)
     >>> [position // shard.stride % shard.parts for position in range(16)]
     [0, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 1, 2, 2, 3, 3]
@@ -40,9 +44,46 @@ class Shard:
     factor: int
     stride: int
     parts: int
+    at: Regions | None = None
+
+    @property
+    def lengths(self) -> tuple[int, ...] | None:
+        """The sizes of parts that are regions."""
+        return None if self.at is None else tuple(map(length, self.at))
 
 
 Placement = Whole | Shard
+
+
+def regions(factor: int, size: int, at: Regions) -> Placement:
+    """The placement of parts that are these regions of a factor: the plain digit where that says the same, and
+    Replicate where each part has all.
+
+    >>> regions(0, 12, (((0, 6),), ((6, 12),)))
+    Shard(factor=0, stride=6, parts=2, at=None)
+    >>> regions(0, 12, (((0, 7),), ((5, 12),)))
+    Shard(factor=0, stride=1, parts=2, at=(((0, 7),), ((5, 12),)))
+    """
+    if all(runs == ((0, size),) for runs in at):
+        return REPLICATE
+    each, rest = divmod(size, len(at))
+    if not rest and at == parts_of((each,) * len(at)):
+        return Shard(factor, each, len(at))
+    return Shard(factor, 1, len(at), at)
+
+
+def regions_of(place: Placement, size: int, parts: int) -> Regions | None:
+    """The region of each of so many parts of a factor of this size, in its order; None where a part is no region that
+    depends on this place alone.
+
+    >>> regions_of(Shard(0, 6, 2), 12, 2)
+    (((0, 6),), ((6, 12),))
+    """
+    if not isinstance(place, Shard):
+        return (((0, size),),) * parts
+    if place.at is not None:
+        return place.at
+    return parts_of((place.stride,) * parts) if place.stride * place.parts == size else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +112,11 @@ class Layout:
     def summed(self) -> "Layout":
         """The layout with partial sums completed."""
         return Layout(tuple(REPLICATE if p is PARTIAL else p for p in self.places))
+
+    def travelling(self) -> "Layout":
+        """The layout in which a value goes to other devices: partial sums completed, regions joined."""
+        whole = (p is PARTIAL or (isinstance(p, Shard) and p.at is not None) for p in self.places)
+        return Layout(tuple(REPLICATE if w else p for w, p in zip(whole, self.places, strict=True)))
 
     def __str__(self) -> str:
         words = [p.value if isinstance(p, Whole) else f"S({p.factor})" for p in self.places]
@@ -142,10 +188,10 @@ class Shape:
         raise IndexError(factor)
 
     def local(self, digits: tuple[Shard, ...]) -> "Shape":
-        """The shape of the part that carries one value of each of these digits."""
+        """The shape of the part that carries one value of each of these digits; of unequal parts the largest."""
         left = list(self.factors)
         for d in digits:
-            left[d.factor] //= d.parts
+            left[d.factor] = max(d.lengths) if d.lengths is not None else left[d.factor] // d.parts
         it = iter(left)
         return Shape(tuple(tuple(next(it) for _ in axis) for axis in self.axes))
 
@@ -154,12 +200,14 @@ class Shape:
 class Cut:
     """Where a digit lies in a local tensor: axis `dim`, viewed as (outer, count, rest), has it in the middle.
 
-    `rest` is the size of the axis over outer * count. `runtime/moves.py` cuts by it.
+    `rest` is the size of the axis over outer * count. `runtime/moves.py` cuts by it. With `at` the parts are these
+    regions of each of the `outer` blocks.
     """
 
     dim: int
     outer: int
     count: int
+    at: Regions | None = None
 
 
 @lru_cache(maxsize=65536)
@@ -176,6 +224,10 @@ def cut(shape: Shape, digit: Shard, fixed: tuple[Shard, ...]) -> Cut:
     first = sum(len(a) for a in shape.axes[:dim])
     local = shape.local(fixed).factors
     before = math.prod(local[first : digit.factor])
+    if digit.at is not None:
+        inner = math.prod(local[digit.factor + 1 : first + len(shape.axes[dim])])
+        scaled = tuple(tuple((s * inner, e * inner) for s, e in runs) for runs in digit.at)
+        return Cut(dim, before, digit.parts, scaled)
     above = shape.factors[digit.factor] // (digit.stride * digit.parts)
     for other in fixed:
         if other.factor == digit.factor and other.stride > digit.stride:
@@ -190,6 +242,8 @@ def nests(digits: tuple[Shard, ...], size: int) -> bool:
     >>> nests((Shard(0, 8, 2), Shard(0, 2, 4)), 16), nests((Shard(0, 8, 2), Shard(0, 4, 4)), 16)
     (True, False)
     """
+    if any(d.at is not None for d in digits):
+        return len(digits) == 1
     ordered = sorted(digits, key=lambda d: -d.stride)
     limit = size
     for d in ordered:

@@ -61,23 +61,36 @@ class Type:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """The local size of an axis: `known`, times the size of the running part of each unequal index.
+class Varying:
+    """A size that depends on the part along a coordinate."""
 
-    >>> Size(8).mean, str(Size(8)), str(Size(4, (TimeIndex("m", 2, (3, 5)),)))
+    coordinate: Coordinate
+    sizes: tuple[int, ...]
+
+    @property
+    def mean(self) -> int:
+        """Rounded up."""
+        return -(-sum(self.sizes) // len(self.sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The local size of an axis: `known`, times the size of the part along each coordinate with unequal parts.
+
+    >>> Size(8).mean, str(Size(8)), str(Size(4, (Varying(Time("m"), (3, 5)),)))
     (8, '8', '4*n_m')
     """
 
     known: int
-    uneven: tuple[TimeIndex, ...] = ()
+    uneven: tuple[Varying, ...] = ()
 
     @property
     def mean(self) -> int:
         """The size in the mean over the parts, rounded up."""
-        return self.known * math.prod(-(-sum(t.sizes or ()) // t.parts) for t in self.uneven)
+        return self.known * math.prod(v.mean for v in self.uneven)
 
     def __str__(self) -> str:
-        words = [f"n_{t.name}" for t in self.uneven]
+        words = [f"n_{v.coordinate.name}" for v in self.uneven]
         return "*".join([str(self.known), *words] if self.known != 1 or not words else words)
 
 

@@ -6,9 +6,11 @@ A tensor's axis is a sequence of *factors*: the fused axis `[qkv · heads · hea
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from ssdsl.model.found import Found
+from ssdsl.model.window import Window
 
 ROOT = "."  # the path of what the model's own forward calls
 
@@ -22,13 +24,22 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class DimWindow:
+    """A dimension of an input, windowed on dimension number `of` of the results."""
+
+    of: int
+    shape: Window
+
+
+@dataclass(frozen=True, slots=True)
 class Dim:
     """One dimension of an operator.
 
     `fixed` is the reason why it cannot be split, or empty. `combined` marks a dimension whose split runs another kernel
     (a vocabulary-parallel cross entropy), which combines the parts itself. `cls` is the same number for all the
     dimensions, of any operator, that the analysis found to be the same. A dimension that no output carries is summed
-    over (unless combined): split, it leaves partial sums.
+    over (unless combined): split, it leaves partial sums. A part has the region of a dimension with a `window` that its
+    results need.
     """
 
     name: str
@@ -36,6 +47,7 @@ class Dim:
     cls: int
     fixed: str = ""
     combined: bool = False
+    window: DimWindow | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +148,7 @@ class Value:
         return ITEMSIZE.get(self.dtype, 4)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Graph:
     """A captured model with its loss: operators in an order in which they can run.
 
@@ -154,6 +166,12 @@ class Graph:
     constants: dict[str, Any] = field(default_factory=dict)
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def windowed(self) -> frozenset[int]:
+        """The classes of dimensions that windows join: parts of them may be unequal."""
+        pairs = ((op, d) for op in self.operators for d in op.dims if d.window is not None)
+        return frozenset(cls for op, d in pairs if d.window for cls in (d.cls, op.dims[d.window.of].cls))
 
     @property
     def step_flops(self) -> int:

@@ -15,9 +15,19 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from ssdsl.model.window import Window
+
 
 class Misfit(Exception):
     """A signature does not fit the tensors of a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """A dimension of an input of which a run of results needs a run: `of` is the letter of the results."""
+
+    of: str
+    shape: Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +36,7 @@ class Letter:
     fixed: bool = False
     combined: bool = False
     size: int | None = None
+    window: Windowed | None = None
 
 
 Axis = tuple[Letter, ...]  # the letters whose product the axis is, outermost first; none for an axis of size one

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from ssdsl.model.analyse import Analysis, Reading, analyse, stages
+from ssdsl.model.analyse import Analysis, Reading, Slot, analyse, stages
 from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture, capture_calls
 from ssdsl.model.discover.discover import discover
-from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Stage, Value
+from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Stage, Value
 from ssdsl.model.name_dims import name_dims
 from ssdsl.model.ops.flops import flops
 from ssdsl.model.ops.registry import row
@@ -139,9 +139,17 @@ class _Builder:
                 if key not in numbers:
                     numbers[key] = len(dims)
                     reason = f"`{reading.call.kind}` needs all of it at once" if slot.letter.fixed else ""
-                    dims.append(self._dim(leaf, reason, slot.letter.combined))
+                    dims.append(replace(self._dim(leaf, reason, slot.letter.combined), window=self._window(slot, numbers)))
                 result.append(numbers[key])
         return result
+
+    def _window(self, slot: Slot, numbers: dict[tuple[str, int, int], int]) -> DimWindow | None:
+        """The window of an input's letter on a letter of the results, if each is one dimension."""
+        window = slot.letter.window
+        if window is None or len(self.found.factors.leaves(slot.factors)) != 1:
+            return None
+        results = [number for (letter, _, _), number in numbers.items() if letter == window.of]
+        return DimWindow(results[0], window.shape) if len(results) == 1 else None
 
     def _dim(self, leaf: int, fixed: str, combined: bool) -> Dim:
         return Dim(self.names[leaf], self.found.factors.size(leaf), leaf, fixed, combined)

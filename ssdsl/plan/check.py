@@ -2,7 +2,7 @@
 
 from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.place import NoMesh, NotAssigned, RelatesNothing, SplitAndFixed
-from ssdsl.plan.errors.split import CountMismatch, UnequalOnAxis
+from ssdsl.plan.errors.split import CountMismatch
 from ssdsl.plan.eval.units import module_of
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.model_index import ModelIndex
@@ -34,15 +34,13 @@ def warnings(facts: Facts, source: Source) -> list[Diagnostic]:
 
 
 def _meets(facts: Facts, op: Operator, index: Index, mesh: Mesh, size: int) -> Diagnostic | None:
-    """An index and the axis of its name: not fixed by the placement, of one size, in equal parts."""
+    """An index and the axis of its name: not fixed by the placement, of one size."""
     placement = facts.placements[op.name]
     name = op.module
     if index.name in dict(placement.fixed) and size > 1:
         return SplitAndFixed(placement.span, name, index.name, first=index.span)
     if index.count != size:
         return CountMismatch(index.span, index.name, index.count, mesh.name, size, name, first=mesh.span)
-    if index.sizes is not None:
-        return UnequalOnAxis(index.span, index.name, mesh.name)
     return None
 
 

@@ -124,7 +124,7 @@ class _Walk:
             failures.add(Rule.NO_GRADIENT, f"{self.where}, backward", var.name, gradient or "none", had, span)
         elif gradient is not None and var.gradient is not None:
             try:
-                written = of_type(var.gradient, self.axes, self.typed.function.time)
+                written = of_type(var.gradient, self.axes)
                 if written != gradient:
                     failures.add(Rule.GRADIENT, f"{self.where}, backward", var.name, gradient, written, span)
             except Wrong as wrong:
@@ -141,7 +141,7 @@ class _Walk:
         try:
             if isinstance(instr, Reshard):
                 shape = self.facts.shape(instr.source.value)
-                gradient = after(instr.backward, gradient, shape, self.axes)
+                gradient = after(instr.backward, gradient, shape, self.axes, is_gradient=True)
             else:
                 time = Time(instr.index.name)
                 if time in gradient.partial:

@@ -71,12 +71,12 @@ def _check_write(facts: Facts, one: Typed, write: Write) -> None:
     if homes - {function.submesh}:
         raise Wrong(Rule.UPDATED_BUFFER, f"{write.buffer} on {function.submesh} only", sorted(map(str, homes)))
     param = facts.params.get((write.buffer, function.submesh))
-    home = Local() if param is None else of_type(Type(param.layout), function.submesh.axes, ())
+    home = Local() if param is None else of_type(Type(param.layout), function.submesh.axes)
     shape = facts.shape(write.source.value)
     for index, cut in write.slices:
         if index not in function.time:
             raise Wrong(Rule.INDEX, function.time, index)
-        home = home.fixing(Time(index.name), designated(shape, frozenset(home.fixed()), cut, index.sizes))
+        home = home.fixing(Time(index.name), designated(shape, frozenset(home.fixed()), cut))
     if one.types.get(write.source) != home:
         raise Wrong(Rule.UPDATED_BUFFER, home, one.types.get(write.source))
 

@@ -51,7 +51,7 @@ class Flow:
                     shape = self.facts.shape(given.var.name.value)
                     if digit is None or time in local.partial:
                         raise Wrong(Rule.MERGE, f"parts along {time.name}", local)
-                    found = designated(shape, frozenset(local.fixed()), merge.cut, merge.index.sizes)
+                    found = designated(shape, frozenset(local.fixed()), merge.cut)
                     if found != digit:
                         raise Wrong(Rule.MERGE, digit, f"{merge.cut}: {found}")
                 case Sum():
@@ -99,13 +99,13 @@ class Flow:
 
     def _claimed(self, given: Input, function: Function, left: Local) -> Local:
         """The layout in which a value is said to arrive, with the parts in time as they left."""
-        claim = of_type(replace(given.var.type, time=(), owed=()), function.submesh.axes, ())
+        claim = of_type(replace(given.var.type, time=(), owed=()), function.submesh.axes)
         time = frozenset((c, d) for c, d in left.digits if isinstance(c, Time))
         owed = frozenset(c for c in left.partial if isinstance(c, Time))
         return Local(claim.digits | time, claim.partial | owed)
 
     def _check_carried(self, transfer: Transfer, left: Local) -> None:
-        uneven = {(d.factor, c.name) for c, d in left.digits if d.sizes is not None}
+        uneven = {(d.factor, c.name) for c, d in left.digits if d.at is not None}
         written = {(f, t.name) for f, t in transfer.uneven}
         if uneven != written or any(t not in transfer.time for _, t in transfer.uneven):
             raise Wrong(Rule.PIECES, f"unequal parts of {uneven}", written)

@@ -67,7 +67,7 @@ def _parameter(facts: Facts, parameter: Parameter, function: Function) -> Local:
     origin = facts.graph.values[weight].origin if weight in facts.graph.values else None
     if param is None or origin not in (Origin.WEIGHT, Origin.BUFFER):
         raise Wrong(Rule.PARAM, f"a weight that lives on {function.submesh}", weight)
-    return of_type(Type(param.layout), function.submesh.axes, ())
+    return of_type(Type(param.layout), function.submesh.axes)
 
 
 class Walk:
@@ -114,7 +114,7 @@ class Walk:
             failures.add(Rule.UNKNOWN, where, var.name, "a value of the model", var.name.value, span)
             return
         try:
-            written = of_type(var.type, self.axes, self.time)
+            written = of_type(var.type, self.axes)
             if local is not None and written != local:
                 failures.add(
                     Rule.ANNOTATED, where, var.name, local, written, self._between(var.name, written, local) or span
@@ -135,8 +135,8 @@ class Walk:
         shape = self.facts.shape(var.name.value)
         sizes = local_sizes(shape, local)
         written = tuple(s.known if not s.uneven else None for s in var.shape)
-        uneven = {(t.name, t.sizes) for s in var.shape for t in s.uneven}
-        wanted = {(c.name, d.sizes) for c, d in local.digits if d.sizes is not None}
+        uneven = {(v.coordinate, v.sizes) for s in var.shape for v in s.uneven}
+        wanted = {(c, d.counts) for c, d in local.digits if len(set(d.counts)) > 1}
         if written != sizes or uneven != wanted:
             self.facts.failures.add(Rule.SIZE, where, var.name, sizes, " x ".join(map(str, var.shape)))
         if var.dtype != self.facts.graph.values[var.name.value].dtype:
@@ -195,7 +195,7 @@ class Walk:
         index = instr.index
         local = self._same(index, local)
         shape = self.facts.shape(instr.source.value)
-        digit = designated(shape, frozenset(local.fixed()), instr.cut, index.sizes)
+        digit = designated(shape, frozenset(local.fixed()), instr.cut)
         if digit.parts != index.parts:
             raise Wrong(Rule.CUT, f"{index.parts} parts", instr.cut)
         return local.fixing(Time(index.name), digit)
@@ -241,7 +241,7 @@ class Walk:
         for split in op.splits:
             name, sizes = split.coordinate.name, split.sizes
             if isinstance(split.coordinate, Axis):
-                fits = self.sizes.get(name) == split.parts and sizes is None
+                fits = self.sizes.get(name) == split.parts and (sizes is None or len(sizes) == split.parts)
             else:
                 index = self.index.get(name)
                 fits = index is not None and (index.parts, index.sizes) == (split.parts, sizes)

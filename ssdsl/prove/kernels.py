@@ -2,25 +2,45 @@
 
 import math
 
-from ssdsl.ir.function import Kernel, Op, Split
+from ssdsl.ir.function import Kernel, Op, Split, WindowPart
 from ssdsl.ir.value import Axis, Coordinate
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.reader import parameters
 from ssdsl.model.ops.registry import row
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.operators import COMBINING
+from ssdsl.prove.windows import parts_of
 
+WINDOWED = dict.fromkeys(("conv1d", "conv2d", "conv3d"), "conv_part")  # what computes a part, by the kind
 Offsets = dict[Coordinate, tuple[int, tuple[int, ...] | None]]  # per coordinate: elements per part, or the parts' sizes
 
 
 def check_kernel(operator: Operator, op: Op) -> None:
     """Raises Wrong unless the kernel is the one that computes this part."""
-    function, axes, offsets = _wanted(operator, [s for s in op.splits if isinstance(s, Split)])
+    splits = [s for s in op.splits if isinstance(s, Split)]
+    function, axes, offsets = _wanted(operator, splits)
     kernel = op.kernel
+    if (windows := _windows(operator, splits)) or kernel.windows:
+        function = WINDOWED.get(operator.kind, "a kernel that does not exist")
+        if set(kernel.windows) != windows or len(kernel.windows) != len(windows):
+            raise Wrong(Rule.KERNEL, sorted(map(str, windows)), sorted(map(str, kernel.windows)))
     found: Offsets = {o.coordinate: (o.stride, o.sizes) for o in kernel.offsets}
     once = len(found) == len(kernel.offsets) and len(set(kernel.axes)) == len(kernel.axes)
     if (kernel.function, set(kernel.axes), found) != (function, axes, offsets) or not once:
         raise Wrong(Rule.KERNEL, _words(function, axes, offsets), _words(kernel.function, set(kernel.axes), found))
+
+
+def _windows(operator: Operator, splits: list[Split]) -> set[WindowPart]:
+    """The axes of which a part reads windows."""
+    found = set()
+    for axis, dims in enumerate(operator.inputs[0].axes if operator.inputs else ()):
+        for split in splits:
+            for number in dims:
+                dim = operator.dims[number]
+                if dim.window is not None and dim.window.of == split.dim:
+                    results, needs = zip(*parts_of(operator, split, number), strict=True)
+                    found.add(WindowPart(split.coordinate, axis, results, needs, dim.size))
+    return found
 
 
 def check_first(operator: Operator, op: Op) -> None:

@@ -14,21 +14,49 @@ from functools import lru_cache
 
 from ssdsl.ir.layout import PARTIAL, Shard
 from ssdsl.ir.layout import Cut as Place
-from ssdsl.ir.value import Axis, Coordinate, Time, TimeIndex, Type
+from ssdsl.ir.value import Axis, Coordinate, Time, Type
 from ssdsl.prove.failures import Rule, Wrong
 
 Axes = tuple[tuple[str, int], ...]
 Factors = tuple[tuple[int, ...], ...]  # of a whole value: axis by axis, the sizes of its factors
 
 
+Regions = tuple[tuple[tuple[int, int], ...], ...]  # of each part: runs (start, end) of positions
+
+
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """position // stride % parts of a factor; with `sizes` the parts are unequal and the digit is the whole factor."""
+    """position // stride % parts of a factor; with `at` the parts are these regions of the whole factor, which may be
+    unequal. Of a value that parts share, each has the same; of its gradient, each has an addend."""
 
     factor: int
     stride: int
     parts: int
-    sizes: tuple[int, ...] | None = None
+    at: Regions | None = None
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many positions each region has."""
+        return tuple(sum(end - start for start, end in runs) for runs in self.at or ())
+
+
+def in_parts(factor: int, size: int, at: Regions) -> Digit | None:
+    """The digit of parts that are these regions: the plain one where it says the same, None where each has all.
+
+    >>> in_parts(0, 4, (((0, 2),), ((2, 4),))), in_parts(0, 4, (((0, 4),), ((0, 4),)))
+    (Digit(factor=0, stride=2, parts=2, at=None), None)
+    """
+    if all(runs == ((0, size),) for runs in at):
+        return None
+    stride = size // len(at)
+    if all(runs == ((k * stride, (k + 1) * stride),) for k, runs in enumerate(at)) and stride * len(at) == size:
+        return Digit(factor, stride, len(at))
+    return Digit(factor, 1, len(at), at)
+
+
+def covered(runs: tuple[tuple[int, int], ...]) -> frozenset[int]:
+    """The positions of some runs."""
+    return frozenset(p for start, end in runs for p in range(start, end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +88,25 @@ class Local:
 
     def __str__(self) -> str:
         places = sorted((d.factor, -d.stride, c.name, d) for c, d in self.digits)
-        at = ", ".join(f"{name}: factor {f}, {d.parts} parts of {d.sizes or d.stride}" for f, _, name, d in places)
+        at = ", ".join(f"{name}: factor {f}, {d.parts} parts of {d.at or d.stride}" for f, _, name, d in places)
         owed = ", ".join(sorted(f"{c.name}" for c in self.partial))
         return f"at ({at}) partial {{{owed}}}"
 
 
 @lru_cache(maxsize=65536)
-def of_type(type_: Type, axes: Axes, time: tuple[TimeIndex, ...]) -> Local:
+def of_type(type_: Type, axes: Axes) -> Local:
     """A written type as a local tensor's; raises Wrong where it speaks of coordinates that there are not."""
     if len(type_.layout.places) != len(axes):
         raise Wrong(Rule.ANNOTATED, f"one place for each of {len(axes)} axes", type_.layout)
-    sizes = {t.name: t.sizes for t in time}
     digits: list[tuple[Coordinate, Digit]] = []
     partial: list[Coordinate] = []
     for (name, _), place in zip(axes, type_.layout.places, strict=True):
         if isinstance(place, Shard):
-            digits.append((Axis(name), Digit(place.factor, place.stride, place.parts)))
+            digits.append((Axis(name), Digit(place.factor, place.stride, place.parts, place.at)))
         elif place is PARTIAL:
             partial.append(Axis(name))
     for name, shard in type_.time:
-        digits.append((Time(name), Digit(shard.factor, shard.stride, shard.parts, sizes.get(name))))
+        digits.append((Time(name), Digit(shard.factor, shard.stride, shard.parts, shard.at)))
     partial += [Time(name) for name in type_.owed]
     if len({c for c, _ in digits}) != len(digits):
         raise Wrong(Rule.ANNOTATED, "one digit for each coordinate", digits)
@@ -101,15 +128,16 @@ class Run:
 def free_runs(size: int, factor: int, fixed: Iterable[Digit]) -> tuple[Run, ...]:
     """The free digits of a factor, outermost first; raises Wrong where the fixed ones do not nest.
 
-    >>> free_runs(13, 0, (Digit(0, 4, 3, (5, 4, 4)),))
+    >>> free_runs(13, 0, (Digit(0, 1, 3, (((0, 5),), ((5, 9),), ((9, 13),))),))
     (Run(factor=0, stride=1, count=None),)
     """
     here = sorted((d for d in fixed if d.factor == factor), key=lambda d: -d.stride)
-    if any(d.sizes is not None for d in here):
-        (only,) = here if len(here) == 1 else (here[0],)
-        if len(here) > 1 or only.sizes is None or sum(only.sizes) != size or len(only.sizes) != only.parts:
-            raise Wrong(Rule.NEST, f"unequal parts that are all of a factor of {size}", here)
-        return (Run(factor, 1, None),)
+    if any(d.at is not None for d in here):
+        only = here[0]
+        ends = [[0, *(p for run in runs for p in run), size] for runs in only.at or ()]
+        if len(here) > 1 or len(ends) != only.parts or any(e != sorted(e) for e in ends):
+            raise Wrong(Rule.NEST, f"regions of a factor of {size}", here)
+        return (Run(factor, 1, only.counts[0] if len(set(only.counts)) == 1 else None),)
     runs: list[Run] = []
     limit = size
     for d in here:
@@ -160,21 +188,21 @@ def _product(counts: Iterable[int | None]) -> int | None:
 
 
 @lru_cache(maxsize=65536)
-def designated(shape: Factors, fixed: frozenset[Digit], place: Place, sizes: tuple[int, ...] | None = None) -> Digit:
+def designated(shape: Factors, fixed: frozenset[Digit], place: Place) -> Digit:
     """The digit that a cut takes out of (or puts into) a tensor in which the `fixed` ones are fixed already; raises
     Wrong if it is none.
 
     >>> fused = ((3, 4, 64),)                                    # GPT-2's c_attn: qkv 3 . heads 4 . head_dim 64
     >>> designated(fused, frozenset(), Place(0, 3, 2))
-    Digit(factor=1, stride=2, parts=2, sizes=None)
+    Digit(factor=1, stride=2, parts=2, at=None)
     >>> designated(((16,),), frozenset({Digit(0, 8, 2)}), Place(0, 1, 4))      # m within the part of one dp
-    Digit(factor=0, stride=2, parts=4, sizes=None)
+    Digit(factor=0, stride=2, parts=4, at=None)
     """
     axes = free(shape, fixed)
     if not 0 <= place.dim < len(axes) or place.outer < 1 or place.count < 1:
         raise Wrong(Rule.CUT, f"one of {len(axes)} axes", place)
     outer = place.outer
-    for run in axes[place.dim]:
+    for number, run in enumerate(axes[place.dim]):
         if run.count is None:
             break  # behind an axis of unequal parts there is no fixed place
         if outer % run.count == 0:
@@ -183,10 +211,15 @@ def designated(shape: Factors, fixed: frozenset[Digit], place: Place, sizes: tup
         if run.count % outer:
             break
         left = run.count // outer
-        if sizes is not None:
-            if left == run.count and run.stride == 1 and left == sum(sizes) and place.count == len(sizes):
-                return Digit(run.factor, left // place.count, place.count, sizes)
-            break
+        if place.at is not None:
+            inner = _product(r.count for r in axes[place.dim][number + 1 :])
+            size = [n for axis in shape for n in axis][run.factor]
+            if inner is None or outer != 1 or (run.stride, left) != (1, size) or len(place.at) != place.count:
+                break
+            if any(p % inner for runs in place.at for ends in runs for p in ends):
+                break
+            at = tuple(tuple((start // inner, end // inner) for start, end in runs) for runs in place.at)
+            return Digit(run.factor, 1, place.count, at)
         if left % place.count:
             break
         return Digit(run.factor, run.stride * (left // place.count), place.count)

@@ -98,7 +98,7 @@ def _check_same(
         if n != m or s < 0 or s + n > move.source_shape.factors[f]:
             raise Wrong(Rule.PIECES, f"{m} positions of factor {f}", piece.source_box[f])
         here, there = theirs.get(f, ()), mine.get(f, ())
-        if any(d.sizes is not None for d, _ in (*here, *there)):
+        if any(d.at is not None for d, _ in (*here, *there)):
             whole = (0, move.source_shape.factors[f])
             if [d for d, _ in here] != [d for d, _ in there] or (s, n) != whole or (t, m) != whole:
                 raise Wrong(Rule.PIECES, f"all of factor {f}, whose parts are unequal", piece)

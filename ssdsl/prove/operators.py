@@ -13,8 +13,9 @@ An addend that only the first device adds gets its whole gradient on every devic
 operands may work on addends of these: it leaves an addend, and the gradients of the others are addends.
 """
 
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ssdsl.ir.function import Carried, OpSplit, Split
@@ -23,7 +24,8 @@ from ssdsl.model.graph import Operand, Operator, Ref
 from ssdsl.model.ops.registry import is_linear as registry_is_linear
 from ssdsl.model.ops.registry import row
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.local import Digit, Factors, Local, free
+from ssdsl.prove.local import Digit, Factors, Local, Regions, covered, free, in_parts
+from ssdsl.prove.windows import windows_of
 
 # Kinds that combine the parts of a dimension themselves, and the function of the runtime that does it.
 COMBINING = {"batch_norm": "batch_norm_parts", "cross_entropy_loss": "cross_entropy_parts"}
@@ -78,7 +80,7 @@ def part_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Part:
         tuple(o.axes for o in operator.outputs),
     )
     bare = tuple(
-        (s.coordinate, s.dim, s.stride, s.parts, s.sizes)
+        _cut(operator, s)
         if isinstance(s, Split)
         else _Addends(s.coordinate, tuple(o.value in s.operands for o in operator.inputs))
         for s in splits
@@ -86,12 +88,30 @@ def part_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Part:
     return _part(signature, bare)
 
 
-_Cut = tuple[Coordinate, int, int, int, tuple[int, ...] | None]
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A split by its digit; `windows` are the dimensions of operands of which a part needs the regions that its results
+    need."""
+
+    coordinate: Coordinate
+    dim: int
+    digit: Digit
+    windows: tuple[tuple[int, Regions], ...]
+
+
+def _cut(operator: Operator, split: Split) -> _Cut:
+    at = None if split.sizes is None else tuple(((end - n, end),) for n, end in _ends(split.sizes))
+    digit = Digit(0, split.stride if at is None else 1, split.parts, at)
+    return _Cut(split.coordinate, split.dim, digit, windows_of(operator, split))
+
+
+def _ends(sizes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    return zip(sizes, itertools.accumulate(sizes), strict=True)
 
 
 @lru_cache(maxsize=65536)
 def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> Part:
-    coordinates = [s.coordinate if isinstance(s, _Addends) else s[0] for s in splits]
+    coordinates = [s.coordinate for s in splits]
     if len(set(coordinates)) != len(coordinates):
         raise Wrong(Rule.TWO_SPLITS, "one split for each coordinate", ", ".join(c.name for c in coordinates))
     cuts = [s for s in splits if not isinstance(s, _Addends)]
@@ -101,10 +121,10 @@ def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> Part:
     for at, (axes, once) in enumerate(signature.inputs):
         local, owed = Local(), []
         for cut in cuts:
-            if (digit := _digit(cut, axes)) is not None:
-                local = local.fixing(cut[0], digit)
-            elif not (once and _is_summed(signature, cut[1]) and isinstance(cut[0], Axis)):
-                owed.append(cut[0])
+            if (digit := _digit(signature, cut, axes)) is not None:
+                local = local.fixing(cut.coordinate, digit)
+            elif not (once and _is_summed(signature, cut.dim) and isinstance(cut.coordinate, Axis)):
+                owed.append(cut.coordinate)
         for s in addends:
             if s.operands[at]:
                 local = local.owing(s.coordinate)
@@ -116,27 +136,34 @@ def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> Part:
     for axes in signature.outputs:
         local = Local(partial=frozenset(s.coordinate for s in addends))
         for cut in cuts:
-            if (digit := _digit(cut, axes)) is not None:
-                local = local.fixing(cut[0], digit)
-            elif _is_summed(signature, cut[1]):
-                local = local.owing(cut[0])
-            elif not signature.dims[cut[1]].combined:
-                raise Wrong(Rule.FIXED, "a dimension that all results have, or none", f"dimension {cut[1]}")
+            if (digit := _digit(signature, cut, axes)) is not None:
+                local = local.fixing(cut.coordinate, digit)
+            elif _is_summed(signature, cut.dim):
+                local = local.owing(cut.coordinate)
+            elif not signature.dims[cut.dim].combined:
+                raise Wrong(Rule.FIXED, "a dimension that all results have, or none", f"dimension {cut.dim}")
         results.append(local)
     return Part(tuple(reads), tuple(results), tuple(returned), frozenset(coordinates))
 
 
 def _check_cuts(signature: _Signature, cuts: list[_Cut]) -> None:
-    for coordinate, dim, _, _, _ in cuts:
+    for cut in cuts:
+        dim = cut.dim
         if not 0 <= dim < len(signature.dims) or signature.dims[dim].fixed:
             raise Wrong(Rule.FIXED, "a dimension that can be split", f"dimension {dim}")
-        if signature.dims[dim].combined and not (isinstance(coordinate, Axis) and signature.combines):
-            raise Wrong(Rule.COMBINED, "parts on devices, and a kernel that combines them", coordinate.name)
-    for dim in {c[1] for c in cuts}:
-        digits = frozenset(Digit(0, stride, parts, sizes) for _, d, stride, parts, sizes in cuts if d == dim)
-        if len(digits) != sum(c[1] == dim for c in cuts):
+        if signature.dims[dim].combined and not (isinstance(cut.coordinate, Axis) and signature.combines):
+            raise Wrong(Rule.COMBINED, "parts on devices, and a kernel that combines them", cut.coordinate.name)
+    for dim in {c.dim for c in cuts}:
+        digits = frozenset(c.digit for c in cuts if c.dim == dim)
+        if len(digits) != sum(c.dim == dim for c in cuts):
             raise Wrong(Rule.NEST, "each digit once", f"dimension {dim}")
-        free(((signature.dims[dim].size,),), digits)
+        if len(digits) > 1 and any(c.windows for c in cuts if c.dim == dim):
+            raise Wrong(Rule.NEST, "one split of a dimension that windows are on", f"dimension {dim}")
+        size = signature.dims[dim].size
+        free(((size,),), digits)
+        for digit in digits:  # parts of results are apart, and all of them are there
+            if digit.at is not None and [p for runs in digit.at for p in sorted(covered(runs))] != list(range(size)):
+                raise Wrong(Rule.NEST, f"parts of {size}, one behind the other", digit)
 
 
 def _is_summed(signature: _Signature, dim: int) -> bool:
@@ -144,13 +171,17 @@ def _is_summed(signature: _Signature, dim: int) -> bool:
     return not carried and not signature.dims[dim].combined
 
 
-def _digit(cut: _Cut, axes: tuple[tuple[int, ...], ...]) -> Digit | None:
+def _digit(signature: _Signature, cut: _Cut, axes: tuple[tuple[int, ...], ...]) -> Digit | None:
     """The digit that a split fixes in a tensor with these dimensions per axis."""
-    _, dim, stride, parts, sizes = cut
     dims = [d for axis in axes for d in axis]
-    if dims.count(dim) > 1:
-        raise Wrong(Rule.FIXED, "a dimension that a tensor has once", f"dimension {dim}")
-    return Digit(dims.index(dim), stride, parts, sizes) if dim in dims else None
+    if dims.count(cut.dim) > 1:
+        raise Wrong(Rule.FIXED, "a dimension that a tensor has once", f"dimension {cut.dim}")
+    if cut.dim in dims:
+        return replace(cut.digit, factor=dims.index(cut.dim))
+    for dim, at in cut.windows:
+        if dim in dims:
+            return in_parts(dims.index(dim), signature.dims[dim].size, at)
+    return None
 
 
 def shape_of(operator: Operator, operand: Operand) -> Factors:

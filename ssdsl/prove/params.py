@@ -92,7 +92,7 @@ def _check_param(facts: Facts, param: Param) -> None:
         had = f"trained: {param.trained}, {param.dtype}, {param.shape.axes}"
         facts.failures.add(Rule.PARAM, where, param.weight, wanted, had, _span(param))
     try:
-        local = of_type(Type(param.layout), param.submesh.axes, ())
+        local = of_type(Type(param.layout), param.submesh.axes)
         elements(value.sizes, local)
         sizes = dict(param.submesh.axes)
         if local.partial or any(d.parts != sizes[c.name] for c, d in local.digits):
@@ -139,7 +139,7 @@ def _check_flat(
             )
     sizes = dict(flat.submesh.axes)
     is_sharded = flat.zero is not Zero.NONE
-    digits = {c.name for p in params for c, _ in of_type(Type(p.layout), p.submesh.axes, ()).digits}
+    digits = {c.name for p in params for c, _ in of_type(Type(p.layout), p.submesh.axes).digits}
     if is_sharded != bool(flat.shard_axes) or any(a not in sizes or a in digits for a in flat.shard_axes):
         failures.add(
             Rule.FLAT, where, "", "state cut over axes along which the weights are whole", flat.shard_axes, span
@@ -217,7 +217,7 @@ def _check_tied(
         wanted = [p.submesh for p in params]
         if len(step.submeshes) != len(wanted) or set(step.submeshes) != set(wanted):
             raise Wrong(Rule.COMPLETION, [str(s) for s in wanted], [str(s) for s in step.submeshes])
-        layouts = {frozenset(of_type(Type(p.layout), p.submesh.axes, ()).digits) for p in params}
+        layouts = {frozenset(of_type(Type(p.layout), p.submesh.axes).digits) for p in params}
         if len(layouts) != 1:
             raise Wrong(Rule.COMPLETION, "the same parts in all homes", [str(p.layout) for p in params])
         others = [f for p in params for f in flats.get((weight, p.submesh), [])]

@@ -54,7 +54,7 @@ def _types(facts: Facts, prologue: Prologue) -> dict[Name, Local]:
 
 def _part(facts: Facts, submesh: Submesh, var: Var) -> Local:
     """The part of an input that devices are given: digits by their axes; raises Wrong where that is none."""
-    local = of_type(var.type, submesh.axes, ())
+    local = of_type(var.type, submesh.axes)
     sizes = dict(submesh.axes)
     if local.partial or any(not isinstance(c, Axis) or d.parts != sizes[c.name] for c, d in local.digits):
         raise Wrong(Rule.PART, "one part for each device", local)

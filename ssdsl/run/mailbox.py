@@ -4,7 +4,7 @@ A collective is a meeting: the last rank to come carries it out for all. Calls o
 one meeting are an error that names the ranks, and so are pieces that nobody takes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -163,6 +163,12 @@ class Threaded:
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Line) -> None:
         assert into.numel() == x.numel() and x.numel() % len(group.ranks) == 0
         self._join("all_to_all", into, x, group).wait()
+
+    def exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Line) -> None:
+        works = [self.irecv(x, peer, group, 0) for peer, x in into.items()]
+        works += [self.isend(x, peer, group, 0) for peer, x in parts.items()]
+        for work in works:
+            work.wait()
 
     def isend(self, x: torch.Tensor, peer: int, group: Line, tag: int) -> Piece:
         assert x.is_contiguous()

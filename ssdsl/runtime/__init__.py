@@ -6,6 +6,7 @@ from .collectives import (
     all_reduce,
     all_reduce_,
     all_to_all,
+    exchange,
     keep_first,
     narrow,
     reduce_scatter,
@@ -13,7 +14,7 @@ from .collectives import (
 )
 from .halves import checkpoint_halves, halves
 from .kernels import batch_norm_parts, cross_entropy_parts, embedding_part, first, first_time
-from .moves import put, take, take_sizes
+from .moves import put, take, take_at, take_sizes
 from .random import (
     attention_dropout,
     bernoulli,
@@ -29,12 +30,14 @@ from .random import (
 from .recompute import checkpoint
 from .routed import routed_mm
 from .runner import Input, Join, Output, block
+from .windows import Part, conv_part
 from .world import group
 
 __all__ = [
     "Input",
     "Join",
     "Output",
+    "Part",
     "all_gather",
     "all_reduce",
     "all_reduce_",
@@ -46,9 +49,11 @@ __all__ = [
     "cauchy",
     "checkpoint",
     "checkpoint_halves",
+    "conv_part",
     "cross_entropy_parts",
     "dropout",
     "embedding_part",
+    "exchange",
     "exponential",
     "first",
     "first_time",
@@ -66,6 +71,7 @@ __all__ = [
     "routed_mm",
     "step_keys",
     "take",
+    "take_at",
     "take_sizes",
     "uniform",
 ]

@@ -8,6 +8,7 @@ the axis `dim` viewed as (outer, count, rest):
 | `all_reduce`, `keep_first` | [...] | [...] |
 | `all_gather` | [..., outer * rest, ...] | [..., outer * n * rest, ...] |
 | `reduce_scatter`, `narrow` | [..., outer * n * rest, ...] | [..., outer * rest, ...] |
+| `exchange` | [..., outer * positions of `have`, ...] | [..., outer * positions of `need`, ...] |
 | `all_to_all` | n times as long along `target` | n times as long along `source` |
 """
 
@@ -17,7 +18,8 @@ from typing import Any
 
 import torch
 
-from .moves import cut_out, put_back, take
+from .moves import cut_out, put_back, runs_of, take, take_at
+from .regions import Regions, Runs, length, pieces
 from .sites import Place, caller
 from .world import Group, World, here
 
@@ -94,14 +96,58 @@ class all_to_all:
 
 
 @dataclass(frozen=True, slots=True)
-class narrow:
-    """Keeps this rank's part of a tensor that every rank has; nothing travels."""
+class exchange:
+    """From the regions `have` of axis `dim` to the regions `need`: each rank sends others what they need of its part.
+
+    With `sums` what several ranks have is added, in their order.
+    """
 
     group: Group
     dim: int
     outer: int = 1
+    have: Regions = ()
+    need: Regions = ()
+    sums: bool = False
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        me = self.group.index
+        found = pieces(self.have, self.need, me, sums=self.sums)
+        shape = [*x.shape[: self.dim], self.outer, length(self.need[me]), *x.shape[self.dim + 1 :]]
+        result = x.new_zeros(shape) if self.sums else x.new_empty(shape)
+        parts = {p.peer: runs_of(x, self.dim, self.outer, p.sent).contiguous() for p in found if p.sent}
+        into = {
+            p.peer: x.new_empty([*x.shape[: self.dim], self.outer * length(p.received), *x.shape[self.dim + 1 :]])
+            for p in found
+            if p.received and p.peer != me
+        }
+        self.group.exchange(into, {peer: part for peer, part in parts.items() if peer != me})
+        for piece in found:
+            if piece.received:
+                got = parts[me] if piece.peer == me else into[piece.peer]
+                self._place(result, got.unflatten(self.dim, (self.outer, -1)), piece.received)
+        return result.flatten(self.dim, self.dim + 1)
+
+    def _place(self, result: torch.Tensor, part: torch.Tensor, runs: Runs) -> None:
+        start = 0
+        for low, high in runs:
+            here = part.narrow(self.dim + 1, start, high - low)
+            there = result.narrow(self.dim + 1, low, high - low)
+            there.add_(here) if self.sums else there.copy_(here)
+            start += high - low
+
+
+@dataclass(frozen=True, slots=True)
+class narrow:
+    """Keeps this rank's part of a tensor that every rank has; nothing travels. `at` are parts that are regions."""
+
+    group: Group
+    dim: int
+    outer: int = 1
+    at: Regions | None = None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if self.at is not None:
+            return take_at(x, self.dim, self.outer, self.at, self.group.index).contiguous()
         return take(x, self.dim, self.outer, self.group.size, self.group.index).contiguous()
 
 

@@ -14,6 +14,8 @@ of 2 elements (outer 2, count 3, rest 2):
 
 import torch
 
+from .regions import Regions, Runs
+
 
 def cut_out(x: torch.Tensor, dim: int, outer: int, count: int) -> torch.Tensor:
     """The digit as a new first axis: [..., outer * count * rest, ...] -> [count, ..., outer * rest, ...],
@@ -71,6 +73,24 @@ def join_sizes(parts: list[torch.Tensor], dim: int, outer: int) -> torch.Tensor:
     shape = parts[0].shape
     split = [p.reshape(*shape[:dim], outer, -1, *shape[dim + 1 :]) for p in parts]
     return torch.cat(split, dim + 1).flatten(dim, dim + 1)
+
+
+def take_at(x: torch.Tensor, dim: int, outer: int, at: Regions, index: int) -> torch.Tensor:
+    """As `take`, of parts that are regions, which may overlap: axis `dim` is (outer, positions).
+
+    >>> take_at(torch.arange(6), 0, outer=1, at=(((0, 4),), ((2, 6),)), index=1).tolist()
+    [2, 3, 4, 5]
+    """
+    return runs_of(x, dim, outer, at[index])
+
+
+def runs_of(x: torch.Tensor, dim: int, outer: int, runs: Runs) -> torch.Tensor:
+    """Some runs of each of the `outer` blocks of axis `dim`, end to end; a view where it is one run of one block."""
+    if outer == 1 and len(runs) == 1:
+        return x.narrow(dim, runs[0][0], runs[0][1] - runs[0][0])
+    blocks = x.unflatten(dim, (outer, -1))
+    kept = [blocks.narrow(dim + 1, start, end - start) for start, end in runs]
+    return torch.cat(kept, dim + 1).flatten(dim, dim + 1) if kept else x.narrow(dim, 0, 0)
 
 
 def put(x: torch.Tensor, part: torch.Tensor, cuts: list[tuple[int, int, int | tuple[int, ...], int]]) -> None:

@@ -4,6 +4,7 @@ NCCL refuses two ranks on one GPU, and gloo takes GPU tensors in some of its cal
 on the CPU. It is slow, and for trying a plan on fewer GPUs than it has devices.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +73,12 @@ class Staged(Distributed):
         here = _empty(into)
         super().all_to_all(here, _copy(x), group)
         into.copy_(here)
+
+    def exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any) -> None:
+        here = {peer: _empty(x) for peer, x in into.items()}
+        super().exchange(here, {peer: _copy(x) for peer, x in parts.items()}, group)
+        for peer, x in into.items():
+            x.copy_(here[peer])
 
     def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
         here = _copy(x)

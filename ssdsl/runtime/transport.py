@@ -3,7 +3,7 @@
 All ranks of a group make the same calls on it in the same order. Tensors are contiguous.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Protocol
@@ -68,6 +68,9 @@ class Transport(Protocol):
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
         """`into` [ranks * n]: for each rank, end to end, the part of its `x` that stands at this rank's place."""
 
+    def exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any) -> None:
+        """Sends some ranks a part each, and fills `into` with what they send; all tensors by the rank."""
+
     def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
         """Starts to send `x`, which must not change until the work is done. Sends of one tag arrive in order."""
         ...
@@ -116,6 +119,12 @@ class Distributed:
 
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
         dist.all_to_all_single(into, x, group=group)
+
+    def exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any) -> None:
+        calls = [dist.P2POp(dist.irecv, x, peer, group) for peer, x in into.items()]
+        calls += [dist.P2POp(dist.isend, x, peer, group) for peer, x in parts.items()]
+        for work in dist.batch_isend_irecv(calls) if calls else ():
+            work.wait()
 
     def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
         work: Work | None = dist.isend(x, peer, group=group, tag=tag)

@@ -67,6 +67,14 @@ class Group:
         self.world.call = None
 
 
+    def exchange(self, into: dict[int, torch.Tensor], parts: dict[int, torch.Tensor]) -> None:
+        """Sends each of some ranks, by their place in the group, a part, and fills `into` with what they send."""
+        self.world.begin("exchange", self, *into.values())
+        peers = ({self.ranks[k]: x for k, x in tensors.items()} for tensors in (into, parts))
+        self.world.transport.exchange(*peers, self.process_group)
+        self.world.call = None
+
+
 @dataclass(frozen=True, slots=True)
 class Collective:
     """A call on a group, and where the program makes it: `site` is a place in a role's code, or a flat parameter."""
@@ -164,17 +172,18 @@ class World:
         assert at is not None
         return at[axis]
 
-    def begin(self, kind: str, group: Group, tensor: torch.Tensor) -> None:
+    def begin(self, kind: str, group: Group, *tensors: torch.Tensor) -> None:
         """Notes that the rank goes into a collective, and counts it; `call` is None again when it is through."""
         self.call = self.last = Collective(kind, group, self.site)
-        self.count(kind, tensor)
+        self.count(kind, *tensors)
 
-    def count(self, kind: str, tensor: torch.Tensor) -> None:
+    def count(self, kind: str, *tensors: torch.Tensor) -> None:
         """Adds one call with this payload to the books: the whole tensor that an all_reduce sums, that an all_gather
-        returns, that a reduce_scatter is given, that an all_to_all exchanges."""
+        returns, that a reduce_scatter is given, that an all_to_all exchanges; what this rank receives in an
+        exchange."""
         entry = self.counts.setdefault(kind, {"calls": 0, "bytes": 0})
         entry["calls"] += 1
-        entry["bytes"] += tensor.numel() * tensor.element_size()
+        entry["bytes"] += sum(x.numel() * x.element_size() for x in tensors)
 
 
 _here: ContextVar[World] = ContextVar("the rank of this thread")

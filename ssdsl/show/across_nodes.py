@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.errors import AxisAcrossNodes
-from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, ReduceScatter
+from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, ReduceScatter
 from ssdsl.ir.program import Program
 from ssdsl.plan.plan import Mesh
 from ssdsl.runtime.mesh import Mesh as Ranks
@@ -14,7 +14,7 @@ from ssdsl.show.communication import Communication, communications
 from ssdsl.show.view import size
 from ssdsl.text.diagnostic import Diagnostic
 
-COLLECTIVES = {kind.kind for kind in (AllReduce, AllGather, ReduceScatter, AllToAll)}
+COLLECTIVES = {kind.kind for kind in (AllReduce, AllGather, ReduceScatter, AllToAll, Exchange)}
 ACTIVATIONS = ("forward", "backward")
 LEAST_BYTES = 1 << 20  # what a node sends to others in a step: less is no reason to change a plan
 

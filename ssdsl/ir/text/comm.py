@@ -7,6 +7,7 @@ from ssdsl.ir.comm import (
     AllGather,
     AllReduce,
     AllToAll,
+    Exchange,
     KeepFirst,
     Message,
     Move,
@@ -20,7 +21,7 @@ from ssdsl.ir.comm import (
 )
 from ssdsl.ir.layout import Cut, Submesh
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, Completion, ReduceScatterGrads, SumTiedGrads
-from ssdsl.ir.text.types import dtype_text, names_text, time_text
+from ssdsl.ir.text.types import dtype_text, names_text, regions_text, time_text
 
 
 def steps_text(steps: Iterable[Step], in_place: bool = False) -> str:
@@ -37,6 +38,8 @@ def _step(step: Step, mark: str) -> str:
             where = f", {cut_text(step.source)}"
         case ReduceScatter() | Narrow():
             where = f", {cut_text(step.target)}"
+        case Exchange():
+            where = f", {cut_text(step.source)} for {cut_text(step.target)}{', sums' if step.sums else ''}"
         case AllToAll():
             where = f", {cut_text(step.target)} for {cut_text(step.source)}"
         case _:
@@ -46,7 +49,8 @@ def _step(step: Step, mark: str) -> str:
 
 def cut_text(cut: Cut) -> str:
     """`dim 1`; `dim 0 in 3` where each of three equal blocks of the axis is cut."""
-    return f"dim {cut.dim}" + (f" in {cut.outer}" if cut.outer > 1 else "")
+    regions = f" at {regions_text(cut.at)}" if cut.at is not None else ""
+    return f"dim {cut.dim}" + (f" in {cut.outer}" if cut.outer > 1 else "") + regions
 
 
 def completion_text(step: Completion) -> str:

@@ -137,7 +137,9 @@ def _kernel(kernel: Kernel, kind: str) -> str:
         f"{o.coordinate.name}·{o.stride}" if o.sizes is None else f"sum of the parts before {o.coordinate.name}"
         for o in kernel.offsets
     )
-    return f"{kernel.function or kind}{axes}{f'[from {starts}]' if starts else ''}"
+    windows = ", ".join(f"axis {w.axis} of {w.size} by {w.coordinate.name}" for w in kernel.windows)
+    inside = "; ".join(filter(None, (f"from {starts}" if starts else "", windows)))
+    return f"{kernel.function or kind}{axes}{f'[{inside}]' if inside else ''}"
 
 
 def _input(given: Input, names: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from ssdsl.ir.layout import PARTIAL, Layout, Shard
 from ssdsl.ir.value import TimeIndex, Type, Var
 from ssdsl.model.graph import Graph
+from ssdsl.runtime.regions import Regions
 
 Axes = tuple[tuple[str, int], ...]
 Digit = tuple[str, int, int, int]  # the name of a coordinate, the dimension, the stride and the parts
@@ -87,11 +88,18 @@ def digits_text(digits: Sequence[Digit], names: Sequence[str], sizes: Sequence[i
 
 def _region(type_: Type, value: str, graph: Graph, axes: Axes) -> str:
     here = [(a, p) for (a, _), p in zip(axes, type_.layout.places, strict=True) if isinstance(p, Shard)]
-    digits = [(name, s.factor, s.stride, s.parts) for name, s in (*here, *type_.time)]
-    if not digits:
+    shards = [*here, *type_.time]
+    if not shards:
         return ""
-    sizes = [n for axis in graph.values[value].sizes for n in axis]
-    return f"at ({digits_text(digits, dimension_names(value, graph), sizes)})"
+    names, sizes = dimension_names(value, graph), [n for axis in graph.values[value].sizes for n in axis]
+    even = digits_text([(name, s.factor, s.stride, s.parts) for name, s in shards if s.at is None], names, sizes)
+    uneven = (f"{names[s.factor]}: {name} {regions_text(s.at)}" for name, s in shards if s.at is not None)
+    return f"at ({', '.join(filter(None, (even, *uneven)))})"
+
+
+def regions_text(at: Regions) -> str:
+    """`0:6|4:13`: the region of each part."""
+    return "|".join("+".join(f"{start}:{end}" for start, end in runs) for runs in at)
 
 
 def _partial(type_: Type, axes: Axes) -> str:

@@ -8,10 +8,10 @@ from the inputs, so that functions never wait for each other in a cycle.
 from dataclasses import replace
 
 from ssdsl.ir.function import Carried, OpSplit
-from ssdsl.ir.layout import Submesh
+from ssdsl.ir.layout import Shard, Submesh
 from ssdsl.ir.value import Time, TimeIndex
 from ssdsl.lower.lowering import Lowering, Segment
-from ssdsl.lower.operators.operand_types import shard_in
+from ssdsl.lower.operators.operand_types import place_in
 from ssdsl.model.graph import Operand, Operator, Stage
 from ssdsl.plan.plan import HALVES, Plan
 
@@ -72,7 +72,7 @@ def _levels(
             if operand.value in producer:
                 source, output = producer[operand.value]
                 apart = kinds[source.name] != kinds[op.name] or not is_same_part(
-                    splits[source.name], output, splits[op.name], operand
+                    (source, splits[source.name], output), (op, splits[op.name], operand)
                 )
                 edges[source.name].append((op.name, int(apart)))
                 level[op.name] = max(level[op.name], level[source.name] + apart)
@@ -82,13 +82,18 @@ def _levels(
     return level
 
 
-def is_same_part(before: tuple[OpSplit, ...], output: Operand, after: tuple[OpSplit, ...], operand: Operand) -> bool:
+Use = tuple[Operator, tuple[OpSplit, ...], Operand]  # a value of an operator that has these splits
+
+
+def is_same_part(before: Use, after: Use) -> bool:
     """Whether a part of the consumer reads just the producer's part with the same indices in time."""
-    made = {s.coordinate: shard_in(s, output) for s in before if isinstance(s.coordinate, Time)}
-    read = {s.coordinate: s for s in after if isinstance(s.coordinate, Time)}
+    (source, splits, output), (operator, its, operand) = before, after
+    made = {s.coordinate: place_in(source, s, output) for s in splits if isinstance(s.coordinate, Time)}
+    read = {s.coordinate: s for s in its if isinstance(s.coordinate, Time)}
     for coordinate in made.keys() & read.keys():
         split = read[coordinate]
         carries = isinstance(split, Carried) and operand.value in split.operands
-        if made[coordinate] != shard_in(split, operand) or (made[coordinate] is None and not carries):
+        part = place_in(operator, split, operand)
+        if made[coordinate] != part or (not isinstance(part, Shard) and not carries):
             return False
     return True

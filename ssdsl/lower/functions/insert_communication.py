@@ -136,7 +136,7 @@ class _Builder:
             slices.append(
                 (
                     next(t for t in draft.segment.time if t.name == index),
-                    even_cut(self.lowering.plan, draft.segment.time, shape, digit, fixed),
+                    even_cut(self.lowering.plan, shape, digit, fixed),
                 )
             )
             fixed.append(digit)
@@ -144,7 +144,7 @@ class _Builder:
 
     def _var(self, draft: Draft, name: Name, shape: Shape, type_: Type, gradient: Type | None) -> Var:
         learns = name.value in self.lowering.learning
-        sizes = local_sizes(shape, type_, draft.segment.time)
+        sizes = local_sizes(shape, type_, draft.segment.submesh.axes)
         return Var(name, type_, gradient if learns else None, sizes, self.graph.values[name.value].dtype)
 
     def _source(self, draft: Draft, value: str, need: Need) -> Name:
@@ -196,7 +196,7 @@ class _Builder:
                 merges.append(Sum(index))
             else:
                 held.remove(digit)
-                merges.append(Concat(index, even_cut(self.lowering.plan, source.segment.time, need.shape, digit, held)))
+                merges.append(Concat(index, even_cut(self.lowering.plan, need.shape, digit, held)))
         key = (value, tuple(merges))
         if key not in draft.converted:
             type_ = Type(
@@ -228,30 +228,37 @@ class _Builder:
             time = tuple(s for _, s in made.var.type.time)
             unequal = {index.name for index in source.segment.time if index.sizes is not None}
             uneven = frozenset(s.factor for index, s in made.var.type.time if index in unequal)
-            arrives = keep_boxes(need.type.layout.summed(), need.shape, time, uneven)
+            arrives = keep_boxes(need.type.layout.travelling(), need.shape, time, uneven)
             gradient = Layout(tuple(p if isinstance(p, Shard) else REPLICATE for p in arrives.places))
-            output = self._leave(source, self._completed(source, made, need.shape))
+            left = self._completed(source, made, need.shape)
+            output = self._leave(source, left)
             slot = f"{value} for block{draft.number}"
             type_ = replace(made.var.type, layout=arrives)
             returned = None if made.var.gradient is None else replace(made.var.gradient, layout=gradient)
             draft.received[value] = type_, returned, slot
-            self.transfers.append(self._transfer(draft, source, made, output, need.shape, type_, returned))
+            self.transfers.append(self._transfer(draft, source, made, left, output, need.shape, type_, returned))
         return draft.received[value]
 
     def _completed(self, source: Draft, made: Made, shape: Shape) -> Var:
-        """A value with its sums over devices taken, as it goes to other devices."""
-        have = made.var.type
-        if not have.layout.is_partial:
+        """A value with its sums over devices taken and its regions joined, as it goes to other devices."""
+        have, gradient = made.var.type, made.var.gradient
+        if have.layout.travelling() == have.layout:
             return made.var
         key = ("completed", made.var.name)
         if key not in source.converted:
+            value, submesh = made.var.name.value, source.segment.submesh
             common = tuple(s for _, s in have.time)
             before, part = inside(have.layout, common), shape.local(common)
-            steps = self._steps(before, before.summed(), part, made.var.name.value, source.segment.submesh)
-            type_ = replace(have, layout=have.layout.summed())
-            var = self._var(source, source.fresh(made.var.name.value), shape, type_, made.var.gradient)
+            forward, backward = self._steps(before, before.travelling(), part, value, submesh), tuple[Step, ...]()
+            if gradient is not None:
+                needed = inside(gradient.layout, common)
+                backward = self._steps(needed.travelling(), needed, part, value, submesh, sums=True)
+                gradient = replace(gradient, layout=gradient.layout.travelling())
+            var = self._var(
+                source, source.fresh(value), shape, replace(have, layout=have.layout.travelling()), gradient
+            )
             source.converted[key] = var
-            source.body.append(Reshard(made.var.name, var, steps, ()))
+            source.body.append(Reshard(made.var.name, var, forward, backward))
         return source.converted[key]
 
     def _transfer(
@@ -259,6 +266,7 @@ class _Builder:
         draft: Draft,
         source: Draft,
         made: Made,
+        left: Var,
         output: Output,
         shape: Shape,
         arrives: Type,
@@ -267,10 +275,10 @@ class _Builder:
         time = tuple(s for _, s in made.var.type.time)
         part = shape.local(time)
         a, b = source.segment.submesh, draft.segment.submesh
-        forward = plan_move(inside(made.var.type.layout.summed(), time), a, inside(arrives.layout, time), b, part)
+        forward = plan_move(inside(left.type.layout, time), a, inside(arrives.layout, time), b, part)
         backward = None
-        if returned is not None and made.var.gradient is not None:
-            needed = inside(made.var.gradient.layout, time)
+        if returned is not None and left.gradient is not None:
+            needed = inside(left.gradient.layout, time)
             backward = plan_move(inside(returned.layout, time), b, needed, a, part)
         value, slot = made.var.name.value, draft.received[made.var.name.value][2]
         number, dtype = len(self.transfers), made.var.dtype
@@ -309,8 +317,7 @@ class _Builder:
                     gradient = replace(need.gradient, time=type_.time, owed=owed)
                 result = self._var(draft, draft.fresh(var.name.value), need.shape, type_, gradient)
                 index = next(t for t in draft.segment.time if t.name == name)
-                check_even(
-                    self.lowering.plan, draft.segment.time, need.shape, digit.factor, tuple(s for _, s in var.type.time)
+                check_even(self.lowering.plan, need.shape, digit.factor, tuple(s for _, s in var.type.time)
                 )
                 draft.body.append(Slice(var.name, result, index, cut(part, here, tuple(fixed))))
                 draft.converted[key] = result
@@ -348,9 +355,9 @@ class _Builder:
         if key not in draft.converted:
             part, submesh = need.shape.local(common), draft.segment.submesh
             for shard in {*have.shards(), *want.shards()}:
-                check_even(self.lowering.plan, draft.segment.time, need.shape, shard.factor, common)
+                check_even(self.lowering.plan, need.shape, shard.factor, common)
             forward = self._steps(have, want, part, var.name.value, submesh)
-            backward = self._steps(produced, returned, part, var.name.value, submesh)
+            backward = self._steps(produced, returned, part, var.name.value, submesh, sums=True)
             type_ = replace(var.type, layout=need.type.layout)
             gradient = None
             if var.gradient is not None and need.gradient is not None:
@@ -360,9 +367,11 @@ class _Builder:
             draft.converted[key] = result
         return draft.converted[key]
 
-    def _steps(self, before: Layout, after: Layout, shape: Shape, value: str, submesh: Submesh) -> tuple[Step, ...]:
+    def _steps(
+        self, before: Layout, after: Layout, shape: Shape, value: str, submesh: Submesh, *, sums: bool = False
+    ) -> tuple[Step, ...]:
         itemsize = self.graph.values[value].itemsize
-        return reshard(before, after, shape, submesh.axes, itemsize, self.lowering.link)
+        return reshard(before, after, shape, submesh.axes, itemsize, self.lowering.link, sums=sums)
 
 
 def _addends(var: Var, need: Need) -> tuple[str, ...]:

@@ -1,9 +1,11 @@
 """Which kernel computes a part of an operator: its own call on slices, or one of the runtime's where that is not it."""
 
 import math
+from collections.abc import Iterator
 
-from ssdsl.ir.function import CALL, Kernel, Offset, OpSplit, Split
+from ssdsl.ir.function import CALL, Kernel, Offset, OpSplit, Split, WindowPart
 from ssdsl.ir.value import Axis, Coordinate
+from ssdsl.lower.operators.operand_types import results_of
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.reader import kernel_dims, parameters
 from ssdsl.model.ops.registry import row
@@ -12,6 +14,8 @@ from ssdsl.text.diagnostic import InternalError
 
 def kernel_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Kernel:
     """The kernel of a part with these splits."""
+    if windows := tuple(_windows(operator, splits)):
+        return Kernel(row(operator).windows.partition("(")[0], windows=windows)
     kernel = row(operator).kernel
     if kernel is None:
         return CALL
@@ -26,6 +30,18 @@ def kernel_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Kernel:
         split = next(o for name, o in tensors if name == kernel.axis[0])
         offsets = _offsets(operator, split, over)
     return Kernel(kernel.function, axes, offsets)
+
+
+def _windows(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[WindowPart]:
+    """The axes of which a part reads windows."""
+    given = operator.inputs[0]
+    for split in (s for s in splits if isinstance(s, Split)):
+        for axis, dims in enumerate(given.axes):
+            for dim in (operator.dims[d] for d in dims):
+                if dim.window is not None and dim.window.of == split.dim:
+                    results = tuple(run for (run,) in results_of(operator, split))
+                    needs = tuple(dim.window.shape.needs(*run) for run in results)
+                    yield WindowPart(split.coordinate, axis, results, needs, dim.size)
 
 
 def first_of(operator: Operator, splits: tuple[OpSplit, ...]) -> tuple[Coordinate, ...]:

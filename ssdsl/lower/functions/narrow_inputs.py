@@ -61,7 +61,7 @@ def _needs(prologue: Prologue, name: Name) -> Iterator[Part]:
 
 def _part(layout: Layout, axes: tuple[tuple[str, int], ...]) -> Part:
     places = zip(axes, layout.places, strict=True)
-    return Part((axis, place) for (axis, _), place in places if isinstance(place, Shard))
+    return Part((axis, place) for (axis, _), place in places if isinstance(place, Shard) and place.at is None)
 
 
 def _common(parts: Iterable[Part]) -> Part:
@@ -118,7 +118,7 @@ def _given(lowering: Lowering, var: Var, submesh: Submesh, part: Part) -> Var:
     digits = dict(part)
     type_ = Type(Layout(tuple(digits.get(axis, REPLICATE) for axis, _ in submesh.axes)))
     shape = Shape(lowering.graph.values[var.name.value].sizes)
-    return replace(var, type=type_, shape=local_sizes(shape, type_, ()))
+    return replace(var, type=type_, shape=local_sizes(shape, type_, submesh.axes))
 
 
 def _reading(function: Function, renamed: Renamed) -> Function:

@@ -63,7 +63,7 @@ class PrologueBuilder:
             steps = reshard(var.type.layout, layout, shape, draft.submesh.axes, itemsize, self.lowering.link)
             name = self._name(draft, value, layout)
             type_ = Type(layout)
-            draft.converted[key] = Var(name, type_, None, local_sizes(shape, type_, ()), var.dtype)
+            draft.converted[key] = Var(name, type_, None, local_sizes(shape, type_, draft.submesh.axes), var.dtype)
             draft.body.append(Reshard(var.name, draft.converted[key], steps, ()))
         return draft.converted[key]
 
@@ -78,7 +78,7 @@ class PrologueBuilder:
                 shape = Shape(self.graph.values[value].sizes)
                 type_ = Type(Layout((REPLICATE,) * len(draft.submesh.axes)))
                 name, dtype = self._name(draft, value, type_.layout), self.graph.values[value].dtype
-                var = Var(name, type_, None, local_sizes(shape, type_, ()), dtype)
+                var = Var(name, type_, None, local_sizes(shape, type_, draft.submesh.axes), dtype)
                 draft.given[value] = var
                 draft.made[value] = var, shape
         return draft.made[value]
@@ -114,7 +114,7 @@ class PrologueBuilder:
             shape = operand_shape(operator, operand)
             dtype = self.graph.values[operand.value].dtype
             name = self._name(draft, operand.value, made.layout)
-            var = Var(name, made, None, local_sizes(shape, made, ()), dtype)
+            var = Var(name, made, None, local_sizes(shape, made, axes), dtype)
             draft.made[operand.value] = var, shape
             results.append(var)
         kernel, first = kernel_of(operator, splits), first_of(operator, splits)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ssdsl.cluster.link import Link
-from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, KeepFirst, Narrow, ReduceScatter, Step
-from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Shape, Shard, cut, nests
+from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, KeepFirst, Narrow, ReduceScatter, Step
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, cut, nests, regions_of
+from ssdsl.runtime.regions import Regions, length, pieces
 from ssdsl.text.diagnostic import InternalError
 
 Axes = tuple[tuple[str, int], ...]
@@ -24,11 +25,14 @@ class _Edge:
 
 
 @lru_cache(maxsize=65536)
-def reshard(before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, link: Link) -> tuple[Step, ...]:
+def reshard(
+    before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, link: Link, *, sums: bool = False
+) -> tuple[Step, ...]:
     """The cheapest steps from one layout to another of a tensor of `shape` on a submesh with these axes.
 
     Dijkstra's search over layouts. Every layout can be gathered and every replica sliced, so a path exists. Sizes are
-    those of the tensor as a task sees it, `itemsize` is in bytes.
+    those of the tensor as a task sees it, `itemsize` is in bytes. `sums`: the tensor is a gradient, of which parts that
+    overlap are addends.
 
     >>> from ssdsl.cluster.link import LOOPBACK
     >>> by_rows, by_columns = Layout((Shard(0, 4, 2),)), Layout((Shard(1, 8, 2),))
@@ -49,7 +53,7 @@ def reshard(before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: i
             return path
         if cost > best[layout]:
             continue
-        for edge in _edges(layout, before, after, shape, axes, itemsize, link):
+        for edge in _edges(layout, before, after, shape, axes, itemsize, link, sums):
             total = cost + edge.cost
             if total < best.get(edge.after, float("inf")):
                 best[edge.after] = total
@@ -58,12 +62,12 @@ def reshard(before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: i
 
 
 def _edges(
-    layout: Layout, before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, link: Link
+    layout: Layout, before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, link: Link, sums: bool
 ) -> Iterator[_Edge]:
     """Every step from a layout, with what it costs. A collective is one case here, one in `ir/comm.py`."""
 
     def size(shards: tuple[Shard, ...]) -> int:
-        return shape.numel // math.prod(s.parts for s in shards)
+        return shape.local(shards).numel
 
     def cost(kind: str, elements: int, ranks: int) -> float:
         return link.collective_time(kind, elements * itemsize, ranks)
@@ -84,16 +88,23 @@ def _edges(
             for s in dict.fromkeys((before.places[a], after.places[a]))
             if isinstance(s, Shard) and s != place and _fits(s, others, shape)
         ]
+        for target in dict.fromkeys((before.places[a], after.places[a])):
+            if (found := _exchange(place, target, others, shape, (name, ranks), sums)) is not None:
+                yield _Edge(found, layout.replacing(a, target), cost("exchange", found.elements, ranks))
+        if isinstance(place, Shard) and place.at is not None:
+            continue
         if isinstance(place, Shard):
             step = AllGather((name,), whole, cut(shape, place, others))
             yield _Edge(step, layout.replacing(a, REPLICATE), cost("all_gather", whole, ranks))
             for target in targets:
-                if _fits(target, (*others, place), shape):  # both digits can be cut out of the tensor at once
+                if target.at is None and _fits(target, (*others, place), shape):  # both digits can be cut out of the tensor at once
                     source_cut = cut(shape, place, (*others, target))
                     step = AllToAll((name,), whole // ranks, source_cut, cut(shape, target, (*others, place)))
                     yield _Edge(step, layout.replacing(a, target), cost("all_to_all", whole, ranks))
             continue
         for target in targets:
+            if place is PARTIAL and target.at is not None:
+                continue
             if place is PARTIAL:
                 step = ReduceScatter((name,), whole, cut(shape, target, others))
                 yield _Edge(step, layout.replacing(a, target), cost("reduce_scatter", whole, ranks))
@@ -102,6 +113,34 @@ def _edges(
                 yield _Edge(step, layout.replacing(a, target), LOCAL_COST)
         if place is REPLICATE and after.places[a] is PARTIAL:
             yield _Edge(KeepFirst((name,), whole), layout.replacing(a, PARTIAL), LOCAL_COST)
+
+
+def _exchange(
+    place: Placement, target: Placement, others: tuple[Shard, ...], shape: Shape, axis: tuple[str, int], sums: bool
+) -> Exchange | None:
+    """The step between two placements of which one has regions; None where there is none, or nothing has to travel."""
+    shards = [p for p in (place, target) if isinstance(p, Shard)]
+    if place == target or target is PARTIAL or all(s.at is None for s in shards) or place is REPLICATE:
+        return None
+    (factor, *more) = {s.factor for s in shards}
+    if more or any(s.factor == factor for s in others):
+        return None
+    name, parts = axis
+    size = shape.factors[factor]
+    have, need = (regions_of(p, size, parts) for p in (place, target))
+    if have is None or need is None:
+        return None
+    adds = sums or place is PARTIAL
+    source, goal = (cut(shape, Shard(factor, 1, parts, at), others) for at in (have, need))
+    rest = shape.local(others).numel // size
+    return Exchange((name,), most_received(have, need, sums=adds) * rest, source, goal, adds)
+
+
+@lru_cache(maxsize=4096)
+def most_received(have: Regions, need: Regions, *, sums: bool) -> int:
+    """The most positions that a part receives of others."""
+    every = (pieces(have, need, me, sums=sums) for me in range(len(need)))
+    return max(sum(length(p.received) for p in own if p.peer != me) for me, own in enumerate(every))
 
 
 def _fits(shard: Shard, others: tuple[Shard, ...], shape: Shape) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from ssdsl.ir.function import Backward, Function, Instr, Op, Split
 from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.operators.operand_types import results_of
 from ssdsl.model.graph import Operator
 from ssdsl.model.saved import saved
 from ssdsl.model.storage import Storage, storages
@@ -37,5 +38,9 @@ def local_dims(operator: Operator, op: Op) -> list[int]:
     """The local sizes of an operator's dimensions in a part, of unequal parts in the mean."""
     sizes = [d.size for d in operator.dims]
     for split in (s for s in op.splits if isinstance(s, Split)):
+        for number, dim in enumerate(operator.dims):
+            if dim.window is not None and dim.window.of == split.dim:
+                needs = [dim.window.shape.needs(*run) for (run,) in results_of(operator, split)]
+                sizes[number] = -(-sum(end - start for start, end in needs) // split.parts)
         sizes[split.dim] = -(-sizes[split.dim] // split.parts)
     return sizes

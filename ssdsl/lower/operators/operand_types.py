@@ -9,7 +9,8 @@ With a coordinate along which the operator is split by a dimension,
 | input, needed | Shard | Replicate |
 | gradient of input, produced | Shard | Partial |
 
-An operator that a kernel combines along the dimension leaves a whole output. An operator that works on partial sums
+An input that has no such dimension may have one that is windowed on it: a part then needs the region that its results
+need. An operator that a kernel combines along the dimension leaves a whole output. An operator that works on partial sums
 reads one addend of each operand that is carried and leaves one addend.
 """
 
@@ -18,9 +19,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ssdsl.ir.function import Carried, OpSplit, Split
-from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard
-from ssdsl.ir.value import Axis, Size, TimeIndex, Type
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, regions
+from ssdsl.ir.value import Axis, Coordinate, Size, Time, Type, Varying
 from ssdsl.model.graph import Operand, Operator
+from ssdsl.runtime.regions import Regions, parts_of
 
 Axes = tuple[tuple[str, int], ...]
 
@@ -54,8 +56,8 @@ def operand_types(
     owed: list[str] = []
     gradient_owed: list[str] = []
     for split in splits:
-        name, shard = split.coordinate.name, shard_in(split, operand)
-        if shard is not None:
+        name, shard = split.coordinate.name, place_in(operator, split, operand)
+        if isinstance(shard, Shard):
             if isinstance(split.coordinate, Axis):
                 here[name] = gradient[name] = shard
             else:
@@ -88,19 +90,37 @@ def _partial(operator: Operator, split: OpSplit, operand: Operand, *, is_output:
             return False, not is_whole
 
 
-def shard_in(split: OpSplit, operand: Operand) -> Shard | None:
-    """The digit that a split fixes in an operand, None where the operand does not carry its dimension.
+def place_in(operator: Operator, split: OpSplit, operand: Operand) -> Placement | None:
+    """Where the part of an operand lies: a digit of its dimension, or the region that the part's results need.
 
-    Of GPT-2's fused weight [hidden 128, qkv 3 · heads 4 · head_dim 32], heads are factor 2 of the operand:
+    Replicate is of a region that is everything, None of an operand that does not carry the dimension. Of GPT-2's fused
+    weight [hidden 128, qkv 3 · heads 4 · head_dim 32], heads are factor 2:
 
-    >>> weight = Operand("w", ((0,), (1, 2, 3)))
-    >>> shard_in(Split(Axis("tp"), dim=2, stride=2, parts=2), weight)
-    Shard(factor=2, stride=2, parts=2)
+    >>> from ssdsl.model.graph import Dim, Stage
+    >>> weight, dims = Operand("w", ((0,), (1, 2, 3))), tuple(Dim("", n, k) for k, n in enumerate((128, 3, 4, 32)))
+    >>> linear = Operator("mm", "mm", "aten::mm", "", "", Stage.COMPUTE, (), (), (weight,), (), dims)
+    >>> place_in(linear, Split(Axis("tp"), dim=2, stride=2, parts=2), weight)
+    Shard(factor=2, stride=2, parts=2, at=None)
     """
     if isinstance(split, Carried):
         return None
     dims = dims_of(operand)
-    return Shard(dims.index(split.dim), split.stride, split.parts) if split.dim in dims else None
+    if split.dim in dims:
+        factor, size = dims.index(split.dim), operator.dims[split.dim].size
+        if split.sizes is not None:
+            return regions(factor, size, parts_of(split.sizes))
+        return Shard(factor, split.stride, split.parts)
+    for factor, dim in enumerate(dims):
+        window = operator.dims[dim].window
+        if window is not None and window.of == split.dim:
+            at = tuple((window.shape.needs(start, end),) for ((start, end),) in results_of(operator, split))
+            return regions(factor, operator.dims[dim].size, at)
+    return None
+
+
+def results_of(operator: Operator, split: Split) -> Regions:
+    """The region of the results' dimension that each part computes, where no other index cuts the dimension."""
+    return parts_of(split.sizes or (operator.dims[split.dim].size // split.parts,) * split.parts)
 
 
 def dims_of(operand: Operand) -> list[int]:
@@ -127,31 +147,34 @@ def _shrink(shard: Shard, removed: tuple[Shard, ...]) -> Shard:
     return replace(shard, stride=shard.stride // inner)
 
 
-def local_sizes(shape: Shape, type_: Type, time: tuple[TimeIndex, ...]) -> tuple[Size, ...]:
-    """The local size of each axis of a tensor of `shape`, where `time` gives the sizes of unequal parts.
+def local_sizes(shape: Shape, type_: Type, axes: Axes) -> tuple[Size, ...]:
+    """The local size of each axis of a tensor of `shape` on a submesh with these axes.
 
     >>> shape = Shape(((16,), (3, 4, 8)))                       # [batch, qkv · heads · head_dim]
     >>> by_heads = Type(Layout((Shard(2, 2, 2),)), (("m", Shard(0, 4, 4)),))
-    >>> [str(size) for size in local_sizes(shape, by_heads, (TimeIndex("m", 4),))]
+    >>> [str(size) for size in local_sizes(shape, by_heads, (("tp", 2),))]
     ['4', '48']
-    >>> [str(size) for size in local_sizes(shape, by_heads, (TimeIndex("m", 2, (10, 6)),))]
+    >>> unequal = Type(by_heads.layout, (("m", Shard(0, 1, 2, parts_of((10, 6)))),))
+    >>> [str(size) for size in local_sizes(shape, unequal, (("tp", 2),))]
     ['n_m', '48']
     """
-    uneven = {t.name: t for t in time if t.sizes is not None}
     known: list[int] = list(shape.factors)
-    varying: dict[int, list[TimeIndex]] = {}
-    for shard in type_.layout.shards():
-        known[shard.factor] //= shard.parts
-    for name, shard in type_.time:
-        if name in uneven:
-            known[shard.factor] //= sum(uneven[name].sizes or ())
-            varying.setdefault(shard.factor, []).append(uneven[name])
-        else:
+    varying: dict[int, list[Varying]] = {}
+    places = zip(axes, type_.layout.places, strict=True)
+    held: list[tuple[Coordinate, Shard]] = [(Axis(name), p) for (name, _), p in places if isinstance(p, Shard)]
+    for coordinate, shard in (*held, *((Time(name), shard) for name, shard in type_.time)):
+        lengths = shard.lengths
+        if lengths is None:
             known[shard.factor] //= shard.parts
+        elif len(set(lengths)) == 1:
+            known[shard.factor] = lengths[0]
+        else:
+            known[shard.factor] = 1
+            varying.setdefault(shard.factor, []).append(Varying(coordinate, lengths))
     return tuple(_sizes(shape, known, varying))
 
 
-def _sizes(shape: Shape, known: list[int], varying: dict[int, list[TimeIndex]]) -> Iterator[Size]:
+def _sizes(shape: Shape, known: list[int], varying: dict[int, list[Varying]]) -> Iterator[Size]:
     first = 0
     for axis in shape.axes:
         factors = range(first, first + len(axis))

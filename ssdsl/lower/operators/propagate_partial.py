@@ -15,7 +15,7 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Coordinate, Time
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
-from ssdsl.lower.operators.operand_types import shard_in
+from ssdsl.lower.operators.operand_types import place_in
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
 from ssdsl.model.ops.registry import linear_with, row
 from ssdsl.plan.plan import Index, Plan
@@ -42,6 +42,7 @@ class _Made:
     which it needed all parts."""
 
     submesh: Submesh
+    operator: Operator
     splits: tuple[Split, ...]
     operand: Operand
     partial: Partial
@@ -74,7 +75,7 @@ class _Walk:
         waits = self._waits(operator, own, sums, submesh, set(taken))
         splits = operator_splits(operator, own, submesh)
         for output in operator.outputs:
-            self.made[output.value] = _Made(submesh, splits, output, left, waits)
+            self.made[output.value] = _Made(submesh, operator, splits, output, left, waits)
 
     def _arriving(self, value: str, submesh: Submesh) -> Partial:
         """The sums that a value still lacks where it is read."""
@@ -132,8 +133,8 @@ class _Walk:
             found |= made.waits
             found |= {c.name for c in arriving if isinstance(c, Time) and c not in carried}
             for split in (s for s in made.splits if isinstance(s.coordinate, Time)):
-                part, here = shard_in(split, made.operand), splits.get(split.coordinate)
-                if part is not None and (here is None or shard_in(here, operand) != part):
+                part, here = place_in(made.operator, split, made.operand), splits.get(split.coordinate)
+                if part is not None and (here is None or place_in(operator, here, operand) != part):
                     found.add(split.coordinate.name)
         return frozenset(found)
 

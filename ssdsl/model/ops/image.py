@@ -6,14 +6,15 @@ from typing import Any
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.op import Op, Rule
 from ssdsl.model.ops.typed_call import Shape, TypedCall
-from ssdsl.model.signature import Axis, Signature, axes, free, kept_whole, signature, whole, whole_axes
+from ssdsl.model.signature import Axis, Letter, Signature, Windowed, axes, free, kept_whole, signature, whole, whole_axes
+from ssdsl.model.window import Sliding
 
 SPACE = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}  # by the number of axes
 IN, OUT = free("channels"), free("channels'")  # two dimensions of one role, of which a prime tells one apart
 
 
 def convolution(call: TypedCall) -> Signature:
-    """A patch embedding (stride = kernel) may be split in space; other kernels overlap, so space stays whole."""
+    """Space is split by the results; a patch embedding (stride = kernel) has them as a factor of what it reads."""
     x, w = call.shapes[:2]
     rank = len(w) - 2
     stride, padding, dilation = (_tuple(call.argument(n), rank) for n in ("stride", "padding", "dilation"))
@@ -24,13 +25,35 @@ def convolution(call: TypedCall) -> Signature:
         kernel = [whole(f"kernel_{word}", n) for word, n in zip(words, w[2:], strict=True)]
         space = [(*free(word), *inside) for word, inside in zip(words, kernel, strict=True)]
         return _convolved(call, x, OUT, IN, space, kernel, [free(word) for word in words])
-    return _convolved(call, x, OUT, IN, *_windows(x[-rank:], call.result[-rank:]))
+    return _convolved(call, x, OUT, IN, *_sliding(call))
 
 
 def transposed_convolution(call: TypedCall) -> Signature:
     x, w = call.shapes[:2]
     rank = len(w) - 2
     return _convolved(call, x, IN, OUT, *_windows(x[-rank:], call.result[-rank:]))
+
+
+def _sliding(call: TypedCall) -> tuple[list[Axis], list[Axis], list[Axis]]:
+    """The axes of space of a convolution: of the input, windowed on those of the result; of the kernel, whole."""
+    x, w, result = *call.shapes[:2], call.result
+    rank = len(w) - 2
+    stride, dilation = (_tuple(call.argument(n), rank) for n in ("stride", "dilation"))
+    given, kernel, new = list[Axis](), list[Axis](), list[Axis]()
+    for at, word in enumerate(SPACE[rank]):
+        size, span = x[at - rank], dilation[at] * (w[2 + at] - 1) + 1
+        window = Sliding(size, stride[at], _before(call.argument("padding"), rank, at, span), span)
+        new.append(free(f"{word}'"))
+        kernel.append(whole(f"kernel_{word}"))
+        given.append((Letter(word, fixed=True, window=Windowed(f"{word}'", window)),))
+    return given, kernel, new
+
+
+def _before(padding: Any, rank: int, at: int, span: int) -> int:
+    """The padding in front of an axis; "same" puts the odd one behind."""
+    if padding == "same":
+        return (span - 1) // 2
+    return 0 if padding == "valid" else int(_tuple(padding, rank)[at])
 
 
 def _windows(before: Shape, after: Shape) -> tuple[list[Axis], list[Axis], list[Axis]]:
@@ -128,9 +151,19 @@ def _columns(call: TypedCall, image: Shape, columns: Shape) -> tuple[list[Axis],
     return batch, [*batch, (*free("c"), *whole("kernel", columns[-2] // image[-3])), whole("windows")]
 
 
+CONVOLUTION = "conv_part({input}, {weight}, {bias}, {stride}, {padding}, {dilation}, {groups}, {parts})"
+
 OPS = (
     *(
-        Op(f"aten::conv{n}d", convolution, contraction=True, fresh=True, flops=_flops, text=f"F.conv{n}d")
+        Op(
+            f"aten::conv{n}d",
+            convolution,
+            windows=CONVOLUTION,
+            contraction=True,
+            fresh=True,
+            flops=_flops,
+            text=f"F.conv{n}d",
+        )
         for n in (1, 2, 3)
     ),
     *(

@@ -74,6 +74,7 @@ class Op:
     - `linear_in`: sets of parameters, each as words; the operator is linear in those of a set together: `self other`
       of an addition, `self` and also `other` of a product. Partial sums go through it.
     - `kernel`: what runs in place of it on parts that need to know of each other.
+    - `windows`: what computes a part of windowed dimensions: a call of the runtime as in `kernel`, with `{parts}`.
     - `flops`: of a forward; by default an operation for each element of the results, or the two of each
       multiply-add of a `contraction`. Backward takes `backward_factor` times as many for each operand.
     - `saved`: what autograd keeps for backward; by default torch is asked.
@@ -91,6 +92,7 @@ class Op:
     dims: str | Rule
     linear_in: tuple[str, ...] = ()
     kernel: PartKernel | None = None
+    windows: str = ""
     flops: Flops | None = None
     backward_factor: float = 1.0
     saved: SavedRule = MEASURED

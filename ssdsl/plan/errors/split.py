@@ -299,14 +299,3 @@ class BadCount(Traced, Diagnostic):
     title = "cannot cut into {count} parts"
     help = "give at least 1"
     count: int
-
-
-@dataclass(frozen=True)
-class UnequalOnAxis(Traced, Diagnostic):
-    """Parts of unequal sizes run one after another; across devices all parts are of one size."""
-
-    code = "E0216"
-    title = "the parts of `{name}` are unequal, and `{name}` is an axis of `{mesh}`"
-    help = "give equal sizes, or name the index otherwise, so that its parts run one after another"
-    name: str
-    mesh: str

@@ -1,6 +1,6 @@
 """`split`: the indices of operators. Where it splits state, `shard` takes over."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ssdsl.lang import nodes
 from ssdsl.lang.formatter.spell import BINDING, POST, spell
@@ -113,7 +113,7 @@ def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: P
     if parts.origin is not None:
         ctx.facts.cut_origins[parts.cut.span] = parts.origin
     for op, at in new:
-        ctx.facts.add_index(op.name, _index(parts, at))
+        ctx.facts.add_index(op.name, _index(_parts_for(ctx, op.dims[at], parts), at))
     for op, at in found:
         if op.dims[at].fixed and op.stage is Stage.COMPUTE and parts.count > 1:
             ctx.facts.leave_whole(op.name, _index(parts, at))
@@ -121,6 +121,14 @@ def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: P
 
 def _index(parts: Parts, dim: int) -> Index:
     return Index(parts.cut.name.text, parts.count, dim, parts.cut.span, parts.sizes)
+
+
+def _parts_for(ctx: Context, dim: Dim, parts: Parts) -> Parts:
+    """The parts of a dimension: where windows are on it they may be unequal, the first ones by one larger."""
+    each, more = divmod(dim.size, parts.count)
+    if parts.total is not None or not more or dim.cls not in ctx.model.graph.windowed:
+        return parts
+    return replace(parts, sizes=tuple(each + (k < more) for k in range(parts.count)))
 
 
 def find_dims(ctx: Context, operators: list[Operator], name: str) -> Places:
@@ -173,7 +181,8 @@ def _dividing(ctx: Context, s: nodes.Split, places: Places, parts: Parts) -> Pla
     whole: dict[int, list[str]] = {}
     kept: Places = []
     for op, at in places:
-        bad = [size for size in _sizes_left(ctx, op, at) if not _goes_into(size, parts)]
+        unequal = _may_be_unequal(ctx, op, at)
+        bad = [size for size in _sizes_left(ctx, op, at) if not _goes_into(size, parts, unequal=unequal)]
         if bad and op.stage is Stage.COMPUTE:
             whole.setdefault(bad[0], []).append(op.module)
         elif not bad:
@@ -185,8 +194,16 @@ def _dividing(ctx: Context, s: nodes.Split, places: Places, parts: Parts) -> Pla
     return kept
 
 
-def _goes_into(size: int, parts: Parts) -> bool:
-    return size % parts.count == 0 if parts.total is None else size == parts.total
+def _goes_into(size: int, parts: Parts, *, unequal: bool = False) -> bool:
+    if parts.total is not None:
+        return size == parts.total
+    return size >= parts.count if unequal else size % parts.count == 0
+
+
+def _may_be_unequal(ctx: Context, op: Operator, at: int) -> bool:
+    """Whether windows are on a dimension, and no other index cuts it."""
+    cuts = [i for i in ctx.facts.indices.get(op.name, ()) if i.dim == at and i.count > 1]
+    return op.dims[at].cls in ctx.model.graph.windowed and not cuts
 
 
 def _is_known(
@@ -231,7 +248,7 @@ def _check_sizes(ctx: Context, s: nodes.Split, found: Places, parts: Parts) -> N
     bad: dict[int, Places] = {}
     for op, at in found:
         for size in _sizes_left(ctx, op, at):
-            if not _goes_into(size, parts):
+            if not _goes_into(size, parts, unequal=_may_be_unequal(ctx, op, at)):
                 bad.setdefault(size, []).append((op, at))
     if not bad:
         return

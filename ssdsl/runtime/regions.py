@@ -1,0 +1,100 @@
+"""Regions: which positions of an axis each part has, as runs (start, end), half open, in order and apart.
+
+Regions of parts may be of unequal sizes, and overlap: the windows of a convolution reach into the neighbours' parts.
+
+>>> have, need = parts_of((5, 4, 4)), (((0, 6),), ((4, 10),), ((8, 13),))
+>>> [(p.peer, p.sent, p.received) for p in pieces(have, need, me=1, sums=False)]
+[(0, ((0, 1),), ((4, 5),)), (2, ((3, 4),), ((0, 1),))]
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+Run = tuple[int, int]
+Runs = tuple[Run, ...]  # of one part
+Regions = tuple[Runs, ...]  # of all parts
+
+
+class Piece(NamedTuple):
+    """What two parts exchange: runs of `have` that are sent, and of `need` that are received, in local positions."""
+
+    peer: int
+    sent: Runs
+    received: Runs
+
+
+def parts_of(sizes: Sequence[int]) -> Regions:
+    """The regions of parts of these sizes, one behind the other.
+
+    >>> parts_of((5, 4, 4))
+    (((0, 5),), ((5, 9),), ((9, 13),))
+    """
+    ends = [*itertools.accumulate(sizes)]
+    return tuple(((end - size, end),) for size, end in zip(sizes, ends, strict=True))
+
+
+def length(runs: Runs) -> int:
+    """How many positions some runs have."""
+    return sum(end - start for start, end in runs)
+
+
+def shared(a: Runs, b: Runs) -> Runs:
+    """The positions that both have.
+
+    >>> shared(((0, 3), (6, 9)), ((2, 7),))
+    ((2, 3), (6, 7))
+    """
+    found = ((max(s, t), min(e, f)) for s, e in a for t, f in b)
+    return tuple(sorted((s, e) for s, e in found if s < e))
+
+
+def without(a: Runs, b: Runs) -> Runs:
+    """The positions of `a` that `b` has not.
+
+    >>> without(((0, 9),), ((2, 3), (5, 7)))
+    ((0, 2), (3, 5), (7, 9))
+    """
+    left = list(a)
+    for start, end in b:
+        left = [(s, e) for x, y in left for s, e in ((x, min(y, start)), (max(x, end), y)) if s < e]
+    return tuple(left)
+
+
+def local(runs: Runs, inside: Runs) -> Runs:
+    """Runs of the whole axis as positions in a tensor that has the runs `inside`, end to end.
+
+    >>> local(((6, 8),), ((0, 3), (5, 9)))
+    ((4, 6),)
+    """
+    found, before = [], 0
+    for start, end in inside:
+        for s, e in shared(runs, ((start, end),)):
+            found.append((s - start + before, e - start + before))
+        before += end - start
+    return tuple(found)
+
+
+def pieces(have: Regions, need: Regions, me: int, *, sums: bool) -> list[Piece]:
+    """What part `me` exchanges with each part, itself included.
+
+    With `sums` every part that has a position sends it to all that need it; else one does: the part itself, or the
+    first of the others.
+    """
+    found = []
+    for peer in range(len(have)):
+        sent = _given(have, need, me, peer, sums)
+        received = _given(have, need, peer, me, sums)
+        if sent or received:
+            found.append(Piece(peer, local(sent, have[me]), local(received, need[me])))
+    return found
+
+
+def _given(have: Regions, need: Regions, source: int, target: int, sums: bool) -> Runs:
+    """What one part sends another."""
+    runs = shared(have[source], need[target])
+    if sums or source == target:
+        return runs
+    for earlier in (target, *range(source)):
+        runs = without(runs, have[earlier])
+    return runs
