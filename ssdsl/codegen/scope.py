@@ -17,11 +17,11 @@ from ssdsl.model.ops.registry import kernel_functions, modules
 
 # What a file may import from the runtime beside it.
 RUNTIME = (
-    *("Input", "Join", "Output", "block"),
+    *("Input", "Join", "Output", "Part", "block"),
     *(step.kind for step in get_args(Step)),
     *("all_reduce_", "reshard"),
     *("first", "first_time", *kernel_functions(), *FUNCTIONS),
-    *("checkpoint", "checkpoint_halves", "group", "halves", "put", "take", "take_sizes"),
+    *("checkpoint", "checkpoint_halves", "group", "halves", "put", "take", "take_at", "take_sizes"),
 )
 
 

@@ -139,7 +139,9 @@ class _Builder:
                 if key not in numbers:
                     numbers[key] = len(dims)
                     reason = f"`{reading.call.kind}` needs all of it at once" if slot.letter.fixed else ""
-                    dims.append(replace(self._dim(leaf, reason, slot.letter.combined), window=self._window(slot, numbers)))
+                    dims.append(
+                        replace(self._dim(leaf, reason, slot.letter.combined), window=self._window(slot, numbers))
+                    )
                 result.append(numbers[key])
         return result
 

@@ -69,9 +69,7 @@ def _after(step: Step, local: Local, shape: Factors, axes: Axes, *, is_gradient:
     return result
 
 
-def _exchanged(
-    step: Exchange, axis: Axis, parts: int, local: Local, shape: Factors, *, is_gradient: bool
-) -> Local:
+def _exchanged(step: Exchange, axis: Axis, parts: int, local: Local, shape: Factors, *, is_gradient: bool) -> Local:
     """What an exchange makes: of what several devices have, one is taken, or all are added."""
     digit, owed = local.digit(axis), axis in local.partial
     without = local.freeing(axis).summed(axis)

@@ -30,7 +30,7 @@ def parts_of(operator: Operator, split: Split, number: int) -> tuple[tuple[tuple
     """For each part the run of results, and the run of the windowed dimension that it needs."""
     size = operator.dims[split.dim].size
     sizes = split.sizes or (size // split.parts,) * split.parts
-    if sum(sizes) != size or split.stride * split.parts not in (size, split.parts) and split.sizes is None:
+    if sum(sizes) != size or (split.stride * split.parts not in (size, split.parts) and split.sizes is None):
         raise Wrong(Rule.NEST, "one split of a dimension that windows are on", split)
     reads = _reads(operator, number)
     found, start = [], 0

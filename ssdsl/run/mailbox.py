@@ -117,7 +117,7 @@ class Threaded:
     """The transport of one rank."""
 
     def __init__(self, rank: int, exchange: Exchange) -> None:
-        self._rank, self.exchange = rank, exchange
+        self._rank, self.shared = rank, exchange
         self.made = 0
         self.turn: dict[int, int] = {}  # how many collectives of each group this rank has joined
         self.posted: dict[tuple[bool, int, int, int], int] = {}  # how many messages each way
@@ -129,17 +129,17 @@ class Threaded:
 
     @property
     def size(self) -> int:
-        return self.exchange.count
+        return self.shared.count
 
     def new_control_group(self) -> Line:
         return self.new_group()
 
     def new_group(self, ranks: Sequence[int] | None = None) -> Line:
-        line = Line(self.made, tuple(range(self.exchange.count)) if ranks is None else tuple(ranks))
-        if self.made == len(self.exchange.lines):
-            self.exchange.lines.append(line)
-        if (known := self.exchange.lines[self.made]) != line:
-            raise self.exchange.failed("mismatch", f"makes a group of ranks {line.ranks}, others one of {known.ranks}")
+        line = Line(self.made, tuple(range(self.shared.count)) if ranks is None else tuple(ranks))
+        if self.made == len(self.shared.lines):
+            self.shared.lines.append(line)
+        if (known := self.shared.lines[self.made]) != line:
+            raise self.shared.failed("mismatch", f"makes a group of ranks {line.ranks}, others one of {known.ranks}")
         self.made += 1
         return line
 
@@ -189,25 +189,25 @@ class Threaded:
         key = group.number, source, target, tag
         place = self.posted.get((sends, group.number, target if sends else source, tag), 0)
         self.posted[sends, group.number, target if sends else source, tag] = place + 1
-        box = self.exchange.pieces.setdefault(key, [])
+        box = self.shared.pieces.setdefault(key, [])
         if place == len(box):
-            box.append(Piece(self.exchange, source, target, tag))
+            box.append(Piece(self.shared, source, target, tag))
         return box[place]
 
     def _join(self, kind: str, into: torch.Tensor, x: torch.Tensor, line: Line) -> Meeting:
         assert self._rank in line.ranks and into.is_contiguous() and x.is_contiguous()
         turn = self.turn.get(line.number, 0)
         self.turn[line.number] = turn + 1
-        calls = self.exchange.meetings.setdefault((line.number, turn), {})
+        calls = self.shared.meetings.setdefault((line.number, turn), {})
         mine = calls[self._rank] = _Call(kind, into.detach(), x.detach())
         for rank, other in calls.items():
             if other.says != mine.says:
                 both = f"{mine.says} meets {other.says} of rank {rank}"
-                raise self.exchange.failed("mismatch", f"{both}, collective {turn} of ranks {list(line.ranks)}")
+                raise self.shared.failed("mismatch", f"{both}, collective {turn} of ranks {list(line.ranks)}")
         if len(calls) == len(line.ranks):
-            del self.exchange.meetings[line.number, turn]
+            del self.shared.meetings[line.number, turn]
             _carry_out(kind, [calls[r] for r in line.ranks])
-        return Meeting(self.exchange, line, self._rank, calls)
+        return Meeting(self.shared, line, self._rank, calls)
 
 
 @torch.no_grad()

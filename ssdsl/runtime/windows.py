@@ -21,9 +21,7 @@ class Part(NamedTuple):
     size: int
 
 
-def padded(
-    x: torch.Tensor, part: Part, stride: int, before: int, span: int, value: float = 0.0
-) -> torch.Tensor:
+def padded(x: torch.Tensor, part: Part, stride: int, before: int, span: int, value: float = 0.0) -> torch.Tensor:
     """The input of windows that begin at `start * stride - before`, with padding where they leave the tensor."""
     low = part.start * stride - before
     high = (part.end - 1) * stride - before + span

@@ -66,7 +66,6 @@ class Group:
         self.world.transport.all_to_all(into, x, self.process_group)
         self.world.call = None
 
-
     def exchange(self, into: dict[int, torch.Tensor], parts: dict[int, torch.Tensor]) -> None:
         """Sends each of some ranks, by their place in the group, a part, and fills `into` with what they send."""
         self.world.begin("exchange", self, *into.values())

@@ -317,8 +317,7 @@ class _Builder:
                     gradient = replace(need.gradient, time=type_.time, owed=owed)
                 result = self._var(draft, draft.fresh(var.name.value), need.shape, type_, gradient)
                 index = next(t for t in draft.segment.time if t.name == name)
-                check_even(self.lowering.plan, need.shape, digit.factor, tuple(s for _, s in var.type.time)
-                )
+                check_even(self.lowering.plan, need.shape, digit.factor, tuple(s for _, s in var.type.time))
                 draft.body.append(Slice(var.name, result, index, cut(part, here, tuple(fixed))))
                 draft.converted[key] = result
             fixed.append(here)

@@ -97,7 +97,9 @@ def _edges(
             step = AllGather((name,), whole, cut(shape, place, others))
             yield _Edge(step, layout.replacing(a, REPLICATE), cost("all_gather", whole, ranks))
             for target in targets:
-                if target.at is None and _fits(target, (*others, place), shape):  # both digits can be cut out of the tensor at once
+                if target.at is None and _fits(
+                    target, (*others, place), shape
+                ):  # both digits can be cut out of the tensor at once
                     source_cut = cut(shape, place, (*others, target))
                     step = AllToAll((name,), whole // ranks, source_cut, cut(shape, target, (*others, place)))
                     yield _Edge(step, layout.replacing(a, target), cost("all_to_all", whole, ranks))

@@ -6,7 +6,18 @@ from typing import Any
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.op import Op, Rule
 from ssdsl.model.ops.typed_call import Shape, TypedCall
-from ssdsl.model.signature import Axis, Letter, Signature, Windowed, axes, free, kept_whole, signature, whole, whole_axes
+from ssdsl.model.signature import (
+    Axis,
+    Letter,
+    Signature,
+    Windowed,
+    axes,
+    free,
+    kept_whole,
+    signature,
+    whole,
+    whole_axes,
+)
 from ssdsl.model.window import Sliding
 
 SPACE = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}  # by the number of axes

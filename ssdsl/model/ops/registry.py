@@ -156,7 +156,8 @@ def _together(operator: Operator) -> list[frozenset[int]]:
 
 def kernel_functions() -> tuple[str, ...]:
     """The runtime's functions that kernels of parts call."""
-    return tuple(dict.fromkeys(op.kernel.function for op in ROWS.values() if op.kernel))
+    calls = [op.kernel.call for op in ROWS.values() if op.kernel] + [op.windows for op in ROWS.values() if op.windows]
+    return tuple(dict.fromkeys(call.partition("(")[0] for call in calls))
 
 
 def modules(operators: Iterable[Operator]) -> tuple[str, ...]:

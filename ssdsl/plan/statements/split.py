@@ -148,7 +148,8 @@ def find_dims(ctx: Context, operators: list[Operator], name: str) -> Places:
             [dim.cls in classes for dim in op.dims],
         )
         if (at := next((way.index(True) for way in ways if any(way)), None)) is not None:
-            found.append((op, at))
+            window = op.dims[at].window  # what is windowed is cut as the results need it
+            found.append((op, at if window is None else window.of))
     return found
 
 
