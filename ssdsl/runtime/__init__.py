@@ -13,7 +13,19 @@ from .collectives import (
     reshard,
 )
 from .halves import checkpoint_halves, halves
-from .kernels import batch_norm_parts, cross_entropy_parts, embedding_part, first, first_time
+from .kernels import batch_norm_parts, embedding_part, first, first_time, gather_part, nll_part
+from .merges import (
+    amax_parts,
+    amin_parts,
+    argmax_parts,
+    argmin_parts,
+    cross_entropy_parts,
+    log_softmax_parts,
+    logsumexp_parts,
+    max_parts,
+    min_parts,
+    softmax_parts,
+)
 from .moves import put, take, take_at, take_sizes
 from .random import (
     attention_dropout,
@@ -42,6 +54,10 @@ __all__ = [
     "all_reduce",
     "all_reduce_",
     "all_to_all",
+    "amax_parts",
+    "amin_parts",
+    "argmax_parts",
+    "argmin_parts",
     "attention_dropout",
     "batch_norm_parts",
     "bernoulli",
@@ -57,18 +73,25 @@ __all__ = [
     "exponential",
     "first",
     "first_time",
+    "gather_part",
     "geometric",
     "group",
     "halves",
     "integers",
     "keep_first",
     "log_normal",
+    "log_softmax_parts",
+    "logsumexp_parts",
+    "max_parts",
+    "min_parts",
     "narrow",
+    "nll_part",
     "normal",
     "put",
     "reduce_scatter",
     "reshard",
     "routed_mm",
+    "softmax_parts",
     "step_keys",
     "take",
     "take_at",

@@ -38,44 +38,30 @@ def first_time(x: torch.Tensor, *at: int) -> torch.Tensor:
     return torch.zeros_like(x) if any(at) else x
 
 
-class _CrossEntropyParts(torch.autograd.Function):
-    """Megatron's vocabulary-parallel cross entropy (Shoeybi et al. 2019, section 3), summed over the labels."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, logits: torch.Tensor, labels: torch.Tensor, start: int, ignored: int, group: Group
-    ) -> torch.Tensor:
-        highest = logits.amax(1)
-        group.all_reduce(highest, "max")
-        shifted = logits - highest.unsqueeze(1)
-        local = labels - start
-        outside = (local < 0) | (local >= logits.shape[1])
-        local = local.masked_fill(outside, 0)
-        target = shifted.gather(1, local.unsqueeze(1)).squeeze(1).masked_fill(outside, 0.0)
-        exponents = shifted.exp_()
-        both = torch.stack([exponents.sum(1), target])
-        group.all_reduce(both)
-        total, target = both
-        valid = labels != ignored
-        ctx.save_for_backward(exponents.div_(total.unsqueeze(1)), local, outside, valid)
-        loss: torch.Tensor = ((total.log() - target) * valid).sum()
-        return loss
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        softmax, local, outside, valid = ctx.saved_tensors
-        scale = gradients[0] * valid
-        result = softmax * scale.unsqueeze(1)
-        result.scatter_add_(1, local.unsqueeze(1), (-scale).masked_fill(outside, 0.0).unsqueeze(1).to(result.dtype))
-        return result, None, None, None, None
+def gather_part(x: torch.Tensor, dim: int, index: torch.Tensor, start: int) -> torch.Tensor:
+    """What an index picks along an axis that is split: this part has positions from `start`, and zeros for the rest;
+    parts add up."""
+    local = index - start
+    outside = (local < 0) | (local >= x.shape[dim])
+    return x.gather(dim, local.masked_fill(outside, 0)).masked_fill(outside, 0)
 
 
-def cross_entropy_parts(
-    logits: torch.Tensor, labels: torch.Tensor, start: int, group: Group, ignore_index: int = -100
+def nll_part(
+    scores: torch.Tensor,
+    labels: torch.Tensor,
+    start: int,
+    weight: torch.Tensor | None = None,
+    reduction: int = 2,
+    ignore_index: int = -100,
 ) -> torch.Tensor:
-    """The summed cross entropy of [n, vocabulary / parts, ...] logits whose first class is `start`; the same on every
-    rank."""
-    return _CrossEntropyParts.apply(logits, labels, start, ignore_index, group)  # type: ignore[no-any-return, no-untyped-call]
+    """The negative scores [n, classes of this part, ...] of the labels [n, ...] of this part's classes, which begin at
+    `start`; zeros for other labels. Parts add up. For `reduction` 2, their sum."""
+    local = labels - start
+    gone = (local < 0) | (local >= scores.shape[1]) | (labels == ignore_index)
+    local = local.masked_fill(gone, 0)
+    losses = -scores.gather(1, local.unsqueeze(1)).squeeze(1).masked_fill(gone, 0.0)
+    losses = losses if weight is None else losses * weight[local]
+    return losses.sum() if reduction == 2 else losses
 
 
 def _sum(x: torch.Tensor, group: Group) -> torch.Tensor:

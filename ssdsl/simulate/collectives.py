@@ -107,10 +107,11 @@ def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator
         return
     sizes, given = local_dims(operator, op), operator.inputs[0]
     dims = [d for axis in given.axes for d in axis if not operator.dims[d].combined and not operator.dims[d].fixed]
-    each = math.prod(sizes[d] for d in dims) * facts.program.graph.values[given.value].itemsize
-    back = kernel.backward if phase in (Phase.BACKWARD, Phase.DGRAD) else ()
-    for c in (*(kernel.forward if forward else ()), *back):
-        yield Collective(c.kind, op.kernel.axes, c.numbers * each)
+    each, itemsize = math.prod(sizes[d] for d in dims), facts.program.graph.values[given.value].itemsize
+    back = phase in (Phase.BACKWARD, Phase.DGRAD) and any(r.gradient is not None for r in op.results)
+    for collectives, runs in ((kernel.forward, forward), (kernel.backward, back)):
+        for c in (collectives(operator) if callable(collectives) else collectives) if runs else ():
+            yield Collective(c.kind, op.kernel.axes, c.numbers * each * max(itemsize, c.width))
 
 
 # -- of flat parameters ------------------------------------------------------------------------------------------------

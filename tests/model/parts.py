@@ -18,13 +18,10 @@ from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, operand_types
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
 from ssdsl.model.ops.random import FUNCTIONS
-from ssdsl.runtime import kernels
-from ssdsl.runtime.routed import routed_mm
+from ssdsl.model.ops.registry import kernel_functions
 from ssdsl.runtime.world import Group, World
 
-KERNELS = {
-    n: getattr(kernels, n) for n in "embedding_part cross_entropy_parts batch_norm_parts first first_time".split()
-} | {"routed_mm": routed_mm}
+KERNELS = {n: getattr(runtime, n) for n in (*kernel_functions(), "first", "first_time")}
 DRAWS = {n: getattr(runtime, n) for n in FUNCTIONS}
 CODE = {"torch": torch, "F": F, "aten": torch.ops.aten, "device": torch.device("cpu"), **KERNELS, **DRAWS}
 Values = dict[str, torch.Tensor]
@@ -46,7 +43,7 @@ def part_of(operator: Operator, cuts: tuple[Split, ...]) -> Op:
     results = []
     for operand in operator.outputs:
         type_, _ = operand_types(operator, cuts, operand, axes, is_output=True)
-        sizes = local_sizes(operand_shape(operator, operand), type_, ())
+        sizes = local_sizes(operand_shape(operator, operand), type_, axes)
         results.append(Var(Name(operand.value), type_, None, sizes, "float32"))
     reads = tuple(Name(o.value) for o in operator.inputs)
     return Op(operator.name, cuts, reads, tuple(results), kernel_of(operator, cuts), first_of(operator, cuts))
