@@ -38,12 +38,28 @@ def first_time(x: torch.Tensor, *at: int) -> torch.Tensor:
     return torch.zeros_like(x) if any(at) else x
 
 
+class _Picked(torch.autograd.Function):
+    """What an index picks, and zeros where `gone`. Other than torch's gather it keeps no scores."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, dim: int, index: torch.Tensor, gone: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(index, gone)
+        ctx.dim, ctx.shape = dim, x.shape
+        return x.gather(dim, index).masked_fill_(gone, 0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        index, gone = ctx.saved_tensors
+        given = gradients[0].masked_fill(gone, 0)
+        return given.new_zeros(ctx.shape).scatter_add_(ctx.dim, index, given), None, None, None
+
+
 def gather_part(x: torch.Tensor, dim: int, index: torch.Tensor, start: int) -> torch.Tensor:
     """What an index picks along an axis that is split: this part has positions from `start`, and zeros for the rest;
     parts add up."""
     local = index - start
     outside = (local < 0) | (local >= x.shape[dim])
-    return x.gather(dim, local.masked_fill(outside, 0)).masked_fill(outside, 0)
+    return _Picked.apply(x, dim, local.masked_fill_(outside, 0), outside)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def nll_part(
@@ -58,10 +74,10 @@ def nll_part(
     `start`; zeros for other labels. Parts add up. For `reduction` 2, their sum."""
     local = labels - start
     gone = (local < 0) | (local >= scores.shape[1]) | (labels == ignore_index)
-    local = local.masked_fill(gone, 0)
-    losses = -scores.gather(1, local.unsqueeze(1)).squeeze(1).masked_fill(gone, 0.0)
+    local = local.masked_fill_(gone, 0)
+    losses = -_Picked.apply(scores, 1, local.unsqueeze(1), gone.unsqueeze(1)).squeeze(1)  # type: ignore[no-untyped-call]
     losses = losses if weight is None else losses * weight[local]
-    return losses.sum() if reduction == 2 else losses
+    return losses.sum() if reduction == 2 else losses  # type: ignore[no-any-return]
 
 
 def _sum(x: torch.Tensor, group: Group) -> torch.Tensor:

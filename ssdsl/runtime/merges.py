@@ -138,8 +138,11 @@ class _AmaxParts(torch.autograd.Function):
     """Elements that are equally large share the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, axes: list[int], keepdim: bool, group: Group) -> torch.Tensor:
-        result = _largest(x.amax(axes, keepdim=keepdim), group)
+    def forward(ctx: Any, x: torch.Tensor, axes: list[int], keepdim: bool, group: Group, least: bool) -> torch.Tensor:
+        if least:
+            result = _largest(x.amin(axes, keepdim=keepdim).neg_(), group).neg_()
+        else:
+            result = _largest(x.amax(axes, keepdim=keepdim), group)
         ctx.save_for_backward(x, result)
         ctx.axes, ctx.reduced, ctx.group = [] if keepdim else axes, axes, group
         return result
@@ -148,19 +151,19 @@ class _AmaxParts(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, result = ctx.saved_tensors
-        is_largest = (x == _kept(result, ctx.axes)).to(gradients[0].dtype)
-        count = _sum(is_largest.sum(ctx.reduced, keepdim=True), ctx.group)
-        return is_largest.mul_(_kept(gradients[0], ctx.axes) / count), None, None, None
+        chosen = (x == _kept(result, ctx.axes)).to(gradients[0].dtype)
+        count = _sum(chosen.sum(ctx.reduced, keepdim=True), ctx.group)
+        return chosen.mul_(_kept(gradients[0], ctx.axes) / count), None, None, None, None
 
 
 def amax_parts(x: torch.Tensor, dim: Dims, keepdim: bool, group: Group) -> torch.Tensor:
     """The largest element of all parts; the same on every rank."""
-    return _AmaxParts.apply(x, _axes(x, dim), keepdim, group)  # type: ignore[no-any-return, no-untyped-call]
+    return _AmaxParts.apply(x, _axes(x, dim), keepdim, group, False)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def amin_parts(x: torch.Tensor, dim: Dims, keepdim: bool, group: Group) -> torch.Tensor:
     """The smallest element of all parts; the same on every rank."""
-    return -amax_parts(-x, dim, keepdim, group)
+    return _AmaxParts.apply(x, _axes(x, dim), keepdim, group, True)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _MaxParts(torch.autograd.Function):
@@ -168,16 +171,17 @@ class _MaxParts(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group
+        ctx: Any, x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group, least: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        mine, at = x.max(dim, keepdim=keepdim)
+        mine, at = x.min(dim, keepdim=keepdim) if least else x.max(dim, keepdim=keepdim)
+        mine = mine.neg_() if least else mine
         largest = _largest(mine.clone(), group)
         nowhere = torch.iinfo(torch.int64).min
         at = _largest(torch.where(mine < largest, nowhere, -(at + start)), group).neg_()
         ctx.save_for_backward(at)
         ctx.mark_non_differentiable(at)
         ctx.dim, ctx.keepdim, ctx.start, ctx.shape = dim, keepdim, start, x.shape
-        return largest, at
+        return largest.neg_() if least else largest, at
 
     @staticmethod
     @once_differentiable
@@ -189,18 +193,17 @@ class _MaxParts(torch.autograd.Function):
         outside = (local < 0) | (local >= ctx.shape[ctx.dim])
         result = given.new_zeros(ctx.shape)
         result.scatter_(ctx.dim, local.masked_fill(outside, 0), given.masked_fill(outside, 0.0))
-        return result, None, None, None, None
+        return result, None, None, None, None, None
 
 
 def max_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group) -> tuple[torch.Tensor, torch.Tensor]:
     """The largest element along `dim` of all parts, and where the first of these is; the same on every rank."""
-    return _MaxParts.apply(x, dim % x.dim(), keepdim, start, group)  # type: ignore[no-any-return, no-untyped-call]
+    return _MaxParts.apply(x, dim % x.dim(), keepdim, start, group, False)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def min_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group) -> tuple[torch.Tensor, torch.Tensor]:
     """The smallest element along `dim` of all parts, and where the first of these is; the same on every rank."""
-    value, at = max_parts(-x, dim, keepdim, start, group)
-    return -value, at
+    return _MaxParts.apply(x, dim % x.dim(), keepdim, start, group, True)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def argmax_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group) -> torch.Tensor:
@@ -210,7 +213,7 @@ def argmax_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Gr
 
 def argmin_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group) -> torch.Tensor:
     """Where the first of the smallest elements is, of all parts; the same on every rank."""
-    return max_parts(-x.detach(), dim, keepdim, start, group)[1]
+    return min_parts(x.detach(), dim, keepdim, start, group)[1]
 
 
 # -- cross entropy -----------------------------------------------------------------------------------------------------
@@ -298,7 +301,7 @@ def cross_entropy_parts(
     each label, or for `reduction` 2 their sum; the same on every rank.
     """
     if target.is_floating_point():
-        chances = (1 - label_smoothing) * target + label_smoothing / size
+        chances = (1 - label_smoothing) * target + label_smoothing / size if label_smoothing else target
         classes = 1.0 if weight is None else weight.view(-1, *[1] * (logits.dim() - 2))
         products = chances * log_softmax_parts(logits, 1, group) * classes
         losses = -_Total.apply(products.sum(1), group)  # type: ignore[no-untyped-call]

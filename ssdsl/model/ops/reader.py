@@ -36,9 +36,9 @@ def axes_of(operator: Operator, parameter: str, axis: int | str) -> tuple[tuple[
     """
     operands = [o for name, o in zip(parameters(operator), operator.inputs, strict=True) if name == parameter]
     chosen = argument(operator, axis) if isinstance(axis, str) else axis
-    if chosen is None or chosen == ():
+    if chosen is None or chosen in ((), []):
         return tuple(a for o in operands for a in o.axes)
-    numbers = chosen if isinstance(chosen, tuple) else (chosen,)
+    numbers = chosen if isinstance(chosen, (tuple, list)) else (chosen,)
     return tuple(o.axes[n] for o in operands for n in numbers if -len(o.axes) <= n < len(o.axes))
 
 

@@ -103,7 +103,7 @@ def cross_entropy_saves(reader: Reader) -> Saved:
     smooth = bool(reader.argument("label_smoothing"))
     if reader.value("target").dtype.startswith(("float", "bf")):
         smoothed = extra("smoothed target", target, dtype)
-        return result + reader.named("weight") + (smoothed if smooth else reader.named("target"))
+        return result + reader.named("weight") + (smoothed if smooth else reader.named("target/self"))
     if smooth:
         result += extra("ignored labels", target, "bool")
     return result + reader.named("target weight") + extra("total weight", (), dtype)
@@ -121,7 +121,9 @@ def cross_entropy_part_saves(reader: Reader) -> Saved:
     if has_chances(reader.operator):
         result = extra("log-softmax", scores, reader.value("self").dtype)
         if reader.requires_grad("self"):
-            result += extra("smoothed target", scores, dtype) if smooth else reader.named("target")
+            result += (
+                extra("smoothed target", scores, reader.value("target").dtype) if smooth else reader.named("target")
+            )
         return result + reader.named("weight")
     result = extra("softmax", scores, reader.value("self").dtype) + extra("local labels", target, "int64")
     result += extra("what each label counts", target, dtype, 2)
