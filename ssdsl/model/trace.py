@@ -118,6 +118,7 @@ class _Builder:
 
         outputs = tuple(map(operand, reading.outputs))  # first, so that their dimensions come first
         inputs = tuple(map(operand, reading.inputs))
+        self._fix_unreadable(reading, numbers, dims)
         self._propagate(reading.call)
         stage = Stage.DATA if reading.call.name in self.data else Stage.COMPUTE
         return self._assemble(reading.call, stage, inputs, outputs, dims)
@@ -152,6 +153,15 @@ class _Builder:
             return None
         results = [number for (letter, _, _), number in numbers.items() if letter == window.of]
         return DimWindow(results[0], window.shape) if len(results) == 1 else None
+
+    def _fix_unreadable(self, reading: Reading, numbers: dict[tuple[str, int, int], int], dims: list[Dim]) -> None:
+        """Results stay whole where what they read by windows, or they themselves, are several dimensions."""
+        read = {name: slot.letter.window for name, slot in reading.slots.items() if slot.letter.window is not None}
+        unread = {read[letter].of for (letter, _, _), n in numbers.items() if letter in read and not dims[n].window}
+        for (letter, _, _), number in numbers.items():
+            if letter in unread:
+                reason = f"`{reading.call.kind}` reads windows of an axis that is made of several dimensions"
+                dims[number] = replace(dims[number], fixed=reason)
 
     def _dim(self, leaf: int, fixed: str, combined: bool) -> Dim:
         return Dim(self.names[leaf], self.found.factors.size(leaf), leaf, fixed, combined)

@@ -30,7 +30,18 @@ from .random import (
 from .recompute import checkpoint
 from .routed import routed_mm
 from .runner import Input, Join, Output, block
-from .windows import Part, conv_part
+from .windows import (
+    Part,
+    adaptive_avg_pool_part,
+    adaptive_max_pool_part,
+    avg_pool_part,
+    conv_part,
+    conv_transpose_part,
+    linear_part,
+    max_pool_part,
+    max_pool_with_indices_part,
+    nearest_part,
+)
 from .world import group
 
 __all__ = [
@@ -38,11 +49,14 @@ __all__ = [
     "Join",
     "Output",
     "Part",
+    "adaptive_avg_pool_part",
+    "adaptive_max_pool_part",
     "all_gather",
     "all_reduce",
     "all_reduce_",
     "all_to_all",
     "attention_dropout",
+    "avg_pool_part",
     "batch_norm_parts",
     "bernoulli",
     "block",
@@ -50,6 +64,7 @@ __all__ = [
     "checkpoint",
     "checkpoint_halves",
     "conv_part",
+    "conv_transpose_part",
     "cross_entropy_parts",
     "dropout",
     "embedding_part",
@@ -62,8 +77,12 @@ __all__ = [
     "halves",
     "integers",
     "keep_first",
+    "linear_part",
     "log_normal",
+    "max_pool_part",
+    "max_pool_with_indices_part",
     "narrow",
+    "nearest_part",
     "normal",
     "put",
     "reduce_scatter",

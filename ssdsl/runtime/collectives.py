@@ -124,7 +124,8 @@ class exchange:
         for piece in found:
             if piece.received:
                 got = parts[me] if piece.peer == me else into[piece.peer]
-                self._place(result, got.unflatten(self.dim, (self.outer, -1)), piece.received)
+                blocks = got.unflatten(self.dim, (self.outer, -1))  # type: ignore[no-untyped-call]
+                self._place(result, blocks, piece.received)
         return result.flatten(self.dim, self.dim + 1)
 
     def _place(self, result: torch.Tensor, part: torch.Tensor, runs: Runs) -> None:
