@@ -28,7 +28,12 @@ from ssdsl.prove.local import Digit, Factors, Local, Regions, covered, free, in_
 from ssdsl.prove.windows import windows_of
 
 # Kinds that combine the parts of a dimension themselves, and the function of the runtime that does it.
-COMBINING = {"batch_norm": "batch_norm_parts", "cross_entropy_loss": "cross_entropy_parts"}
+COMBINING = {
+    "batch_norm": "batch_norm_parts",
+    "group_norm": "group_norm_parts",
+    "instance_norm": "instance_norm_parts",
+    "cross_entropy_loss": "cross_entropy_parts",
+}
 
 
 @dataclass(frozen=True, slots=True)

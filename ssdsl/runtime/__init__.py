@@ -13,7 +13,15 @@ from .collectives import (
     reshard,
 )
 from .halves import checkpoint_halves, halves
-from .kernels import batch_norm_parts, cross_entropy_parts, embedding_part, first, first_time
+from .kernels import (
+    batch_norm_parts,
+    cross_entropy_parts,
+    embedding_part,
+    first,
+    first_time,
+    group_norm_parts,
+    instance_norm_parts,
+)
 from .moves import put, take, take_at, take_sizes
 from .random import (
     attention_dropout,
@@ -74,7 +82,9 @@ __all__ = [
     "first_time",
     "geometric",
     "group",
+    "group_norm_parts",
     "halves",
+    "instance_norm_parts",
     "integers",
     "keep_first",
     "linear_part",

@@ -37,24 +37,27 @@ class Collective:
     """A collective in the kernel of a part, among the parts along the split axis.
 
     `numbers`: how many elements it sends for each element of the dimensions of the kernel's first tensor that are
-    neither fixed nor combined; 2 where [tokens, vocabulary] logits send a sum and a target for each token.
+    neither fixed nor combined; 2 where [tokens, vocabulary] logits send a sum and a target for each token. `of` is a
+    parameter whose value multiplies them, such as the number of groups.
     """
 
     numbers: int
     kind: str = "all_reduce"
+    of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PartKernel:
     """What a part runs where a plain call on slices would be wrong: split along a dimension that vanishes, or is `*`.
 
-    `axis` names the split: a parameter of the operator and the axis of its tensor. `call` is the Python of the call:
-    the operator's arguments in braces by their parameters, `{start}` for the first index of the part along the axis and
-    `{group}` for the process group of the parts. `forward` and `backward` are its collectives, `saved` what it saves
+    `axis` names the split: a parameter of the operator and the axis of its tensor, None for any of its axes. `call` is
+    the Python of the call: the operator's arguments in braces by their parameters, `{start}` for the first index of the
+    part along the axis, `{count}` for how many elements all parts have along the combined dimensions, and `{group}` for
+    the process group of the parts. `forward` and `backward` are its collectives, `saved` what it saves
     for backward. All of them have to be given, as `()` where there is none: none can be guessed.
     """
 
-    axis: tuple[str, int]
+    axis: tuple[str, int | None]
     call: str
     forward: tuple[Collective, ...]
     backward: tuple[Collective, ...]
@@ -143,5 +146,8 @@ class Op:
             yield f"`{kernel.function}` is not in `{self.module or RUNTIME}`, the module that programs import"
         if (kernel.forward or kernel.backward) and "{group}" not in kernel.call:
             yield "`kernel.call` hands over no {group}, although the kernel has collectives"
-        if not isinstance(kernel.axis, Sequence) or [type(x) for x in kernel.axis] != [str, int]:
+        if not isinstance(kernel.axis, Sequence) or [type(x) for x in kernel.axis] not in (
+            [str, int],
+            [str, type(None)],
+        ):
             yield '`kernel.axis` is a parameter and the number of an axis, such as ("self", 1)'

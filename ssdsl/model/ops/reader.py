@@ -23,14 +23,14 @@ def parameters(operator: Operator) -> tuple[str, ...]:
     return tuple(name for name, argument in given_arguments(operator) for _ in refs_in(argument))
 
 
-def kernel_dims(operator: Operator, parameter: str, axis: int) -> tuple[int, ...]:
-    """The dimensions in an axis of a parameter's tensor along which parts run a kernel of their own.
+def kernel_dims(operator: Operator, parameter: str, axis: int | None) -> tuple[int, ...]:
+    """The dimensions in an axis of a parameter's tensor, None for any, along which parts run a kernel of their own.
 
     These are the combined ones and those that no result has. The kernel of a batch norm's batch runs in training, when
     the batch is combined, and not in evaluation, when it is a dimension like any other.
     """
     tensors = [o for name, o in zip(parameters(operator), operator.inputs, strict=True) if name == parameter]
-    dims = (d for o in tensors for d in (o.axes[axis] if axis < len(o.axes) else ()))
+    dims = (d for o in tensors for at, dims in enumerate(o.axes) if axis in (at, None) for d in dims)
     return tuple(d for d in dims if operator.dims[d].combined or operator.summed(d))
 
 
