@@ -47,7 +47,7 @@ def transposed_convolution(call: TypedCall) -> Signature:
 
 def _sliding(call: TypedCall) -> tuple[list[Axis], list[Axis], list[Axis]]:
     """The axes of space of a convolution: of the input, windowed on those of the result; of the kernel, whole."""
-    x, w, result = *call.shapes[:2], call.result
+    x, w = call.shapes[:2]
     rank = len(w) - 2
     stride, dilation = (_tuple(call.argument(n), rank) for n in ("stride", "dilation"))
     given, kernel, new = list[Axis](), list[Axis](), list[Axis]()
