@@ -46,7 +46,7 @@ def part_of(operator: Operator, cuts: tuple[Split, ...]) -> Op:
     results = []
     for operand in operator.outputs:
         type_, _ = operand_types(operator, cuts, operand, axes, is_output=True)
-        sizes = local_sizes(operand_shape(operator, operand), type_, ())
+        sizes = local_sizes(operand_shape(operator, operand), type_, axes)
         results.append(Var(Name(operand.value), type_, None, sizes, "float32"))
     reads = tuple(Name(o.value) for o in operator.inputs)
     return Op(operator.name, cuts, reads, tuple(results), kernel_of(operator, cuts), first_of(operator, cuts))
