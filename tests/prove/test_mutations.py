@@ -34,6 +34,8 @@ OTHERS = [  # plans of these tests for models of their own
     ("found", f"{HERE / 'models.py'}:found"),
     ("noisy", f"{HERE / 'models.py'}:noisy"),
     ("two_prologues", f"{HERE / 'models.py'}:read_twice"),
+    ("space", f"{HERE / 'models.py'}:space"),
+    ("tiles", f"{HERE / 'models.py'}:space"),
 ]
 if importlib.util.find_spec("transformers"):
     OTHERS.append(("routed", f"{HERE / 'models.py'}:routed"))
