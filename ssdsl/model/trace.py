@@ -194,12 +194,15 @@ class _Builder:
 
 
 def _distinct(dims: list[Dim]) -> list[Dim]:
-    """A name that occurs twice in one operator is numbered: `seq.0`, `seq.1`, output axes first."""
-    names = [d.name for d in dims]
+    """A name that occurs twice in one operator is numbered: `seq.0`, `seq.1`, output axes first. What is windowed on a
+    dimension of the results is no second one."""
+    names = [d.name for d in dims if d.window is None]
     counts: dict[str, int] = {}
     result = []
     for dim in dims:
-        if names.count(dim.name) > 1:
+        if dim.window is not None:
+            dim = replace(dim, name=f"{dim.name}.window")
+        elif names.count(dim.name) > 1:
             counts[dim.name] = counts.get(dim.name, -1) + 1
             dim = replace(dim, name=f"{dim.name}.{counts[dim.name]}")
         result.append(dim)

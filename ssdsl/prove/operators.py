@@ -105,6 +105,8 @@ class _Cut:
 
 
 def _cut(operator: Operator, split: Split) -> _Cut:
+    if split.sizes is not None and split.stride != 1:
+        raise Wrong(Rule.NEST, "unequal parts of the whole dimension", split)
     at = None if split.sizes is None else tuple(((end - n, end),) for n, end in _ends(split.sizes))
     digit = Digit(0, split.stride if at is None else 1, split.parts, at)
     return _Cut(split.coordinate, split.dim, digit, windows_of(operator, split))
