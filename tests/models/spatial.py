@@ -59,8 +59,9 @@ class Chain(nn.Module):
 
     def __init__(self, *kernels: int) -> None:
         super().__init__()
-        sizes = [2, *[3] * len(kernels)]
-        self.layers = nn.ModuleList(nn.Conv2d(a, 3, k, padding="same") for a, k in zip(sizes[:-1], kernels, strict=True))
+        given = (2, *[3] * (len(kernels) - 1))
+        pairs = zip(given, kernels, strict=True)
+        self.layers = nn.ModuleList(nn.Conv2d(channels, 3, k, padding="same") for channels, k in pairs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
