@@ -58,6 +58,18 @@ def made(
     return scope.finish(module) if isinstance(scope, Deferred) else (module, None)
 
 
+def grouped(net: "torch.nn.Module", groups: int) -> "torch.nn.Module":
+    """The module whose batch norms take the statistics of each of `groups` equal parts of the batch by itself."""
+    from ssdsl.model.grouped_norm import micro_batch_statistics
+
+    return micro_batch_statistics(net, groups) if groups > 1 else net
+
+
+def group_problem(batch: int, groups: int) -> str:
+    """Why a batch has no such parts, or nothing."""
+    return f"batch = {batch} is no multiple of statistics = {groups}" if batch % groups else ""
+
+
 def transformers_library(model: str) -> Any:
     """The library; raises PlanError where it is not installed."""
     try:

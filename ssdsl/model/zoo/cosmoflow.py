@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ssdsl.model.zoo.build import BATCHES, made, noise
+from ssdsl.model.zoo.build import BATCHES, group_problem, grouped, made, noise
 from ssdsl.model.zoo.options import DTYPES, choice, option_text
 
 if TYPE_CHECKING:
@@ -27,7 +27,10 @@ LEFT = 4  # voxels that the last pooling leaves, along each axis
 
 @dataclass(frozen=True, slots=True)
 class Cosmoflow:
-    """The numbers of a CosmoFlow; `base` is what the first convolution makes, and doubles up to `most`."""
+    """The numbers of a CosmoFlow; `base` is what the first convolution makes, and doubles up to `most`.
+
+    `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.
+    """
 
     width: int
     batch: int
@@ -36,6 +39,7 @@ class Cosmoflow:
     hidden: tuple[int, ...] = (2048, 256)
     norm: str = choice(("none", "batch"), "none")
     dropout: float = 0.0
+    statistics: int = 1
     dtype: str = choice(DTYPES, "fp32")
 
     def problem(self) -> str:
@@ -43,7 +47,7 @@ class Cosmoflow:
             return f"width = {self.width} is no power of two from {2 * LEFT} on"
         if len(self.hidden) != 2:
             return f"hidden has {len(self.hidden)} widths and there are 2 hidden layers"
-        return ""
+        return group_problem(self.batch, self.statistics)
 
     def channels(self) -> list[tuple[int, int]]:
         """Channels in and out of each convolution."""
@@ -68,7 +72,7 @@ class Cosmoflow:
         from ssdsl.model.source import Model
         from ssdsl.model.zoo.nets.cosmoflow import CosmoFlowNet
 
-        module, recipes = made(lambda: CosmoFlowNet(self), self.dtype, seed, generator, meta)
+        module, recipes = made(lambda: grouped(CosmoFlowNet(self), self.statistics), self.dtype, seed, generator, meta)
         axes = {"volume": ("batch", "channel", "depth", "height", "width"), "target": ("batch", "target")}
         return Model(name, module, tuple(self._batch(seed + i, meta) for i in range(BATCHES)), axes, generator, recipes)
 

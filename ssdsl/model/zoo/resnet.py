@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ssdsl.model.zoo.build import image_batches, made
+from ssdsl.model.zoo.build import group_problem, grouped, image_batches, made
 from ssdsl.model.zoo.options import DTYPES, choice, option_text
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class Resnet:
-    """The numbers of a ResNet; `depths` are the blocks of each stage, `width` is the first's and doubles with each."""
+    """The numbers of a ResNet; `depths` are the blocks of each stage, `width` is the first's and doubles with each.
+
+    `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.
+    """
 
     depths: tuple[int, ...]
     width: int
@@ -43,10 +46,11 @@ class Resnet:
     classes: int
     batch: int
     block: str = choice(EXPANSION.keys(), "basic")
+    statistics: int = 1
     dtype: str = choice(DTYPES, "fp32")
 
     def problem(self) -> str:
-        return ""
+        return group_problem(self.batch, self.statistics)
 
     @property
     def features(self) -> int:
@@ -87,7 +91,7 @@ class Resnet:
         from ssdsl.model.source import Model
         from ssdsl.model.zoo.nets.resnet import ResNet
 
-        module, recipes = made(lambda: ResNet(self), self.dtype, seed, generator, meta)
+        module, recipes = made(lambda: grouped(ResNet(self), self.statistics), self.dtype, seed, generator, meta)
         shape = (self.batch, CHANNELS, self.image, self.image)
         axes = {"pixel_values": ("batch", "channel", "height", "width"), "labels": ("batch",)}
         batches = image_batches(shape, self.classes, self.dtype, seed, meta)

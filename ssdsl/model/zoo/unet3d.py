@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ssdsl.model.zoo.build import image_batches, made
+from ssdsl.model.zoo.build import group_problem, grouped, image_batches, made
 from ssdsl.model.zoo.options import DTYPES, choice
 
 if TYPE_CHECKING:
@@ -28,7 +28,10 @@ ABOUT = "3-D U-Net, a class for each voxel"
 
 @dataclass(frozen=True, slots=True)
 class Unet3d:
-    """The numbers of a U-Net; `base` is what its first convolution makes, `levels` how often it pools."""
+    """The numbers of a U-Net; `base` is what its first convolution makes, `levels` how often it pools.
+
+    `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.
+    """
 
     width: int
     base: int
@@ -36,12 +39,13 @@ class Unet3d:
     channels: int
     classes: int
     batch: int
+    statistics: int = 1
     dtype: str = choice(DTYPES, "fp32")
 
     def problem(self) -> str:
         if self.width % (1 << self.levels):
             return f"width = {self.width} is no multiple of {1 << self.levels}, as {self.levels} poolings halve it"
-        return ""
+        return group_problem(self.batch, self.statistics)
 
     def widths(self) -> list[tuple[int, int, int]]:
         """Channels of the double convolution of each level on the way down: into, between and out of its two."""
@@ -72,7 +76,7 @@ class Unet3d:
         from ssdsl.model.source import Model
         from ssdsl.model.zoo.nets.unet3d import UNet3d
 
-        module, recipes = made(lambda: UNet3d(self), self.dtype, seed, generator, meta)
+        module, recipes = made(lambda: grouped(UNet3d(self), self.statistics), self.dtype, seed, generator, meta)
         space = ("depth", "height", "width")
         axes = {"volume": ("batch", "channel", *space), "labels": ("batch", *space)}
         shape = (self.batch, self.channels, self.width, self.width, self.width)

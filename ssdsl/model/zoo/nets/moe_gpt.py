@@ -41,12 +41,12 @@ class Block(nn.Module):
         super().__init__()
         self.norm_attention, self.norm_ffn = nn.LayerNorm(size.hidden), nn.LayerNorm(size.hidden)
         self.attention = Attention(size.hidden, size.heads)
-        self.ffn = Experts(size) if has_experts else FeedForward(size.hidden, size.ffn)
+        self.ffn = Mixture(size) if has_experts else FeedForward(size.hidden, size.ffn)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         x = x + self.attention(self.norm_attention(x))
         y = self.ffn(self.norm_ffn(x))
-        y, penalty = y if isinstance(self.ffn, Experts) else (y, None)
+        y, penalty = y if isinstance(self.ffn, Mixture) else (y, None)
         return x + y, penalty
 
 
@@ -78,6 +78,20 @@ class FeedForward(nn.Module):
 
 
 class Experts(nn.Module):
+    """A feed-forward without biases for each expert."""
+
+    def __init__(self, experts: int, hidden: int, ffn: int) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.empty(experts, hidden, ffn))
+        self.down = nn.Parameter(torch.empty(experts, ffn, hidden))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """What each expert makes of the tokens in its slots: expert, group, slot, hidden."""
+        inner = F.gelu(torch.einsum("egsh,ehf->egsf", x, self.up))
+        return torch.einsum("egsf,efh->egsh", inner, self.down)
+
+
+class Mixture(nn.Module):
     """Each token goes to the expert that the router scores highest, if there is still a slot for it.
 
     Tokens compete within a group, for `slots` slots of each expert, in the order in which they stand. Those that find
@@ -90,9 +104,8 @@ class Experts(nn.Module):
         self.grouping, self.slots = size.group, size.slots
         self.balance, self.z = size.balance, size.z
         self.router = nn.Linear(size.hidden, size.experts, bias=False)
-        self.up = nn.Parameter(torch.empty(size.experts, size.hidden, size.ffn))
-        self.down = nn.Parameter(torch.empty(size.experts, size.ffn, size.hidden))
-        for weight in (self.router.weight, self.up, self.down):
+        self.experts = Experts(size.experts, size.hidden, size.ffn)
+        for weight in self.parameters():
             nn.init.normal_(weight, std=0.02)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -104,9 +117,7 @@ class Experts(nn.Module):
         place = (chosen.cumsum(1) * chosen).sum(-1) - 1  # of a token among those of its expert
         slot = place.unsqueeze(-1) == torch.arange(self.slots, device=x.device)  # none where all slots are taken
         sent = (chosen.unsqueeze(-1) * slot.unsqueeze(-2)).to(x.dtype)  # group, token, expert, slot
-        inputs = torch.einsum("gtes,gth->egsh", sent, groups)
-        inner = F.gelu(torch.einsum("egsh,ehf->egsf", inputs, self.up))
-        outputs = torch.einsum("egsf,efh->egsh", inner, self.down)
+        outputs = self.experts(torch.einsum("gtes,gth->egsh", sent, groups))
         gate = (shares * chosen).sum(-1).to(x.dtype)
         y = torch.einsum("gtes,egsh->gth", sent, outputs) * gate.unsqueeze(-1)
         return y.reshape(x.shape), self._penalty(scores, shares, chosen)
