@@ -46,7 +46,7 @@ class Cosmoflow:
         if self.width < 2 * LEFT or self.width & (self.width - 1):
             return f"width = {self.width} is no power of two from {2 * LEFT} on"
         if len(self.hidden) != 2:
-            return f"hidden has {len(self.hidden)} widths and there are 2 hidden layers"
+            return f"hidden = {option_text(self.hidden)} has to be two widths, as 2048-256"
         return group_problem(self.batch, self.statistics)
 
     def channels(self) -> list[tuple[int, int]]:

@@ -75,7 +75,7 @@ class Mixtral:
             num_key_value_heads=self.keys,
             num_local_experts=self.experts,
             num_experts_per_tok=self.top,
-            output_router_logits=True,  # which adds the load-balancing loss
+            output_router_logits=self.balance > 0,  # which adds the load-balancing loss
             router_aux_loss_coef=self.balance,
             max_position_embeddings=self.seq,
             rope_parameters={"rope_type": "default", "rope_theta": float(self.theta)},
