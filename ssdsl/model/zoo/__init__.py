@@ -35,7 +35,7 @@ class Size(Protocol):
         ...
 
     def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        """The model, on the meta device with recipes if asked; needs transformers."""
+        """The model, on the meta device with recipes if asked; may need transformers."""
         ...
 
 

@@ -65,8 +65,8 @@ class Cosmoflow:
         return convolutions + sum((given + 1) * made for given, made in self.connected())
 
     def describe(self) -> str:
-        hidden, channels = option_text(self.hidden), option_text(tuple(made for _, made in self.channels()))
-        return f"{CHANNELS} x {self.width}^3 voxels, convolutions of {channels}, hidden {hidden}"
+        blocks, hidden = len(self.channels()), option_text(self.hidden)
+        return f"{CHANNELS} x {self.width}^3 voxels, {blocks} convolutions, hidden {hidden}"
 
     def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
         from ssdsl.model.source import Model

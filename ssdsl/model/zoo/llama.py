@@ -45,8 +45,7 @@ class Llama:
         return self.layers * layer + (2 * self.vocab + 1) * self.hidden
 
     def describe(self) -> str:
-        heads = f"{self.heads} heads, {self.keys} of keys"
-        return f"{self.layers} layers, hidden {self.hidden}, {heads}, ffn {self.ffn}, seq {self.seq}"
+        return f"{self.layers} layers, hidden {self.hidden}, {self.heads}-{self.keys} heads, seq {self.seq}"
 
     def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
         from ssdsl.model.source import Model

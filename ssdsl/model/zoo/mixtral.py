@@ -53,8 +53,8 @@ class Mixtral:
         return self.layers * (attention + experts + 2 * self.hidden) + (2 * self.vocab + 1) * self.hidden
 
     def describe(self) -> str:
-        experts = f"{self.top} of {self.experts} experts of {self.ffn}"
-        return f"{self.layers} layers, hidden {self.hidden}, {self.heads} heads, {experts}, seq {self.seq}"
+        experts = f"{self.top} of {self.experts} experts"
+        return f"{self.layers} layers, hidden {self.hidden}, {experts}, seq {self.seq}"
 
     def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
         from ssdsl.model.source import Model

@@ -83,8 +83,7 @@ class MoeGpt:
         return self.layers * attention + (self.layers - mixtures) * dense + mixtures * mixture + embeddings
 
     def describe(self) -> str:
-        experts = f"{self.experts} experts of {self.ffn}"
-        return f"{self.layers} layers, hidden {self.hidden}, {self.heads} heads, {experts}, seq {self.seq}"
+        return f"{self.layers} layers, hidden {self.hidden}, {self.experts} experts, seq {self.seq}"
 
     def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
         from ssdsl.model.source import Model

@@ -69,8 +69,8 @@ class Vgg:
         return self.convolved() + self.connected()
 
     def describe(self) -> str:
-        widths = option_text(self.widths)
-        return f"{option_text(self.depths)} convolutions of {widths}, hidden {self.hidden}, {self.image} px"
+        convolutions = f"{option_text(self.depths)} convolutions"
+        return f"{convolutions}, hidden {self.hidden}, {self.image} px, {self.classes} classes"
 
     def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
         from ssdsl.model.source import Model
