@@ -17,8 +17,6 @@ from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import NotALoss
 from ssdsl.text.diagnostic import PlanError
 
-FLOATS = ("float", "bfloat", "complex")
-
 
 def capture(model: Model) -> Graph:
     """The graph of a model with every dimension discovered and named.
@@ -171,7 +169,7 @@ class _Builder:
         outputs = [o for o in call.outputs if o in self.calls.tensors]
         each = call.found.flows if call.found is not None else (True,) * len(outputs)
         for output, through in zip(outputs, each, strict=True):
-            self.differentiable[output] = flows and through and self.calls.tensors[output].dtype.startswith(FLOATS)
+            self.differentiable[output] = flows and through and self.calls.tensors[output].has_fractions
 
     def _assemble(
         self, call: Call, stage: Stage, inputs: tuple[Operand, ...], outputs: tuple[Operand, ...], dims: list[Dim]
