@@ -256,7 +256,8 @@ class _CrossEntropyParts(torch.autograd.Function):
         softmax = exponents.div_(total.unsqueeze(1)).to(logits.dtype)
         ctx.save_for_backward(softmax, local, mine * valid, counts, *([valid, classes] if smoothing else []))
         ctx.each = each
-        return counts * total.log() - score * valid
+        losses: torch.Tensor = counts * total.log() - score * valid
+        return losses
 
     @staticmethod
     @once_differentiable
