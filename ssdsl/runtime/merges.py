@@ -4,7 +4,6 @@ A part is a run of the dimension; parts may be of unequal sizes. Numbers of half
 torch's own kernels do.
 """
 
-import math
 from typing import Any
 
 import torch
@@ -122,8 +121,7 @@ class _LogsumexpParts(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, result = ctx.saved_tensors
         given, total = _kept(gradients[0], ctx.axes), _kept(result, ctx.axes)
-        shifted = _wide(x) - _wide(total.masked_fill(total == -math.inf, 0.0))
-        return shifted.exp_().mul_(given).to(x.dtype), None, None, None
+        return (_wide(x) - _wide(total)).exp_().mul_(given).to(x.dtype), None, None, None
 
 
 def logsumexp_parts(x: torch.Tensor, dim: Dims, keepdim: bool, group: Group) -> torch.Tensor:

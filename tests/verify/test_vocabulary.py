@@ -3,17 +3,21 @@
 import pytest
 
 from bench.fuzz.trial import Outcome, try_plan
-from ssdsl.ir.function import Op
+from ssdsl.compile import compile_source
+from ssdsl.ir.comm import AllReduce
+from ssdsl.ir.function import Op, Reshard
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
+from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.text.source import Source
 from tests.models.vocabulary import BATCH, LOSSES, SEQ, VOCAB
 from tests.prove.mutations import mutants
-from tests.verify.conftest import HERE, captured
+from tests.simulate.steps import step, traffic
+from tests.verify.conftest import HERE, TRAINING, captured
 
 NAMES = [loss.__name__ for loss in LOSSES]
 PLANS = {
@@ -59,6 +63,23 @@ def test_no_device_has_all_logits(name: str) -> None:
     found = [var for var in made if var.name.value in logits]
     assert found
     assert {var.elements for var in found} == {BATCH * SEQ * VOCAB // 2}
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "distilled"])  # its teacher's softmax is made before tasks
+def test_the_simulator_counts_what_kernels_exchange(name: str) -> None:
+    model, graph = captured(f"vocabulary.py:tied_{name}")
+    found = compile_source(Source("plan.ssp", PLANS["both"]), graph, {}, HERE)
+    ran = run_in_process(program_of(found.program, model), TRAINING)
+    counted: dict[str, tuple[float, float]] = {}
+    for counts in ran.counts.values():
+        for kind, entry in counts.items():
+            calls, size = counted.get(kind, (0, 0))
+            counted[kind] = calls + entry["calls"] / TRAINING.steps, size + entry["bytes"] / TRAINING.steps
+    before = found.program.prologues[0].body  # done once with the batch, which is in no simulated step
+    sums = [s for i in before if isinstance(i, Reshard) for s in i.forward if isinstance(s, AllReduce)]
+    calls, size = counted["all_reduce"]
+    counted["all_reduce"] = calls - 4 * len(sums), size - 4 * 8 * sum(s.elements for s in sums)
+    assert traffic(step(found)) == counted
 
 
 @pytest.mark.parametrize("name", ["weighted_and_smoothed", "likelihood", "by_hand", "confident", "lowest"])
