@@ -9,6 +9,7 @@ from ssdsl.model.discover.discover import discover
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Stage, Value
 from ssdsl.model.name_dims import name_dims
 from ssdsl.model.ops.flops import flops
+from ssdsl.model.ops.reader import axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.rewrite.normalise import normalise
@@ -116,9 +117,10 @@ class _Builder:
 
         outputs = tuple(map(operand, reading.outputs))  # first, so that their dimensions come first
         inputs = tuple(map(operand, reading.inputs))
+        self._fix_unreadable(reading, numbers, dims)
         self._propagate(reading.call)
         stage = Stage.DATA if reading.call.name in self.data else Stage.COMPUTE
-        return self._assemble(reading.call, stage, inputs, outputs, dims)
+        return _in_runs(self._assemble(reading.call, stage, inputs, outputs, dims))
 
     def _numbers(
         self,
@@ -151,6 +153,15 @@ class _Builder:
         results = [number for (letter, _, _), number in numbers.items() if letter == window.of]
         return DimWindow(results[0], window.shape) if len(results) == 1 else None
 
+    def _fix_unreadable(self, reading: Reading, numbers: dict[tuple[str, int, int], int], dims: list[Dim]) -> None:
+        """Results stay whole where what they read by windows, or they themselves, are several dimensions."""
+        read = {name: slot.letter.window for name, slot in reading.slots.items() if slot.letter.window is not None}
+        unread = {read[letter].of for (letter, _, _), n in numbers.items() if letter in read and not dims[n].window}
+        for (letter, _, _), number in numbers.items():
+            if letter in unread:
+                reason = f"`{reading.call.kind}` reads windows of an axis that is made of several dimensions"
+                dims[number] = replace(dims[number], fixed=reason)
+
     def _dim(self, leaf: int, fixed: str, combined: bool) -> Dim:
         return Dim(self.names[leaf], self.found.factors.size(leaf), leaf, fixed, combined)
 
@@ -181,13 +192,28 @@ class _Builder:
         )
 
 
+def _in_runs(operator: Operator) -> Operator:
+    """A kernel that is told where its part begins needs a run of the axis: of several factors, the outermost is cut."""
+    kernel = row(operator).kernel
+    if kernel is None or "{start}" not in kernel.call:
+        return operator
+    own = kernel_dims(operator, *kernel.axis)
+    inner = {d for axis in axes_of(operator, *kernel.axis) for d in axis[1:] if d in own}
+    reason = f"a part of `{operator.kind}` is a run of the axis"
+    dims = (replace(d, fixed=d.fixed or reason) if n in inner else d for n, d in enumerate(operator.dims))
+    return replace(operator, dims=tuple(dims))
+
+
 def _distinct(dims: list[Dim]) -> list[Dim]:
-    """A name that occurs twice in one operator is numbered: `seq.0`, `seq.1`, output axes first."""
-    names = [d.name for d in dims]
+    """A name that occurs twice in one operator is numbered: `seq.0`, `seq.1`, output axes first. What is windowed on a
+    dimension of the results is no second one."""
+    names = [d.name for d in dims if d.window is None]
     counts: dict[str, int] = {}
     result = []
     for dim in dims:
-        if names.count(dim.name) > 1:
+        if dim.window is not None:
+            dim = replace(dim, name=f"{dim.name}.window")
+        elif names.count(dim.name) > 1:
             counts[dim.name] = counts.get(dim.name, -1) + 1
             dim = replace(dim, name=f"{dim.name}.{counts[dim.name]}")
         result.append(dim)

@@ -144,6 +144,10 @@ def cross_entropy(p: Probe) -> Results:
         F.nll_loss(p.weight(6, 8), labels(6)),
         F.nll_loss(p.weight(6, 8), labels(6), weight=p.data(8)),
         F.nll_loss(p.weight(4, 8, 2, 2), labels(4, 2, 2), reduction="none"),
+        F.nll_loss(p.weight(4, 8, 2), p.ids(4, 2, below=8), weight=p.data(8), reduction="sum", ignore_index=2),
+        F.cross_entropy(p.weight(4, 8, 2), labels(4, 2), weight=p.data(8), label_smoothing=0.2, reduction="none"),
+        F.cross_entropy(p.weight(4, 8, 2), labels(4, 2), label_smoothing=0.2, reduction="sum"),
+        F.cross_entropy(p.weight(4, 8, 2), p.weight(4, 8, 2), reduction="none"),
     ]
 
 
@@ -343,6 +347,7 @@ def convolutions(p: Probe) -> Results:
         F.conv2d(w(2, 4, 7, 4), w(6, 4, 2, 2), w(6), stride=2),
         F.conv2d(w(2, 4, 6, 6), w(4, 1, 3, 3), w(4), groups=4, padding=1),
         F.conv2d(w(4, 6, 6), w(8, 4, 3, 3), w(8)),
+        F.conv2d(w(2, 4, 8, 4) * 2, w(6, 4, 2, 2), w(6), stride=2),
         F.conv_transpose1d(w(2, 4, 6), w(4, 8, 3), w(8)),
         F.conv_transpose2d(w(2, 4, 6, 6), w(4, 6, 2, 2), w(6), stride=2),
         F.conv_transpose2d(w(2, 4, 6, 6), w(4, 3, 2, 2), w(6), stride=2, groups=2),
@@ -358,6 +363,8 @@ def images(p: Probe) -> Results:
         *(f(z, 2) for f in (F.max_pool3d, F.avg_pool3d, F.adaptive_avg_pool3d, F.adaptive_max_pool3d)),
         F.max_pool2d(y, 2, return_indices=True)[0],
         F.max_pool2d(p.weight(4, 8, 8), 3, 2, 1),
+        F.max_pool3d(z, 2, return_indices=True)[0],
+        F.avg_pool2d(y, 3, 2, 1, count_include_pad=False),
         F.adaptive_avg_pool2d(y, 1),
         F.lp_pool2d(y, 2.0, 2),
         *(F.interpolate(x, scale_factor=2, mode=mode) for mode in ("nearest", "linear")),

@@ -17,7 +17,11 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 
 ERRORS = Path(__file__).parent.parent / "errors"
-SIZES = [f"{name}:{size}" for name, family in ZOO.items() for size in family.sizes]
+SIZES = [
+    pytest.param(f"{name}:{size}", marks=[] if size in (*family.laptop, *list(family.sizes)[2:3]) else pytest.mark.slow)
+    for name, family in ZOO.items()
+    for size in family.sizes
+]
 GOOD = """\
     import torch
 
