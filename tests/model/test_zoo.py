@@ -1,10 +1,13 @@
 """The models of the zoo have the numbers of their papers, and the mixture of experts routes as its text says."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from ssdsl.model.load import load
+from ssdsl.model.trace import capture
 from ssdsl.model.zoo import ZOO
 from ssdsl.model.zoo.cosmoflow import SIZES as COSMOFLOW
 from ssdsl.model.zoo.moe_gpt import SIZES as MOE_GPT
@@ -90,7 +93,7 @@ def by_hand(mixture: Mixture, group: torch.Tensor, slots: int) -> list[torch.Ten
 
 @pytest.mark.parametrize("group", ["sequence", "batch"])
 def test_tokens_go_to_the_best_expert_until_it_is_full(group: str) -> None:
-    size = MoeGpt(layers=2, hidden=8, heads=2, ffn=16, experts=4, seq=12, batch=3, vocab=16, group=group)
+    size = replace(SMALL, group=group)
     torch.manual_seed(0)
     mixture, x = Mixture(size), torch.randn(3, 12, 8)
     nn.init.normal_(mixture.router.weight)
@@ -124,3 +127,9 @@ def test_mixtral_has_its_balance_loss() -> None:
     outputs = model.module(**model.batches[0])
     added = outputs.loss - without.compute(without.batches[0])
     assert added.item() == pytest.approx(0.02 * outputs.aux_loss.item(), rel=1e-3) and outputs.aux_loss > 1
+
+
+def test_mixtral_is_captured_without_numbers() -> None:
+    """Its routers' scores reach the loss by hooks, which are there before the first forward."""
+    graph = capture(load("mixtral:tiny", meta=True))
+    assert sum(o.kind == "histc" for o in graph.operators) == 2

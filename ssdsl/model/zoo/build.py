@@ -28,7 +28,21 @@ def construct(
     """
     library = transformers_library(model)
     with silent(library):
-        return made(lambda: make(library), dtype, seed, generator, meta)
+        module, recipes = made(lambda: make(library), dtype, seed, generator, meta)
+    _collect_scores(module)
+    return module, recipes
+
+
+def _collect_scores(module: Any) -> None:
+    """Adds the hooks that collect the scores of routers for the loss, if the config asks for them.
+
+    transformers adds them in the first forward. But a forward that changes its module is called twice more to see
+    whether it does so again, and that needs numbers.
+    """
+    if getattr(module.config, "output_router_logits", False):
+        from transformers.utils.output_capturing import maybe_install_capturing_hooks
+
+        maybe_install_capturing_hooks(module.base_model)
 
 
 @contextmanager
