@@ -16,7 +16,7 @@ run: $(VENV)/.run
 	$(BIN)/ssdsl run examples/megatron.ssp --model swin
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(if $(CI),--numprocesses 2 --dist loadfile)
+	$(BIN)/python -m pytest $(if $(CI),--numprocesses 2 --dist loadfile -m "not slow")
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

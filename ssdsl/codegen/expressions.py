@@ -105,6 +105,7 @@ def _kernel(operator: Operator, kernel: Kernel, args: Arguments, group: GroupNam
     if given is None or given.function != kernel.function:
         raise InternalError(f"the row of `{operator.target}` has no kernel `{kernel.function}`")
     named["start"] = " + ".join(_offset(offset, group) for offset in kernel.offsets)
+    named["count"] = str(math.prod(dim.size for dim in operator.dims if dim.combined))
     named["size"] = str(math.prod(operator.dims[d].size for axis in axes_of(operator, *given.axis) for d in axis))
     named["group"] = group(kernel.axes) if kernel.axes else ""
     return given.call.format_map(named)

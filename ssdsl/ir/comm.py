@@ -109,7 +109,7 @@ def cuts_of(step: Step) -> tuple[Cut, ...]:
 
 def travels(step: Step) -> bool:
     """Whether devices exchange anything."""
-    return not isinstance(step, Narrow | KeepFirst)
+    return not isinstance(step, Narrow | KeepFirst) and step.elements > 0
 
 
 # -- messages between devices ------------------------------------------------------------------------------------------

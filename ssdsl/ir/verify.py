@@ -8,7 +8,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from ssdsl.ir.comm import AllGather, AllToAll, Move, Narrow, ReduceScatter, Signal, Step, Transfer
+from ssdsl.ir.comm import AllGather, AllToAll, Exchange, Move, Narrow, ReduceScatter, Signal, Step, Transfer
 from ssdsl.ir.function import (
     Conversion,
     First,
@@ -145,7 +145,8 @@ def _steps_are_along_axes_of_the_submesh(program: Program) -> Iterator[str]:
 
 
 def _step(step: Step, axes: set[str], dims: int) -> Iterator[str]:
-    if not step.axes or not set(step.axes) <= axes or step.elements < 1:
+    least = 0 if isinstance(step, Exchange) else 1  # an exchange may only cut off what nobody needs
+    if not step.axes or not set(step.axes) <= axes or step.elements < least:
         yield f"{step}"
     cuts: tuple[Cut, ...] = ()
     match step:

@@ -61,9 +61,9 @@ class UpdateInParts(Diagnostic):
 class CombinedInTime(Diagnostic):
     """An operator takes statistics over all of its parts, but they run one after another.
 
-    Batch normalisation takes its statistics over the whole batch. Split over devices (an index that is a mesh axis),
-    the parts reduce their statistics. Split in time into micro-batches, each part would normalise by its own
-    statistics, which is not what the single device computes. A model that means that says so, and then the single
+    Batch normalisation takes its statistics over the whole batch and over space. Split over devices (an index that is
+    a mesh axis), the parts reduce their statistics. Split in time into micro-batches, each part would normalise by its
+    own statistics, which is not what the single device computes. A model that means that says so, and then the single
     device does it as well: `ssdsl.micro_batch_statistics(module, parts)` in the model's file.
     """
 
@@ -77,11 +77,11 @@ class CombinedInTime(Diagnostic):
     dim: str
     index: str
     source: str
-    parts: int
+    parts: int  # of the batch, 0 of another dimension
 
     @property
     def request(self) -> str:
-        if self.kind != "batch_norm":
+        if self.kind != "batch_norm" or not self.parts:
             return ""
         return f"or let each part have its own statistics: `ssdsl.micro_batch_statistics(module, {self.parts})`"
 

@@ -97,7 +97,7 @@ def _signature(op: Op, call: Call, capture: Capture) -> Signature | Diagnostic |
     Where a rule of ssdsl's own does not fit, the operator is computed whole, which is always right. Where a user's does
     not, the user is told.
     """
-    typed = TypedCall(call, capture.tensors)
+    typed = TypedCall(call, capture.tensors, capture.origins)
     try:
         found = parse_signature(op.dims) if isinstance(op.dims, str) else op.dims(typed)
         if found is not None:

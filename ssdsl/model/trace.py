@@ -18,8 +18,6 @@ from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import NotALoss
 from ssdsl.text.diagnostic import PlanError
 
-FLOATS = ("float", "bfloat", "complex")
-
 
 def capture(model: Model) -> Graph:
     """The graph of a model with every dimension discovered and named.
@@ -119,6 +117,7 @@ class _Builder:
 
         outputs = tuple(map(operand, reading.outputs))  # first, so that their dimensions come first
         inputs = tuple(map(operand, reading.inputs))
+        self._fix_unreadable(reading, numbers, dims)
         self._propagate(reading.call)
         stage = Stage.DATA if reading.call.name in self.data else Stage.COMPUTE
         return _in_runs(self._assemble(reading.call, stage, inputs, outputs, dims))
@@ -154,6 +153,15 @@ class _Builder:
         results = [number for (letter, _, _), number in numbers.items() if letter == window.of]
         return DimWindow(results[0], window.shape) if len(results) == 1 else None
 
+    def _fix_unreadable(self, reading: Reading, numbers: dict[tuple[str, int, int], int], dims: list[Dim]) -> None:
+        """Results stay whole where what they read by windows, or they themselves, are several dimensions."""
+        read = {name: slot.letter.window for name, slot in reading.slots.items() if slot.letter.window is not None}
+        unread = {read[letter].of for (letter, _, _), n in numbers.items() if letter in read and not dims[n].window}
+        for (letter, _, _), number in numbers.items():
+            if letter in unread:
+                reason = f"`{reading.call.kind}` reads windows of an axis that is made of several dimensions"
+                dims[number] = replace(dims[number], fixed=reason)
+
     def _dim(self, leaf: int, fixed: str, combined: bool) -> Dim:
         return Dim(self.names[leaf], self.found.factors.size(leaf), leaf, fixed, combined)
 
@@ -162,7 +170,7 @@ class _Builder:
         outputs = [o for o in call.outputs if o in self.calls.tensors]
         each = call.found.flows if call.found is not None else (True,) * len(outputs)
         for output, through in zip(outputs, each, strict=True):
-            self.differentiable[output] = flows and through and self.calls.tensors[output].dtype.startswith(FLOATS)
+            self.differentiable[output] = flows and through and self.calls.tensors[output].has_fractions
 
     def _assemble(
         self, call: Call, stage: Stage, inputs: tuple[Operand, ...], outputs: tuple[Operand, ...], dims: list[Dim]
@@ -197,12 +205,15 @@ def _in_runs(operator: Operator) -> Operator:
 
 
 def _distinct(dims: list[Dim]) -> list[Dim]:
-    """A name that occurs twice in one operator is numbered: `seq.0`, `seq.1`, output axes first."""
-    names = [d.name for d in dims]
+    """A name that occurs twice in one operator is numbered: `seq.0`, `seq.1`, output axes first. What is windowed on a
+    dimension of the results is no second one."""
+    names = [d.name for d in dims if d.window is None]
     counts: dict[str, int] = {}
     result = []
     for dim in dims:
-        if names.count(dim.name) > 1:
+        if dim.window is not None:
+            dim = replace(dim, name=f"{dim.name}.window")
+        elif names.count(dim.name) > 1:
             counts[dim.name] = counts.get(dim.name, -1) + 1
             dim = replace(dim, name=f"{dim.name}.{counts[dim.name]}")
         result.append(dim)

@@ -1,34 +1,129 @@
 """Windows: which positions of an input a run of results needs.
 
-Positions are those of the whole dimension; runs are (start, end), half open, and clipped to the input.
+Positions are those of the whole dimension; runs are (start, end), half open, and clipped to the input. They are the
+shortest that do; (0, 0) where all that is read is padding.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
+
+from ssdsl.runtime import resample
+
+Run = tuple[int, int]
 
 
 class Window(Protocol):
     """What an operator needs of a windowed dimension."""
 
-    def needs(self, start: int, end: int) -> tuple[int, int]:
+    def needs(self, start: int, end: int) -> Run:
         """The run of the input that the results start..end need."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """Convolution and pooling: result k reads `span` positions from k * stride - before. `size` is the input's.
+    """Convolution and pooling: result k reads `taps` positions from k * stride - before, `step` apart. `size` is the
+    input's.
 
-    >>> Sliding(13, stride=2, before=3, span=7).needs(0, 4)     # ResNet's first layer, 7/2/3
+    >>> Sliding(13, stride=2, before=3, taps=7).needs(0, 4)     # ResNet's first layer, 7/2/3
     (0, 10)
     """
 
     size: int
     stride: int
     before: int
-    span: int
+    taps: int
+    step: int = 1
 
-    def needs(self, start: int, end: int) -> tuple[int, int]:
-        low, high = start * self.stride - self.before, (end - 1) * self.stride - self.before + self.span
-        first = min(max(low, 0), self.size)
-        return first, max(min(high, self.size), first)
+    def needs(self, start: int, end: int) -> Run:
+        ends: list[int] = []
+        for offset in (t * self.step - self.before for t in range(self.taps)):
+            low = max(start, -(offset // self.stride))  # the results of which this tap is in the tensor
+            high = min(end - 1, (self.size - 1 - offset) // self.stride)
+            if low <= high:
+                ends += [low * self.stride + offset, high * self.stride + offset]
+        return _hull(ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Transposed convolution: input k is added to `taps` results from k * stride - before, `step` apart.
+
+    >>> Spread(4, stride=2, before=1, taps=3).needs(0, 4)       # 4 become 7: results -1..1, 1..3, 3..5, 5..7
+    (0, 3)
+    """
+
+    size: int
+    stride: int
+    before: int
+    taps: int
+    step: int = 1
+
+    def needs(self, start: int, end: int) -> Run:
+        ends: list[int] = []
+        for offset in (t * self.step - self.before for t in range(self.taps)):
+            low = max(0, -((offset - start) // self.stride))  # the inputs of which this tap is in the run
+            high = min(self.size - 1, (end - 1 - offset) // self.stride)
+            if low <= high:
+                ends += [low, high]
+        return _hull(ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """Upsampling that copies the nearest position; `factor` is the scale that the call gives.
+
+    >>> Nearest(4, 8, 2.0).needs(3, 8)
+    (1, 4)
+    """
+
+    size: int
+    results: int
+    factor: float | None = None
+
+    @property
+    def is_even(self) -> bool:
+        """Whether each position is copied equally often."""
+        return resample.is_even(self.size, self.results, self.factor)
+
+    def needs(self, start: int, end: int) -> Run:
+        return _hull(resample.nearest(self.size, self.results, self.factor)[start:end])
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Linear upsampling along one axis; bilinear and trilinear are one for each axis.
+
+    >>> Linear(4, 8, align_corners=False, factor=2.0).needs(4, 8)       # result 4 lies between 1 and 2
+    (1, 4)
+    """
+
+    size: int
+    results: int
+    align_corners: bool
+    factor: float | None = None
+
+    def needs(self, start: int, end: int) -> Run:
+        places = resample.linear(self.size, self.results, self.align_corners, self.factor)[start:end]
+        return _hull(p for place in places for p in (place.first, place.second))
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """Pooling to so many results: result k reads k * size / results .. (k + 1) * size / results, rounded outwards.
+
+    >>> Adaptive(13, 4).needs(1, 2)
+    (3, 7)
+    """
+
+    size: int
+    results: int
+
+    def needs(self, start: int, end: int) -> Run:
+        return start * self.size // self.results, -(-end * self.size // self.results)
+
+
+def _hull(positions: Iterable[int]) -> Run:
+    found = [*positions]
+    return (min(found), max(found) + 1) if found else (0, 0)

@@ -10,9 +10,8 @@ from ssdsl.model.ops.reader import argument, parameters
 from ssdsl.model.ops.registry import row
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.operators import combining
-from ssdsl.prove.windows import parts_of
+from ssdsl.prove.windows import part_function, parts_of
 
-WINDOWED = dict.fromkeys(("conv1d", "conv2d", "conv3d"), "conv_part")  # what computes a part, by the kind
 Offsets = dict[Coordinate, tuple[int, tuple[int, ...] | None]]  # per coordinate: elements per part, or the parts' sizes
 
 
@@ -39,7 +38,7 @@ def check_kernel(operator: Operator, op: Op) -> None:
     function, axes, offsets = _wanted(operator, splits)
     kernel = op.kernel
     if (windows := _windows(operator, splits)) or kernel.windows:
-        function = WINDOWED.get(operator.kind, "a kernel that does not exist")
+        function = part_function(operator) or "a kernel that does not exist"
         if set(kernel.windows) != windows or len(kernel.windows) != len(windows):
             raise Wrong(Rule.KERNEL, sorted(map(str, windows)), sorted(map(str, kernel.windows)))
     found: Offsets = {o.coordinate: (o.stride, o.sizes) for o in kernel.offsets}

@@ -53,10 +53,10 @@ def check_move(move: Move, before: Local, source: Axes, after: Local, target: Ax
 
 
 def _local(shape: Factors, local: Local) -> Factors:
-    """The local size of every factor; of unequal parts, what the nominal part has."""
+    """The local size of every factor; of unequal parts, that of the largest."""
     left = [n for axis in shape for n in axis]
     for digit in local.fixed():
-        left[digit.factor] //= digit.parts
+        left[digit.factor] = max(digit.counts) if digit.at is not None else left[digit.factor] // digit.parts
     it = iter(left)
     return tuple(tuple(next(it) for _ in axis) for axis in shape)
 

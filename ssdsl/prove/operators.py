@@ -37,7 +37,7 @@ class Combining:
 
 
 COMBINING = {  # by the kind of operator, or by its full name
-    "batch_norm": Combining("batch_norm_parts"),
+    **{kind: Combining(f"{kind}_parts") for kind in ("batch_norm", "group_norm", "instance_norm")},
     "cross_entropy_loss": Combining("cross_entropy_parts", begins=True),
     **{kind: Combining(f"{kind}_parts") for kind in ("softmax", "log_softmax", "logsumexp", "amax", "amin")},
     **{kind: Combining(f"{kind}_parts", begins=True) for kind in ("argmax", "argmin")},
@@ -120,6 +120,8 @@ class _Cut:
 
 
 def _cut(operator: Operator, split: Split) -> _Cut:
+    if split.sizes is not None and split.stride != 1:
+        raise Wrong(Rule.NEST, "unequal parts of the whole dimension", split)
     at = None if split.sizes is None else tuple(((end - n, end),) for n, end in _ends(split.sizes))
     digit = Digit(0, split.stride if at is None else 1, split.parts, at)
     return _Cut(split.coordinate, split.dim, digit, windows_of(operator, split))

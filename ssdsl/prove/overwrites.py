@@ -14,6 +14,7 @@ PRODUCTS = frozenset(
     conv_transpose1d conv_transpose2d conv_transpose3d
     """.split()
 )
+OWN_CALL = ("", "conv_part", "conv_transpose_part")  # of such a product: plain, or of what its windows read
 
 
 def check_overwrites(facts: Facts, function: Function) -> None:
@@ -70,7 +71,7 @@ def _is_product(facts: Facts, instr: Instr) -> bool:
     operator = facts.operators[instr.operator]
     if not operator.target.startswith("aten::"):  # a user's row says it of its operator
         return row(operator).fresh and not instr.kernel.function
-    return operator.kind in PRODUCTS and not instr.kernel.function
+    return operator.kind in PRODUCTS and instr.kernel.function in OWN_CALL
 
 
 def _is_factor(facts: Facts, instr: Instr, name: Name) -> bool:

@@ -79,7 +79,7 @@ def _exchanged(step: Exchange, axis: Axis, parts: int, local: Local, shape: Fact
     if step.sums != (is_gradient or owed):
         raise Wrong(Rule.STEP, "a sum of addends" if not step.sums else "a value that devices share", step)
     given = frozenset[int]().union(*have[1])
-    if not all(positions <= given for positions in need[1]):
+    if not step.sums and not all(positions <= given for positions in need[1]):  # a sum of no addends is zero
         raise Wrong(Rule.STEP, "positions that some device has", step.target)
     if is_gradient and need[0] is not None and sum(map(len, need[1])) != len(frozenset().union(*need[1])):
         raise Wrong(Rule.STEP, "each position on one device, as each has the sum", step.target)

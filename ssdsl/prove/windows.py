@@ -1,11 +1,15 @@
 """Which positions of an input the results of an operator read, from the operator's definition, one by one.
 
-The rows of the operators say the same by formulas; nothing of these is used here.
+The rows of the operators say the same by formulas; nothing of these is used here. Resampling rounds: torch is asked.
 """
 
+import itertools
 from collections.abc import Iterable
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
+
+import torch
 
 from ssdsl.ir.function import Split
 from ssdsl.model.graph import Operator
@@ -13,8 +17,37 @@ from ssdsl.model.ops.reader import given_arguments
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.local import Regions
 
+aten = torch.ops.aten
 Reads = tuple[frozenset[int], ...]  # for each result the positions that it reads
-CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
+
+# What computes a part, by the kind of the operator without the number of axes.
+PARTS = {
+    "conv": "conv_part",
+    "conv_transpose": "conv_transpose_part",
+    "max_pool": "max_pool_part",
+    "max_pool_with_indices": "max_pool_with_indices_part",
+    "avg_pool": "avg_pool_part",
+    "adaptive_avg_pool": "adaptive_avg_pool_part",
+    "adaptive_max_pool": "adaptive_max_pool_part",
+    "upsample_nearest": "nearest_part",
+    "upsample_linear": "linear_part",
+    "upsample_bilinear": "linear_part",
+    "upsample_trilinear": "linear_part",
+}
+
+
+def part_function(operator: Operator) -> str | None:
+    """The function of the runtime that computes a part along what the operator reads by windows."""
+    kind, _ = _kind_and_space(operator)
+    return PARTS.get(kind)
+
+
+def _kind_and_space(operator: Operator) -> tuple[str, int]:
+    """`conv_transpose` and 2 of conv_transpose2d."""
+    for space in (1, 2, 3):
+        if f"{space}d" in operator.kind:
+            return operator.kind.replace(f"{space}d", ""), space
+    return operator.kind, 0
 
 
 def windows_of(operator: Operator, split: Split) -> tuple[tuple[int, Regions], ...]:
@@ -48,27 +81,38 @@ def _hull(reads: Iterable[frozenset[int]]) -> tuple[int, int]:
 
 def _reads(operator: Operator, number: int) -> Reads:
     """What each result along a windowed dimension reads."""
-    axis = next(k for k, dims in enumerate(operator.inputs[0].axes) if number in dims)
-    arguments = dict(given_arguments(operator))
-    size = operator.dims[number].size
+    axes = operator.inputs[0].axes
     window = operator.dims[number].window
     assert window is not None
-    results = operator.dims[window.of].size
-    if operator.kind in CONVOLUTIONS:
-        rank = CONVOLUTIONS[operator.kind]
-        at = axis - (len(operator.inputs[0].axes) - rank)
-        kernel_dims = operator.inputs[1].axes[2 + at]
+    size, results = operator.dims[number].size, operator.dims[window.of].size
+    kind, space = _kind_and_space(operator)
+    at = next(k for k, dims in enumerate(axes) if number in dims) - (len(axes) - space)
+    if kind not in PARTS or [*operator.outputs[0].axes[at - space]] != [window.of]:
+        raise Wrong(Rule.FIXED, "an operator that reads windows along the axis of its results", operator.kind)
+    arguments = dict(given_arguments(operator))
+    if kind.startswith("upsample"):
+        factors = arguments.get("scale_factors")
+        if kind == "upsample_nearest":
+            return _copied(size, results, factors and factors[at])
+        return _between(size, results, bool(arguments.get("align_corners")), factors and factors[at])
+    if kind.startswith("adaptive"):
+        return _adaptive(size, results)
+    stride, padding, step = (_of(arguments.get(name) or None, at, default) for name, default in SLIDING.items())
+    if kind.startswith("conv"):
         kernel = 1
-        for d in kernel_dims:
+        for d in operator.inputs[1].axes[2 + at]:
             kernel *= operator.dims[d].size
-        stride, dilation = (_of(arguments.get(name, 1), at) for name in ("stride", "dilation"))
-        padding = arguments.get("padding", 0)
-        if padding == "same":
-            before = dilation * (kernel - 1) // 2
-        else:
-            before = 0 if padding == "valid" else _of(padding, at)
-        return _sliding(size, results, kernel, stride, dilation, before)
-    raise Wrong(Rule.FIXED, "an operator that reads windows", operator.kind)
+        if arguments.get("padding") == "same":
+            padding = step * (kernel - 1) // 2
+    else:
+        kernel = _of(arguments["kernel_size"], at, 0)
+        stride = _of(arguments.get("stride") or kernel, at, 1)
+    if kind == "conv_transpose":
+        return _spread(size, results, kernel, stride, step, padding)
+    return _sliding(size, results, kernel, stride, step, padding)
+
+
+SLIDING = {"stride": 1, "padding": 0, "dilation": 1}  # what windows are made of, with their defaults
 
 
 @lru_cache(maxsize=4096)
@@ -79,8 +123,51 @@ def _sliding(size: int, results: int, kernel: int, stride: int, dilation: int, b
     )
 
 
-def _of(value: Any, at: int) -> int:
-    """A number, or that of one axis."""
+@lru_cache(maxsize=4096)
+def _spread(size: int, results: int, kernel: int, stride: int, dilation: int, before: int) -> Reads:
+    """A transposed convolution: the inputs that are added to each result."""
+    found: list[set[int]] = [set() for _ in range(results)]
+    for k, t in itertools.product(range(size), range(kernel)):
+        if 0 <= (p := k * stride - before + t * dilation) < results:
+            found[p].add(k)
+    return tuple(map(frozenset, found))
+
+
+@lru_cache(maxsize=4096)
+def _adaptive(size: int, results: int) -> Reads:
+    """Position p, which is p .. p + 1 of `size`, is in every result whose run of the line it touches."""
+    return tuple(
+        frozenset(p for p in range(size) if p * results < (k + 1) * size and (p + 1) * results > k * size)
+        for k in range(results)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _copied(size: int, results: int, factor: float | None) -> Reads:
+    """Which position each result is a copy of: torch, given the positions as numbers, answers with them."""
+    numbers = torch.arange(size, dtype=torch.float32, device="cpu").view(1, 1, -1)
+    found: list[float] = aten.upsample_nearest1d(numbers, [results], factor).flatten().tolist()
+    return tuple(frozenset({int(p)}) for p in found)
+
+
+@lru_cache(maxsize=4096)
+def _between(size: int, results: int, align_corners: bool, factor: float | None) -> Reads:
+    """A mean of neighbours: a position counts as far as it is nearer than one to where the result lies, exactly."""
+    found = []
+    for k in range(results):
+        if align_corners:
+            place = Fraction(k * (size - 1), results - 1) if results > 1 else Fraction(0)
+        else:
+            place = (2 * k + 1) / (2 * Fraction(factor)) if factor else Fraction((2 * k + 1) * size, 2 * results)
+            place -= Fraction(1, 2)
+        place = Fraction(k) if size == results else min(max(place, Fraction(0)), Fraction(size - 1))
+        near = range(int(place), min(size, int(place) + 2))
+        found.append(frozenset(p for p in near if abs(p - place) < 1))
+    return tuple(found)
+
+
+def _of(value: Any, at: int, default: int) -> int:
+    """A number, or that of one axis; "valid" and "same" are none."""
     if isinstance(value, (tuple, list)):
         return int(value[at] if len(value) > 1 else value[0])
-    return int(value)
+    return default if value is None or isinstance(value, str) else int(value)

@@ -13,7 +13,16 @@ from .collectives import (
     reshard,
 )
 from .halves import checkpoint_halves, halves
-from .kernels import batch_norm_parts, embedding_part, first, first_time, gather_part, nll_part
+from .kernels import (
+    batch_norm_parts,
+    embedding_part,
+    first,
+    first_time,
+    gather_part,
+    group_norm_parts,
+    instance_norm_parts,
+    nll_part,
+)
 from .merges import (
     amax_parts,
     amin_parts,
@@ -42,7 +51,18 @@ from .random import (
 from .recompute import checkpoint
 from .routed import routed_mm
 from .runner import Input, Join, Output, block
-from .windows import Part, conv_part
+from .windows import (
+    Part,
+    adaptive_avg_pool_part,
+    adaptive_max_pool_part,
+    avg_pool_part,
+    conv_part,
+    conv_transpose_part,
+    linear_part,
+    max_pool_part,
+    max_pool_with_indices_part,
+    nearest_part,
+)
 from .world import group
 
 __all__ = [
@@ -50,6 +70,8 @@ __all__ = [
     "Join",
     "Output",
     "Part",
+    "adaptive_avg_pool_part",
+    "adaptive_max_pool_part",
     "all_gather",
     "all_reduce",
     "all_reduce_",
@@ -59,6 +81,7 @@ __all__ = [
     "argmax_parts",
     "argmin_parts",
     "attention_dropout",
+    "avg_pool_part",
     "batch_norm_parts",
     "bernoulli",
     "block",
@@ -66,6 +89,7 @@ __all__ = [
     "checkpoint",
     "checkpoint_halves",
     "conv_part",
+    "conv_transpose_part",
     "cross_entropy_parts",
     "dropout",
     "embedding_part",
@@ -76,15 +100,21 @@ __all__ = [
     "gather_part",
     "geometric",
     "group",
+    "group_norm_parts",
     "halves",
+    "instance_norm_parts",
     "integers",
     "keep_first",
+    "linear_part",
     "log_normal",
     "log_softmax_parts",
     "logsumexp_parts",
     "max_parts",
+    "max_pool_part",
+    "max_pool_with_indices_part",
     "min_parts",
     "narrow",
+    "nearest_part",
     "nll_part",
     "normal",
     "put",

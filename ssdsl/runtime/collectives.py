@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from .moves import cut_out, put_back, runs_of, take, take_at
-from .regions import Regions, Runs, length, pieces
+from .regions import Regions, Runs, length, pieces, travels
 from .sites import Place, caller
 from .world import Group, World, here
 
@@ -120,11 +120,13 @@ class exchange:
             for p in found
             if p.received and p.peer != me
         }
-        self.group.exchange(into, {peer: part for peer, part in parts.items() if peer != me})
+        if travels(self.have, self.need, sums=self.sums):
+            self.group.exchange(into, {peer: part for peer, part in parts.items() if peer != me})
         for piece in found:
             if piece.received:
                 got = parts[me] if piece.peer == me else into[piece.peer]
-                self._place(result, got.unflatten(self.dim, (self.outer, -1)), piece.received)
+                blocks = got.unflatten(self.dim, (self.outer, -1))  # type: ignore[no-untyped-call]
+                self._place(result, blocks, piece.received)
         return result.flatten(self.dim, self.dim + 1)
 
     def _place(self, result: torch.Tensor, part: torch.Tensor, runs: Runs) -> None:

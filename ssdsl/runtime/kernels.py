@@ -80,12 +80,13 @@ def nll_part(
     return losses.sum() if reduction == 2 else losses  # type: ignore[no-any-return]
 
 
-def _sum(x: torch.Tensor, group: Group) -> torch.Tensor:
-    group.all_reduce(x)
-    return x
+class _Normalised(torch.autograd.Function):
+    """(x - mean) / deviation * weight + bias, where mean and deviation are of all parts.
 
+    `over` are the axes that they are taken over, of `count` elements in all parts; `weight` and `bias` have the rank of
+    `x`, with size 1 where they are the same.
+    """
 
-class _BatchNormParts(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -94,26 +95,51 @@ class _BatchNormParts(torch.autograd.Function):
         bias: torch.Tensor,
         mean: torch.Tensor,
         inverse: torch.Tensor,
+        over: list[int],
+        count: int,
         group: Group,
     ) -> torch.Tensor:
         normal = (x - mean) * inverse
         ctx.save_for_backward(normal, weight, inverse)
-        ctx.group = group
+        ctx.over, ctx.count, ctx.group = over, count, group
         return normal * weight + bias
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         normal, weight, inverse = ctx.saved_tensors
         gradient = gradients[0]
-        over = [0, *range(2, gradient.dim())]
-        sums = torch.stack([gradient.sum(over), (gradient * normal).sum(over)])
-        mine = sums.clone()
+        alike = [axis for axis in ctx.over if weight.shape[axis] == 1]
+        mine = torch.stack([gradient.sum(alike, keepdim=True), (gradient * normal).sum(alike, keepdim=True)])
+        sums = (mine * weight).sum_to_size(2, *inverse.shape)
         ctx.group.all_reduce(sums)
-        n = gradient.numel() // gradient.shape[1] * ctx.group.size
-        shape = weight.shape
-        mean, product = (s.view(shape) / n for s in sums)
-        given = (gradient - mean - normal * product) * weight * inverse
-        return given, mine[1].view(shape), mine[0].view(shape), None, None, None
+        mean, product = sums / ctx.count
+        given = (gradient * weight - mean - normal * product) * inverse
+        shift, scale = (each.sum_to_size(weight.shape) for each in mine)
+        return given, scale, shift, None, None, None, None, None
+
+
+def _normalised(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    over: list[int],
+    shape: list[int],
+    eps: float,
+    count: int,
+    group: Group,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The normalised tensor, with the mean and the variance of all parts. `shape` is that of weight and bias."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    with torch.no_grad():
+        mean = wide.sum(over, keepdim=True) / count
+        group.all_reduce(mean)
+        variance = (wide - mean).square().sum(over, keepdim=True) / count
+        group.all_reduce(variance)
+    scale = wide.new_ones(shape) if weight is None else weight.view(shape)
+    shift = wide.new_zeros(shape) if bias is None else bias.view(shape)
+    inverse = torch.rsqrt(variance + eps)
+    result = _Normalised.apply(wide, scale, shift, mean, inverse, over, count, group)  # type: ignore[no-untyped-call]
+    return result.to(x.dtype), mean, variance
 
 
 def batch_norm_parts(
@@ -124,22 +150,41 @@ def batch_norm_parts(
     running_var: torch.Tensor | None,
     momentum: float,
     eps: float,
+    count: int,
     group: Group,
 ) -> torch.Tensor:
-    """Batch normalisation of a batch that is split over the group: statistics over all parts, in training."""
-    over = [0, *range(2, x.dim())]
-    n = x.numel() // x.shape[1] * group.size
-    with torch.no_grad():
-        mean = _sum(x.sum(over), group) / n
-        shape = [1, -1] + [1] * (x.dim() - 2)
-        variance = _sum((x - mean.view(shape)).square().sum(over), group) / n
-        if running_mean is not None and running_var is not None:
-            running_mean.lerp_(mean, momentum)
-            running_var.lerp_(variance * (n / max(1, n - 1)), momentum)
-    scale = x.new_ones(x.shape[1]) if weight is None else weight
-    shift = x.new_zeros(x.shape[1]) if bias is None else bias
-    inverse = torch.rsqrt(variance + eps)
-    result = _BatchNormParts.apply(  # type: ignore[no-untyped-call]
-        x, scale.view(shape), shift.view(shape), mean.view(shape), inverse.view(shape), group
-    )
-    return result  # type: ignore[no-any-return]
+    """Batch normalisation, in training, of what is split over the group along the batch or in space: statistics of the
+    `count` elements that all parts have of a channel."""
+    over, shape = [0, *range(2, x.dim())], [1, x.shape[1]] + [1] * (x.dim() - 2)
+    result, mean, variance = _normalised(x, weight, bias, over, shape, eps, count, group)
+    if running_mean is not None and running_var is not None:
+        running_mean.lerp_(mean.flatten().to(running_mean.dtype), momentum)
+        running_var.lerp_((variance.flatten() * (count / max(1, count - 1))).to(running_var.dtype), momentum)
+    return result
+
+
+def group_norm_parts(
+    x: torch.Tensor,
+    groups: int,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+    count: int,
+    group: Group,
+) -> torch.Tensor:
+    """Group normalisation of x [batch, channels, ...], which is split in space: statistics of each example's groups of
+    channels, over the `count` positions of all parts."""
+    inside = x.shape[1] // groups
+    by_group = x.reshape(x.shape[0], groups, inside, *x.shape[2:])
+    shape = [1, groups, inside] + [1] * (x.dim() - 2)
+    over = [*range(2, by_group.dim())]
+    return _normalised(by_group, weight, bias, over, shape, eps, count * inside, group)[0].reshape(x.shape)
+
+
+def instance_norm_parts(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float, count: int, group: Group
+) -> torch.Tensor:
+    """Instance normalisation of x [batch, channels, ...], which is split in space: statistics of each example's
+    channels, over the `count` positions of all parts."""
+    shape = [1, x.shape[1]] + [1] * (x.dim() - 2)
+    return _normalised(x, weight, bias, [*range(2, x.dim())], shape, eps, count, group)[0]

@@ -88,7 +88,7 @@ def runs_of(x: torch.Tensor, dim: int, outer: int, runs: Runs) -> torch.Tensor:
     """Some runs of each of the `outer` blocks of axis `dim`, end to end; a view where it is one run of one block."""
     if outer == 1 and len(runs) == 1:
         return x.narrow(dim, runs[0][0], runs[0][1] - runs[0][0])
-    blocks = x.unflatten(dim, (outer, -1))
+    blocks = x.unflatten(dim, (outer, -1))  # type: ignore[no-untyped-call]
     kept = [blocks.narrow(dim + 1, start, end - start) for start, end in runs]
     return torch.cat(kept, dim + 1).flatten(dim, dim + 1) if kept else x.narrow(dim, 0, 0)
 

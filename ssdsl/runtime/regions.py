@@ -9,6 +9,7 @@ Regions of parts may be of unequal sizes, and overlap: the windows of a convolut
 
 import itertools
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 Run = tuple[int, int]
@@ -88,6 +89,13 @@ def pieces(have: Regions, need: Regions, me: int, *, sums: bool) -> list[Piece]:
         if sent or received:
             found.append(Piece(peer, local(sent, have[me]), local(received, need[me])))
     return found
+
+
+@lru_cache(maxsize=1024)
+def travels(have: Regions, need: Regions, *, sums: bool) -> bool:
+    """Whether any part needs what it has not itself."""
+    every = (pieces(have, need, me, sums=sums) for me in range(len(have)))
+    return any(p.peer != me and p.received for me, own in enumerate(every) for p in own)
 
 
 def _given(have: Regions, need: Regions, source: int, target: int, sums: bool) -> Runs:

@@ -69,8 +69,8 @@ class Group:
     def exchange(self, into: dict[int, torch.Tensor], parts: dict[int, torch.Tensor]) -> None:
         """Sends each of some ranks, by their place in the group, a part, and fills `into` with what they send."""
         self.world.begin("exchange", self, *into.values())
-        peers = ({self.ranks[k]: x for k, x in tensors.items()} for tensors in (into, parts))
-        self.world.transport.exchange(*peers, self.process_group)
+        received, sent = ({self.ranks[k]: x for k, x in tensors.items()} for tensors in (into, parts))
+        self.world.transport.exchange(received, sent, self.process_group)
         self.world.call = None
 
 

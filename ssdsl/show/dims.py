@@ -32,7 +32,7 @@ def dims_view(graph: Graph, every: bool = False) -> View:
     for operator in graph.operators:
         if operator.stage is Stage.COMPUTE:
             for dim in operator.dims:
-                if dim.size > 1:
+                if dim.size > 1 and dim.window is None:  # it is cut as the results are
                     key = (dim.name, dim.size, dim.cls) if every else (starred(dim.name), dim.size)
                     groups.setdefault(key, []).append(_Found(dim.cls, dim.fixed, operator))
     rows = tuple(_row(str(key[0]), key[1], found) for key, found in groups.items())

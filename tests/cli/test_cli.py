@@ -251,7 +251,16 @@ def test_print_after_a_pass(here: Callable[..., Done], model: str) -> None:
     assert here(*words).returncode == 2
 
 
-@pytest.mark.parametrize("words", [["check", "megatron"], ["show", "megatron", "tasks"], ["show", "megatron", "comm"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show", "megatron", "tasks"],
+        *(
+            pytest.param(words, marks=pytest.mark.slow)
+            for words in (["check", "megatron"], ["show", "megatron", "comm"])
+        ),
+    ],
+)
 def test_tables_fit_80_columns(words: list[str]) -> None:
     done = ssdsl(*words, "--model", "gpt:tiny", COLUMNS="80")
     assert done.returncode == 0, done.stderr

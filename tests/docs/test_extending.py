@@ -115,12 +115,14 @@ def test_a_collective(applied: Callable[[str], Run], trained: Callable[[Run, str
     assert "one_shot_all_reduce(tp)" in trained(run, "tests/models/tiny.py:chain", BY_FFN)
 
 
+@pytest.mark.slow
 def test_a_pass(applied: Callable[[str], Run], trained: Callable[[Run, str, str], str]) -> None:
     run = applied("pass")
     assert "1 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/lower/test_name_functions.py")
     assert "def block0_layers_0(" in trained(run, "tests/models/tiny.py:chain", IN_STAGES)
 
 
+@pytest.mark.slow
 def test_a_view(applied: Callable[[str], Run]) -> None:
     run = applied("view")
     assert "1 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/show/test_weights.py")

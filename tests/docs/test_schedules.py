@@ -72,7 +72,6 @@ PUBLISHED = (
     (16, 64, (11.307, 11.254, 8.101, 0.379), (0.2082, 0.1088, 0.0516)),
     (32, 256, (10.402, 10.248, 7.698, 0.460), (0.1352, 0.0594, 0.0257)),
 )
-TESTED = 2  # of them; the last takes half a minute
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +108,9 @@ def test_formulas(name: str, simulated: Callable[..., Report]) -> None:
     assert _in_flight(simulated(name), schedule) == pytest.approx(schedule.most)
 
 
-@pytest.mark.parametrize(("p", "m", "times_ms", "rates"), PUBLISHED[:TESTED])
+@pytest.mark.parametrize(
+    ("p", "m", "times_ms", "rates"), [PUBLISHED[0], pytest.param(*PUBLISHED[1], marks=pytest.mark.slow)]
+)
 def test_published_rates(
     p: int,
     m: int,

@@ -126,7 +126,7 @@ def wrong(lockstep, tensors, axes: Axes, shape: Shape, pairs: list[tuple[Layout,
     return found
 
 
-@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("dims", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sizes", MESHES, ids=lambda sizes: "x".join(map(str, sizes)))
 def test_every_transition(lockstep, tensors, sizes: tuple[int, ...], dims: int) -> None:
     axes = axes_of(sizes)

@@ -21,7 +21,7 @@ from ssdsl.model.ops.random import FUNCTIONS
 from ssdsl.model.ops.registry import kernel_functions
 from ssdsl.runtime.world import Group, World
 
-KERNELS = {n: getattr(runtime, n) for n in (*kernel_functions(), "first", "first_time")}
+KERNELS = {n: getattr(runtime, n) for n in ("Part", "first", "first_time", *kernel_functions())}
 DRAWS = {n: getattr(runtime, n) for n in FUNCTIONS}
 CODE = {"torch": torch, "F": F, "aten": torch.ops.aten, "device": torch.device("cpu"), **KERNELS, **DRAWS}
 Values = dict[str, torch.Tensor]
@@ -106,6 +106,10 @@ def indices_of(operator: Operator, operand: Operand, cuts: Sequence[Split], at: 
                 rest = found.shape[axis] // (outer * cut.parts)
                 digits = found.unflatten(axis, (outer, cut.parts, rest))
                 found = digits.select(axis + 1, place).flatten(axis, axis + 1)
+            for window in (operator.dims[d].window for d in dims):
+                if window is not None and window.of == cut.dim:  # the only cut of this dimension
+                    start, end = window.shape.needs(place * cut.stride, (place + 1) * cut.stride)
+                    found = found.narrow(axis, start, end - start)
         sizes[cut.dim] //= cut.parts
     return found
 
@@ -217,10 +221,12 @@ def evaluate_parts(
         if isinstance(result, Exception):
             raise result
 
-    def joined(operand: Operand, like: torch.Tensor, part: Callable[[Result], Any], copied: list[bool]) -> Any:
+    def joined(
+        operand: Operand, like: torch.Tensor, part: Callable[[Result], Any], copied: list[bool], adds: bool = True
+    ) -> Any:
         pieces = [(at, part(results[at])) for at in places]
         given = [(at, piece) for at, piece in pieces if piece is not None]  # no gradient is a gradient of zero
-        return _join(operator, operand, cuts, like.shape, given, copied) if given else None
+        return _join(operator, operand, cuts, like, given, copied, adds) if given else None
 
     whole = [in_space(c) and operator.summed(c.dim) for c in cuts]
     return Result(
@@ -233,7 +239,7 @@ def evaluate_parts(
             for i, (o, x) in enumerate(zip(operator.inputs, given, strict=True))
         ],
         [
-            joined(o, x, lambda r, i=i: r.after[i], [True] * len(cuts))
+            joined(o, x, lambda r, i=i: r.after[i], [True] * len(cuts), adds=False)
             for i, (o, x) in enumerate(zip(operator.inputs, given, strict=True))
         ],
     )
@@ -253,22 +259,28 @@ def _join(
     operator: Operator,
     operand: Operand,
     cuts: tuple[Split, ...],
-    shape: torch.Size,
+    like: torch.Tensor,
     pieces: list[tuple[Place, torch.Tensor]],
     copied: list[bool],
+    adds: bool,
 ) -> torch.Tensor:
-    """Parts put where they belong; along a cut that the operand lacks, they are added or, if copied, the same."""
+    """Parts put where they belong; along a cut that the operand lacks, they are added or, if copied, the same. What
+    windows share is added too, or it is the same."""
     first = pieces[0][1]
     dtype = torch.int64 if first.dtype is torch.bool else first.dtype
-    result = torch.zeros(shape, dtype=dtype)
-    skip = [c and not operand.carries(cut.dim) for c, cut in zip(copied, cuts, strict=True)]
+    result = torch.zeros(like.shape, dtype=dtype)
+    if not adds:  # what no part reads stays as it was
+        result.copy_(like.detach())
+    windows = {dim.window.of for d, dim in enumerate(operator.dims) if dim.window is not None and operand.carries(d)}
+    skip = [c and not operand.carries(cut.dim) and cut.dim not in windows for c, cut in zip(copied, cuts, strict=True)]
     for at, piece in pieces:
         where = indices_of(operator, operand, cuts, at)
         assert piece.shape == where.shape, (
             f"part {at} of `{operand.value}` is {list(piece.shape)}, not {list(where.shape)}"
         )
         if not any(p and s for p, s in zip(at, skip, strict=True)):
-            result.view(-1).index_add_(0, where.flatten(), piece.flatten().to(dtype))
+            place = result.view(-1).index_add_ if adds else result.view(-1).index_copy_
+            place(0, where.flatten(), piece.flatten().to(dtype))
     for at, piece in pieces:
         if any(skip) and not any(p and not s for p, s in zip(at, skip, strict=True)):
             torch.testing.assert_close(

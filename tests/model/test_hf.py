@@ -38,7 +38,14 @@ SPECS = {
 }
 
 
-@pytest.fixture(scope="module", params=SPECS)
+CELLS = [  # half of them where CI is set
+    pytest.param(family, plan, marks=[] if (f + p) % 2 == 0 else pytest.mark.slow)
+    for f, family in enumerate(SPECS)
+    for p, plan in enumerate(PLANS)
+]
+
+
+@pytest.fixture(scope="module")
 def family(request: pytest.FixtureRequest) -> tuple[Model, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -46,7 +53,7 @@ def family(request: pytest.FixtureRequest) -> tuple[Model, Any]:
         return model, capture(model)
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize(("family", "plan"), CELLS, indirect=["family"], scope="module")
 def test_families_train_as_one_device(family: tuple[Model, Any], plan: str) -> None:
     """With the dropout that each has by default."""
     outcome = try_plan(*family, PLANS[plan], TRAINING)

@@ -71,3 +71,20 @@ def routed() -> Given:
     from tests.model.test_routing import ROWS, WIDTH, Single  # it needs transformers
 
     return Single(), {"x": torch.randn(ROWS, WIDTH)}, {"x": ("batch", "feature")}
+
+
+class Space(nn.Module):
+    """Convolutions of 13 rows, with a step of two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.body, self.head = nn.Conv2d(2, 4, 5, 2, 2), nn.Conv2d(4, 4, 3, 1, 1), nn.Conv2d(4, 2, 3, 1, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.stem(x).relu()
+        return self.head(y + self.body(y)).square().mean()
+
+
+def space() -> Given:
+    torch.manual_seed(0)
+    return Space(), {"x": torch.randn(4, 2, 13, 6)}, {"x": ("batch", "channels", "height", "width")}

@@ -174,6 +174,7 @@ def test_a_run_on_data_of_ones_own(tmp_path: Path) -> None:
         assert line["loss"] == pytest.approx(loss.item(), rel=1e-5) and line["samples_per_s"] > 0
 
 
+@pytest.mark.slow
 def test_what_shows_only_in_training_is_said_by_all(tmp_path: Path, golden: Callable[[Path, str], None]) -> None:
     bad = GOOD.replace(
         "return Words()\n", "return DataLoader(Words(), 8, sampler=range(31, -1, -1), collate_fn=large)\n", 1

@@ -100,6 +100,7 @@ def test_torchrun_ends_when_a_rank_hangs(mlp_program: Path, tmp_path: Path) -> N
     assert_gone(pids)
 
 
+@pytest.mark.slow
 def test_run_ends_when_a_rank_hangs(mlp_program: Path, tmp_path: Path) -> None:
     """Rank 0 is stopped: rank 2 waits for what it sends."""
     program = stopping(mlp_program, tmp_path / "program", "gpus_pp0", 0, "forward(block0, m=0)")

@@ -125,8 +125,12 @@ def _op(op: Op, operator: Operator) -> str:
 def splits_text(splits: Iterable[Split | Carried], operator: Operator) -> str:
     """`over (batch: dp·m) adds {m: %sum}`: how an operator is cut, and the sums whose addends it works on."""
     own = [s for s in splits if isinstance(s, Split)]
-    digits = [(s.coordinate.name, s.dim, s.stride, s.parts) for s in own]
-    cut = digits_text(digits, [d.name for d in operator.dims], [d.size for d in operator.dims])
+    digits = [(s.coordinate.name, s.dim, s.stride, s.parts) for s in own if s.sizes is None]
+    even = digits_text(digits, [d.name for d in operator.dims], [d.size for d in operator.dims])
+    sizes = (
+        f"{operator.dims[s.dim].name}: {s.coordinate.name} {' + '.join(map(str, s.sizes))}" for s in own if s.sizes
+    )
+    cut = ", ".join(filter(None, (even, *sizes)))
     sums = [f"{s.coordinate.name}: {_names(sorted(s.operands))}" for s in splits if isinstance(s, Carried)]
     return " ".join(filter(None, (f"over ({cut})" if cut else "", f"adds {{{', '.join(sums)}}}" if sums else "")))
 

@@ -10,8 +10,8 @@ With a coordinate along which the operator is split by a dimension,
 | gradient of input, produced | Shard | Partial |
 
 An input that has no such dimension may have one that is windowed on it: a part then needs the region that its results
-need. An operator that a kernel combines along the dimension leaves a whole output. An operator that works on partial sums
-reads one addend of each operand that is carried and leaves one addend.
+need. An operator that a kernel combines along the dimension leaves a whole output. An operator that works on partial
+sums reads one addend of each operand that is carried and leaves one addend.
 """
 
 import math

@@ -40,6 +40,7 @@ def _problems(
     operator: Operator, indices: tuple[Index, ...], submesh: Submesh
 ) -> Iterator[tuple[UnevenWithOthers | CombinedInTime, str]]:
     path = operator.module
+    batch = operator.inputs[0].axes[0] if operator.inputs and operator.inputs[0].axes else ()
     for index in indices:
         dim = operator.dims[index.dim]
         others = [i.name for i in indices if i.dim == index.dim and i.name != index.name]
@@ -47,7 +48,8 @@ def _problems(
         if index.sizes is not None and others:
             yield UnevenWithOthers(index.span, dim.name, index.name, others[0], path), index.name
         elif dim.combined and not isinstance(coordinate_of(index, submesh), Axis):
+            groups = parts if index.dim in batch else 0
             yield (
-                CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, parts),
+                CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, groups),
                 index.name,
             )

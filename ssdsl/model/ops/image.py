@@ -1,6 +1,7 @@
 """Convolutions, pooling and resampling."""
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ssdsl.model.graph import Ref
@@ -18,18 +19,20 @@ from ssdsl.model.signature import (
     whole,
     whole_axes,
 )
-from ssdsl.model.window import Sliding
+from ssdsl.model.window import Adaptive, Linear, Nearest, Sliding, Spread, Window
 
 SPACE = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}  # by the number of axes
 IN, OUT = free("channels"), free("channels'")  # two dimensions of one role, of which a prime tells one apart
 
 
 def convolution(call: TypedCall) -> Signature:
-    """Space is split by the results; a patch embedding (stride = kernel) has them as a factor of what it reads."""
+    """Space is split by the results. A patch embedding (stride = kernel) of the model's input has them as a factor of
+    what it reads; of what other windows are on too, it reads windows."""
     x, w = call.shapes[:2]
     rank = len(w) - 2
     stride, padding, dilation = (_tuple(call.argument(n), rank) for n in ("stride", "padding", "dilation"))
-    patches = stride == w[2:] and set(padding) <= {0, "valid"} and set(dilation) == {1}
+    patches = call.call.args[0].value in call.outside
+    patches = patches and stride == w[2:] and set(padding) <= {0, "valid"} and set(dilation) == {1}
     patches = patches and all(n % k == 0 for n, k in zip(x[-rank:], w[2:], strict=True))
     words = SPACE[rank]
     if patches:
@@ -40,38 +43,41 @@ def convolution(call: TypedCall) -> Signature:
 
 
 def transposed_convolution(call: TypedCall) -> Signature:
+    """Space is split by the results, which neighbouring inputs reach."""
     x, w = call.shapes[:2]
     rank = len(w) - 2
-    return _convolved(call, x, IN, OUT, *_windows(x[-rank:], call.result[-rank:]))
+    stride, padding, dilation = (_tuple(call.argument(n), rank) for n in ("stride", "padding", "dilation"))
+    windows = [Spread(*numbers) for numbers in zip(x[-rank:], stride, padding, w[2:], dilation, strict=True)]
+    given, new = _windowed(windows)
+    return _convolved(call, x, IN, OUT, given, [whole(f"kernel_{word}") for word in SPACE[rank]], new)
 
 
 def _sliding(call: TypedCall) -> tuple[list[Axis], list[Axis], list[Axis]]:
     """The axes of space of a convolution: of the input, windowed on those of the result; of the kernel, whole."""
-    x, w, result = *call.shapes[:2], call.result
+    x, w = call.shapes[:2]
     rank = len(w) - 2
     stride, dilation = (_tuple(call.argument(n), rank) for n in ("stride", "dilation"))
-    given, kernel, new = list[Axis](), list[Axis](), list[Axis]()
-    for at, word in enumerate(SPACE[rank]):
-        size, span = x[at - rank], dilation[at] * (w[2 + at] - 1) + 1
-        window = Sliding(size, stride[at], _before(call.argument("padding"), rank, at, span), span)
-        new.append(free(f"{word}'"))
-        kernel.append(whole(f"kernel_{word}"))
-        given.append((Letter(word, fixed=True, window=Windowed(f"{word}'", window)),))
-    return given, kernel, new
+    before = [_before(call.argument("padding"), rank, at, dilation[at] * (w[2 + at] - 1)) for at in range(rank)]
+    windows = [Sliding(*numbers) for numbers in zip(x[-rank:], stride, before, w[2:], dilation, strict=True)]
+    given, new = _windowed(windows)
+    return given, [whole(f"kernel_{word}") for word in SPACE[rank]], new
 
 
-def _before(padding: Any, rank: int, at: int, span: int) -> int:
-    """The padding in front of an axis; "same" puts the odd one behind."""
+def _before(padding: Any, rank: int, at: int, around: int) -> int:
+    """The padding in front of an axis; "same" divides what is `around` a result, and puts the odd one behind."""
     if padding == "same":
-        return (span - 1) // 2
+        return around // 2
     return 0 if padding == "valid" else int(_tuple(padding, rank)[at])
 
 
-def _windows(before: Shape, after: Shape) -> tuple[list[Axis], list[Axis], list[Axis]]:
-    """The axes of space: of what is given, of the kernel and of the result, all whole; one of another size is new."""
-    words = SPACE[len(before)]
-    given, kernel, new = ([whole(form.format(word)) for word in words] for form in ("{}", "kernel_{}", "{}'"))
-    return given, kernel, [a if n == m else b for a, b, n, m in zip(given, new, before, after, strict=True)]
+def _windowed(windows: Sequence[Window | None]) -> tuple[list[Axis], list[Axis]]:
+    """The axes of space of an input and of a result, which reads the input by these windows; None keeps one whole."""
+    given, new = list[Axis](), list[Axis]()
+    for word, window in zip(SPACE[len(windows)], windows, strict=True):
+        of = None if window is None else Windowed(f"{word}'", window)
+        given.append((Letter(word, fixed=True, window=of),))
+        new.append((Letter(f"{word}'", fixed=of is None),))
+    return given, new
 
 
 def _convolved(
@@ -93,12 +99,72 @@ def _tuple(value: Any, rank: int) -> tuple[Any, ...]:
     return values * rank if len(values) == 1 else values
 
 
-def _spatial(count: int) -> Rule:
-    """Pooling and resampling: batch and channels are free, the last `count` axes, those of space, are whole."""
+def _kept(call: TypedCall, windows: Sequence[Window | None]) -> Signature:
+    """Batch and channels are kept, space is read by windows."""
+    kept = axes(call.rank - len(windows))
+    given, made = _windowed(windows)
+    return signature([[*kept, *given]], [[*kept, *made]] * len(call.outputs))
+
+
+def _pooling(rank: int) -> Rule:
+    """Pooling: batch and channels are free, the last `rank` axes are read by windows."""
 
     def rule(call: TypedCall) -> Signature:
-        kept = axes(call.rank - count)
-        given, _, made = _windows(call.shape[-count:], call.result[-count:])
+        kernel = _tuple(call.argument("kernel_size"), rank)
+        stride, padding = (
+            _tuple(call.argument(n) or default, rank) for n, default in (("stride", kernel), ("padding", 0))
+        )
+        step = _tuple(call.argument("dilation"), rank) if call.call.kind.startswith("max") else (1,) * rank
+        numbers = zip(call.shape[-rank:], stride, padding, kernel, step, strict=True)
+        return _kept(call, [Sliding(*each) for each in numbers])
+
+    return rule
+
+
+def _adaptive(rank: int) -> Rule:
+    def rule(call: TypedCall) -> Signature:
+        sizes = zip(call.shape[-rank:], call.result[-rank:], strict=True)
+        return _kept(call, [Adaptive(size, results) for size, results in sizes])
+
+    return rule
+
+
+def nearest(call: TypedCall) -> Signature:
+    """Space is whole where torch rounds in one of two ways, depending on the memory format: to about the same size, or
+    to twice that, by a factor that is not 1 or 2."""
+    if not _of_modules(call):
+        return _whole_space(call.rank - 2)(call)
+    windows = [Nearest(*numbers) for numbers in _resampled(call)]
+    return _kept(call, [None if w.results in (w.size, 2 * w.size) and not w.is_even else w for w in windows])
+
+
+def linear(call: TypedCall) -> Signature:
+    if not _of_modules(call):
+        return _whole_space(call.rank - 2)(call)
+    corners = bool(call.argument("align_corners"))
+    return _kept(call, [Linear(size, results, corners, factor) for size, results, factor in _resampled(call)])
+
+
+def _of_modules(call: TypedCall) -> bool:
+    """Whether the call is of the overload that torch.nn calls."""
+    return str(call.call.target).endswith(".vec")
+
+
+def _resampled(call: TypedCall) -> list[tuple[int, int, float | None]]:
+    """Along each axis of space the size before and after, and the factor that the call gives."""
+    rank = call.rank - 2
+    factors = call.argument("scale_factors") or (None,) * rank
+    return [*zip(call.shape[2:], call.result[2:], factors, strict=True)]
+
+
+def _whole_space(rank: int) -> Callable[[TypedCall], Signature]:
+    """What reads far around: batch and channels are free, the last `rank` axes are whole."""
+
+    def rule(call: TypedCall) -> Signature:
+        kept = axes(call.rank - rank)
+        given, made = ([whole(form.format(word)) for word in SPACE[rank]] for form in ("{}", "{}'"))
+        sizes = zip(given, made, call.shape[-rank:], call.result[-rank:], strict=True)
+        made = [a if n == m else b for a, b, n, m in sizes]
         return signature([[*kept, *given]], [[*kept, *made]] * len(call.outputs))
 
     return rule
@@ -131,11 +197,6 @@ def _transposed_flops(call: TypedCall) -> int:
     return 2 * math.prod(call.shape) * math.prod(call.shapes[1][1:])
 
 
-POOLS = "max_pool{0}d avg_pool{0}d adaptive_avg_pool{0}d adaptive_max_pool{0}d upsample_nearest{0}d"
-OTHERS = {"max_pool2d_with_indices": 2, "upsample_linear1d": 1, "upsample_bilinear2d": 2, "upsample_bicubic2d": 2}
-SPATIAL = {name: n for n in (1, 2, 3) for name in POOLS.format(n).split()} | OTHERS | {"upsample_trilinear3d": 3}
-
-
 def channel_shuffle(call: TypedCall) -> Signature:
     """Channels in groups, and the same with the groups innermost."""
     groups, space = whole("groups", int(call.args[1])), axes(call.rank - 2, "x")
@@ -163,25 +224,52 @@ def _columns(call: TypedCall, image: Shape, columns: Shape) -> tuple[list[Axis],
 
 
 CONVOLUTION = "conv_part({input}, {weight}, {bias}, {stride}, {padding}, {dilation}, {groups}, {parts})"
+TRANSPOSED = (
+    "conv_transpose_part({input}, {weight}, {bias}, {stride}, {padding}, {output_padding}, {groups}, {dilation}, "
+    "{parts})"
+)
+WINDOW = "{self}, {kernel_size}, {stride}, {padding}"
+LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+def _of_space(n: int) -> Iterator[Op]:
+    """The rows of the operators with so many axes of space."""
+    yield Op(
+        f"aten::conv{n}d",
+        convolution,
+        windows=CONVOLUTION,
+        contraction=True,
+        fresh=True,
+        flops=_flops,
+        text=f"F.conv{n}d",
+    )
+    yield Op(
+        f"aten::conv_transpose{n}d",
+        transposed_convolution,
+        windows=TRANSPOSED,
+        contraction=True,
+        fresh=True,
+        flops=_transposed_flops,
+    )
+    most = f"{n}, {WINDOW}, {{dilation}}, {{ceil_mode}}, {{parts}}"
+    divisor = "{divisor_override}" if n > 1 else "None"
+    mean = f"avg_pool_part({n}, {WINDOW}, {{ceil_mode}}, {{count_include_pad}}, {divisor}, {{parts}})"
+    yield Op(f"aten::max_pool{n}d", _pooling(n), windows=f"max_pool_part({most})")
+    if n > 1:
+        yield Op(f"aten::max_pool{n}d_with_indices", _pooling(n), windows=f"max_pool_with_indices_part({most})")
+    yield Op(f"aten::avg_pool{n}d", _pooling(n), windows=mean)
+    for kind in ("avg", "max"):
+        part = f"adaptive_{kind}_pool_part({n}, {{self}}, {{output_size}}, {{parts}})"
+        yield Op(f"aten::adaptive_{kind}_pool{n}d", _adaptive(n), windows=part)
+    copied = f"nearest_part({n}, {{input}}, {{output_size}}, {{scale_factors}}, {{parts}})"
+    between = f"linear_part({n}, {{input}}, {{output_size}}, {{align_corners}}, {{scale_factors}}, {{parts}})"
+    yield Op(f"aten::upsample_nearest{n}d", nearest, windows=copied)
+    yield Op(f"aten::upsample_{LINEAR[n]}{n}d", linear, windows=between)
+
 
 OPS = (
-    *(
-        Op(
-            f"aten::conv{n}d",
-            convolution,
-            windows=CONVOLUTION,
-            contraction=True,
-            fresh=True,
-            flops=_flops,
-            text=f"F.conv{n}d",
-        )
-        for n in (1, 2, 3)
-    ),
-    *(
-        Op(f"aten::conv_transpose{n}d", transposed_convolution, contraction=True, fresh=True, flops=_transposed_flops)
-        for n in (1, 2, 3)
-    ),
-    *(Op(f"aten::{name}", _spatial(count)) for name, count in SPATIAL.items()),
+    *(op for n in SPACE for op in _of_space(n)),
+    Op("aten::upsample_bicubic2d", _whole_space(2)),
     Op("aten::grid_sampler_2d", "b c h! w!, b y x pair! -> b c y x"),
     Op("aten::grid_sampler_3d", "b c d! h! w!, b z y x pair! -> b c z y x"),
     Op("aten::im2col", im2col, linear_in=("self",)),

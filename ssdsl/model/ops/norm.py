@@ -4,12 +4,14 @@ from ssdsl.model.ops.op import Collective, Op, PartKernel
 from ssdsl.model.ops.saved_by_kernels import (
     batch_norm_part_saves,
     batch_norm_saves,
+    group_norm_part_saves,
+    instance_norm_part_saves,
     instance_norm_saves,
     layer_norm_saves,
     rms_norm_saves,
 )
 from ssdsl.model.ops.typed_call import TypedCall
-from ssdsl.model.signature import Letter, Signature, axes, free, kept_whole, signature, whole, whole_axes
+from ssdsl.model.signature import Axis, Letter, Signature, axes, free, kept_whole, signature, whole, whole_axes
 
 
 def layer_norm(call: TypedCall) -> Signature:
@@ -21,25 +23,54 @@ def layer_norm(call: TypedCall) -> Signature:
 
 
 def group_norm(call: TypedCall) -> Signature:
-    names = [free("b"), whole("channels"), *whole_axes(call.rank - 2, "d")]
+    """Statistics of each example's groups of channels: split in space, the kernel reduces them over the parts."""
+    names = [free("b"), whole("channels"), *_combined(call.rank - 2, "d")]
     return signature([names, *[[whole("channels")]] * (len(call.inputs) - 1)], [names])
 
 
+def instance_norm(call: TypedCall) -> Signature:
+    """Statistics of each example's channels; running ones are a mean over the batch, and keep all of it whole."""
+    names = [free("b"), free("channels"), *_combined(call.rank - 2, "d")]
+    if call.argument("running_mean") is not None:
+        names = [kept_whole(axis) for axis in (free("b"), free("channels"), *axes(call.rank - 2))]
+    return signature([names, *[[names[1]]] * (len(call.inputs) - 1)], [names])
+
+
 def batch_norm(call: TypedCall) -> Signature:
-    """Statistics over all but the channels: split along the batch, the kernel reduces them over the parts."""
-    batch, space = free("b"), axes(call.rank - 2)
+    """Statistics over all but the channels: split along the batch or in space, the kernel reduces them over the
+    parts."""
+    names = [free("b"), free("channels"), *axes(call.rank - 2)]
     if call.argument("training"):
-        batch, space = (Letter("b", combined=True),), [kept_whole(a) for a in space]
-    names = [batch, free("channels"), *space]
+        names = [*_combined(1, "b"), free("channels"), *_combined(call.rank - 2, "d")]
     return signature([names, *[[free("channels")]] * (len(call.inputs) - 1)], [names])
 
 
+def _combined(count: int, word: str) -> list[Axis]:
+    """As many axes of which a kernel combines the parts."""
+    return [(Letter(f"{word}{i}", combined=True),) for i in range(count)]
+
+
+STATISTICS = "{input}, {weight}, {bias}, {running_mean}, {running_var}, {momentum}, {eps}, {count}, {group}"
 BATCH_NORM_PARTS = PartKernel(
-    axis=("input", 0),
-    call="batch_norm_parts({input}, {weight}, {bias}, {running_mean}, {running_var}, {momentum}, {eps}, {group})",
+    axis=("input", None),
+    call=f"batch_norm_parts({STATISTICS})",
     forward=(Collective(1), Collective(1)),  # of each channel the mean, then the variance
     backward=(Collective(2),),
     saved=batch_norm_part_saves,
+)
+GROUP_NORM_PARTS = PartKernel(
+    axis=("input", None),
+    call="group_norm_parts({input}, {num_groups}, {weight}, {bias}, {eps}, {count}, {group})",
+    forward=(Collective(1, of="num_groups"), Collective(1, of="num_groups")),
+    backward=(Collective(2, of="num_groups"),),
+    saved=group_norm_part_saves,
+)
+INSTANCE_NORM_PARTS = PartKernel(
+    axis=("input", None),
+    call="instance_norm_parts({input}, {weight}, {bias}, {eps}, {count}, {group})",
+    forward=(Collective(1), Collective(1)),  # of each example's channel
+    backward=(Collective(2),),
+    saved=instance_norm_part_saves,
 )
 
 OPS = (
@@ -50,7 +81,7 @@ OPS = (
         text="F.layer_norm({input}, {normalized_shape}, {weight}, {bias}, {eps})",
     ),
     Op("aten::rms_norm", layer_norm, saved=rms_norm_saves),
-    Op("aten::group_norm", group_norm),
-    Op("aten::instance_norm", group_norm, saved=instance_norm_saves),
+    Op("aten::group_norm", group_norm, kernel=GROUP_NORM_PARTS),
+    Op("aten::instance_norm", instance_norm, kernel=INSTANCE_NORM_PARTS, saved=instance_norm_saves),
     Op("aten::batch_norm", batch_norm, kernel=BATCH_NORM_PARTS, saved=batch_norm_saves),
 )

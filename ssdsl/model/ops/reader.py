@@ -29,8 +29,8 @@ def argument(operator: Operator, name: str) -> Any:
     return dict(given_arguments(operator)).get(name, defaults.get(name))
 
 
-def axes_of(operator: Operator, parameter: str, axis: int | str) -> tuple[tuple[int, ...], ...]:
-    """The dimensions of each axis that a kernel names: one by its number, or those that an argument chooses.
+def axes_of(operator: Operator, parameter: str, axis: int | str | None) -> tuple[tuple[int, ...], ...]:
+    """The dimensions of each axis that a kernel names: one by its number, those that an argument chooses, or all.
 
     As in a reduction, an argument that is not given chooses all of them.
     """
@@ -42,8 +42,8 @@ def axes_of(operator: Operator, parameter: str, axis: int | str) -> tuple[tuple[
     return tuple(o.axes[n] for o in operands for n in numbers if -len(o.axes) <= n < len(o.axes))
 
 
-def kernel_dims(operator: Operator, parameter: str, axis: int | str) -> tuple[int, ...]:
-    """The dimensions in the axes of a parameter's tensor along which parts run a kernel of their own.
+def kernel_dims(operator: Operator, parameter: str, axis: int | str | None) -> tuple[int, ...]:
+    """The dimensions in the axes of a parameter's tensor (None: in all) along which parts run a kernel of their own.
 
     These are the combined ones and those that no result has. The kernel of a batch norm's batch runs in training, when
     the batch is combined, and not in evaluation, when it is a dimension like any other.

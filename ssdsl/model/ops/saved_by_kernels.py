@@ -193,7 +193,20 @@ def batch_norm_saves(reader: Reader) -> Saved:
 
 
 def batch_norm_part_saves(reader: Reader) -> Saved:
+    return _norm_part_saves(reader, _shape(reader, "input")[1:2])
+
+
+def group_norm_part_saves(reader: Reader) -> Saved:
+    return _norm_part_saves(reader, (_shape(reader, "input")[0], reader.argument("num_groups")))
+
+
+def instance_norm_part_saves(reader: Reader) -> Saved:
+    return _norm_part_saves(reader, _shape(reader, "input")[:2])
+
+
+def _norm_part_saves(reader: Reader, statistics: Sequence[int]) -> Saved:
+    """The normal input, the deviations, and the weight, or ones in its place."""
     shape, dtype = _shape(reader, "input"), reader.value("input").dtype
-    has_weight = bool(reader.operands("weight"))
-    ones = extra("deviation", shape[1:2], dtype) if has_weight else extra("deviation, ones", shape[1:2], dtype, 2)
-    return reader.named("weight") + extra("normal input", shape, dtype) + ones
+    ones = [] if reader.operands("weight") else [extra("ones", shape[1:2], dtype)]
+    result = reader.named("weight") + extra("normal input", shape, dtype) + extra("deviation", statistics, dtype)
+    return sum(ones, result)

@@ -1,6 +1,6 @@
 """A captured call with the shapes of its tensors: what the dimension rules and the FLOP counts of rows read."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ class TypedCall:
 
     call: Call
     tensors: Mapping[str, Tensor]
+    outside: Collection[str] = ()  # the tensors that no operator computes: inputs and weights
 
     @property
     def args(self) -> tuple[Any, ...]:

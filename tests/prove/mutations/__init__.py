@@ -15,6 +15,7 @@ from tests.prove.mutations import (  # noqa: F401  each adds its kinds to the ta
     roles,
     transfers,
     types,
+    windows,
 )
 from tests.prove.mutations.mutant import MUTATIONS, Found, Mutant, instructions, mutants, put
 

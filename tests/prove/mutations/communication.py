@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, KeepFirst, Narrow, ReduceScatter, Step
+from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, KeepFirst, Narrow, ReduceScatter, Step
 from ssdsl.ir.function import (
     Conversion,
     First,
@@ -94,6 +94,8 @@ def _other_kinds(step: Step) -> list[Step]:
             return [ReduceScatter(step.axes, step.elements, step.target), AllReduce(step.axes, step.elements)]
         case AllGather():
             return [ReduceScatter(step.axes, step.elements, step.source), AllReduce(step.axes, step.elements)]
+        case Exchange():
+            return [AllGather(step.axes, step.elements, step.source), Narrow(step.axes, step.elements, step.target)]
         case AllToAll():
             return [AllGather(step.axes, step.elements, step.source), Narrow(step.axes, step.elements, step.target)]
 

@@ -142,7 +142,7 @@ def input_of_another_part(program: Program) -> Found:
                 for other in (REPLICATE, PARTIAL, Shard(factor, 1, 2)):
                     if other != place:
                         type_ = replace(var.type, layout=var.type.layout.replacing(a, other))
-                        sizes = local_sizes(Shape(value.sizes), type_, ())
+                        sizes = local_sizes(Shape(value.sizes), type_, prologue.submesh.axes)
                         changed = put(prologue.given, k, replace(var, type=type_, shape=sizes))
                         yield f"prologue {p} {var.name} {other}", _with_prologue(program, p, given=changed)
 

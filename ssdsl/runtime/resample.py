@@ -1,0 +1,72 @@
+"""Which positions resampling reads, and with which weights.
+
+`size` positions become `results`; `factor` is the scale that the call gives, None where it gives the size. Numbers are
+rounded as torch does, in single precision after each operation. But between which positions a result lies is told
+exactly: torch's own answer depends on how the machine multiplies and adds.
+"""
+
+import ctypes
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+
+class Between(NamedTuple):
+    """A result between two positions: (1 - weight) of the first and `weight` of the second."""
+
+    first: int
+    second: int
+    weight: float
+
+
+@lru_cache(maxsize=1024)
+def nearest(size: int, results: int, factor: float | None) -> tuple[int, ...]:
+    """The position that each result copies.
+
+    >>> nearest(4, 6, None)
+    (0, 0, 1, 2, 2, 3)
+    """
+    scale = _scale(size, results, factor)
+    return tuple(min(int(_single(k * scale)), size - 1) for k in range(results))
+
+
+def is_even(size: int, results: int, factor: float | None) -> bool:
+    """Whether each position is copied equally often."""
+    times = results // size
+    return results == times * size and nearest(size, results, factor) == tuple(k // times for k in range(results))
+
+
+@lru_cache(maxsize=1024)
+def linear(size: int, results: int, align_corners: bool, factor: float | None) -> tuple[Between, ...]:
+    """The positions that each result lies between; the same one twice where it has all the weight.
+
+    >>> linear(2, 4, False, 2.0)[:2]
+    (Between(first=0, second=0, weight=0.0), Between(first=0, second=1, weight=0.25))
+    """
+    if size == results:
+        return tuple(Between(k, k, 0.0) for k in range(size))
+    if align_corners:
+        exact, shift = Fraction(size - 1, max(1, results - 1)), Fraction(0)
+        scale = _single((size - 1) / (results - 1)) if results > 1 else 0.0
+    else:
+        exact = 1 / Fraction(factor) if factor is not None and factor > 0 else Fraction(size, results)
+        scale, shift = _scale(size, results, factor), Fraction(1, 2)
+    half = float(shift)
+    places = ((exact * (k + shift) - shift, _single(_single((k + half) * scale) - half)) for k in range(results))
+    return tuple(_between(place, rounded, size) for place, rounded in places)
+
+
+def _between(place: Fraction, rounded: float, size: int) -> Between:
+    first = min(max(int(place), 0), size - 1)
+    if first == size - 1 or place <= first:
+        return Between(first, first, 0.0)
+    return Between(first, first + 1, min(max(_single(rounded - first), 0.0), 1.0))
+
+
+def _scale(size: int, results: int, factor: float | None) -> float:
+    return _single(1 / factor) if factor is not None and factor > 0 else _single(size / results)
+
+
+def _single(x: float) -> float:
+    """The nearest number of single precision: what one operation on such numbers gives."""
+    return ctypes.c_float(x).value

@@ -1,0 +1,71 @@
+"""What goes wrong with regions: halos that are shifted, a part that takes another's place, sums that are not taken."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ssdsl.ir.comm import Exchange, Narrow, Step
+from ssdsl.ir.function import Op, Reshard, Slice
+from ssdsl.ir.layout import Cut
+from ssdsl.ir.program import Program
+from ssdsl.runtime.regions import Regions
+from tests.prove.mutations.mutant import Found, instructions, mutation, put
+
+
+def _shifted(at: Regions) -> Iterator[Regions]:
+    """The first part by one position to the right, the last by one to the left, two parts in each other's place."""
+    yield put(at, 0, tuple((start + 1, end + 1) for start, end in at[0]))
+    if at[-1][0][0] > 0:
+        yield put(at, len(at) - 1, tuple((start - 1, end - 1) for start, end in at[-1]))
+    yield (*at[1:], at[0])
+    yield put(at, 0, ((at[0][0][0], at[0][-1][1] - 1),))
+
+
+def _cuts(cut: Cut) -> Iterator[Cut]:
+    return (replace(cut, at=at) for at in _shifted(cut.at)) if cut.at is not None else iter(())
+
+
+def _steps(step: Step) -> Iterator[Step]:
+    if isinstance(step, Exchange):
+        yield from (replace(step, source=cut) for cut in _cuts(step.source))
+        yield from (replace(step, target=cut) for cut in _cuts(step.target))
+        yield replace(step, sums=not step.sums)
+        yield replace(step, source=step.target, target=step.source)
+    elif isinstance(step, Narrow):
+        yield from (replace(step, target=cut) for cut in _cuts(step.target))
+
+
+@mutation
+def regions_of_a_step(program: Program) -> Found:
+    for where, instr, become in instructions(program):
+        match instr:
+            case Reshard():
+                for direction in ("forward", "backward"):
+                    if direction == "backward" and instr.result.gradient is None:
+                        continue
+                    steps = getattr(instr, direction)
+                    for k, step in enumerate(steps):
+                        for n, other in enumerate(_steps(step)):
+                            changed = replace(instr, **{direction: put(steps, k, other)})
+                            yield f"{where} {direction} {k} way {n}", become(changed)
+            case Slice():
+                for n, cut in enumerate(_cuts(instr.cut)):
+                    yield f"{where} way {n}", become(replace(instr, cut=cut))
+
+
+@mutation
+def window_of_another_part(program: Program) -> Found:
+    for where, op, become in instructions(program):
+        if not isinstance(op, Op):
+            continue
+        for k, part in enumerate(op.kernel.windows):
+            ways = (
+                replace(part, needs=(*part.needs[1:], part.needs[0])),
+                replace(part, results=(*part.results[1:], part.results[0])),
+                replace(part, needs=tuple((start + 1, end + 1) for start, end in part.needs)),
+                replace(part, size=part.size + 1),
+                replace(part, axis=part.axis - 1),
+            )
+            for n, other in enumerate(ways):
+                kernel = replace(op.kernel, windows=put(op.kernel.windows, k, other))
+                yield f"{where} {part.coordinate} way {n}", become(replace(op, kernel=kernel))
+            yield f"{where} {part.coordinate} none", become(replace(op, kernel=replace(op.kernel, windows=())))
