@@ -133,3 +133,8 @@ def test_mixtral_is_captured_without_numbers() -> None:
     """Its routers' scores reach the loss by hooks, which are there before the first forward."""
     graph = capture(load("mixtral:tiny", meta=True))
     assert sum(o.kind == "histc" for o in graph.operators) == 2
+
+
+def test_operators_of_our_own_nets_have_their_lines() -> None:
+    """Diagnostics point at them, as at a user's file."""
+    assert {o.source.partition(":")[0] for o in capture(load("cosmoflow")).operators} == {"cosmoflow.py"}
