@@ -8,13 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
-from bench.fuzz import layers
+from bench.fuzz import layers, losses
 from ssdsl.runtime.bits import Generator
 
 Layer = tuple[str, tuple[object, ...]]  # a class of layers.py and its arguments
 
 FRONTS = ("embedding", "linear")
 HEADS = ("classes", "tied", "squares", "pooled")
+VOCABULARY = (  # functions of losses.py; a name that begins with `tied` has the weight of the embedding
+    *("smoothed", "weighted", "of_each", "of_chances", "likelihood"),
+    *("by_hand", "shifted", "entropy", "distilled", "accurate"),
+)
 DROPS = ("attention", "path", "channels", "noise", "slopes", "elements", "elements")
 MOVES = ("flip", "roll", "roll batch", "cat", "stack", "shift", "mean", "turn")
 ALL = ("cumsum", "sort", "max", "var", "softmax", "logsumexp")
@@ -47,25 +51,35 @@ class Recipe:
         classes = "\n\n".join(inspect.getsource(getattr(layers, name)) for name in used)
         made = ", ".join(f"{name}({', '.join(map(repr, given))})" for name, given in self.layers)
         first = "nn.Embedding(V, H)" if self.front == "embedding" else "nn.Linear(V, H)"
-        tied = "\n        self.head.weight = self.front.weight" if self.head == "tied" else ""
+        tied = "\n        self.head.weight = self.front.weight" if self.is_tied else ""
+        if self.loss in VOCABULARY:
+            classes = "\n\n".join(filter(None, (classes, inspect.getsource(getattr(losses, self.loss)))))
         return TEXT.format(
-            classes=classes + ("\n" if used else ""),
+            classes=classes + ("\n" if classes else ""),
             sizes=f"B, S, H, V = {self.batch}, {self.seq}, {self.hidden}, {self.vocab}",
             first=first,
             made=made,
             tied=tied,
-            loss=LOSSES[self.head],
+            loss=LOSSES[self.loss],
             tail=TAILS[self.tail],
             root=ROOTS[self.root],
             width="H" if self.head == "squares" else "V",
             x="torch.randint(V, (B, S), generator=g)"
             if self.front == "embedding"
             else "torch.randn(B, S, V, generator=g, dtype=torch.float64)",
-            y=LABELS[self.head],
+            y=LABELS[self.loss],
             batches=self.batches,
             x_axes='("batch", "seq")' if self.front == "embedding" else '("batch", "seq", "feature")',
-            y_axes=Y_AXES[self.head],
+            y_axes=Y_AXES[self.loss],
         )
+
+    @property
+    def is_tied(self) -> bool:
+        return self.head.startswith("tied")
+
+    @property
+    def loss(self) -> str:
+        return self.head.removeprefix("tied ")
 
     def smaller(self) -> Iterator["Recipe"]:
         """Recipes that are one step simpler."""
@@ -76,7 +90,9 @@ class Recipe:
                 yield replace(self, **{name: plain})
         if self.head != "squares":
             yield replace(self, head="squares")
-        if self.front != "linear" and self.head != "tied":
+        if self.is_tied and self.head != "tied":
+            yield replace(self, head=self.loss)
+        if self.front != "linear" and not self.is_tied:
             yield replace(self, front="linear")
         if self.batches > 1:
             yield replace(self, batches=1)
@@ -125,6 +141,7 @@ LOSSES = {
     "tied": "F.cross_entropy(self.head(x).flatten(0, 1), y.flatten())",
     "squares": "(self.head(x) - y).square().mean()",
     "pooled": "F.cross_entropy(self.head(x.mean(1)), y)",
+    **{name: f"{name}(self.head(x), y)" for name in VOCABULARY},
 }
 TAILS = {
     name: f"\n        {line}"
@@ -156,20 +173,24 @@ LABELS = {
     "tied": IGNORED,
     "squares": "torch.randn(B, S, H, generator=g, dtype=torch.float64)",
     "pooled": "torch.randint(V, (B,), generator=g)",
+    **dict.fromkeys(VOCABULARY, IGNORED),
 }
 Y_AXES = {
     "classes": '("batch", "seq")',
     "tied": '("batch", "seq")',
     "squares": '("batch", "seq", "target")',
     "pooled": '("batch",)',
+    **dict.fromkeys(VOCABULARY, '("batch", "seq")'),
 }
 
 
 def draw_recipe(draw: Random) -> Recipe:
     """A model of one to five layers."""
     hidden, seq = draw.choice([4, 6, 8, 12]), draw.choice([2, 3, 4, 6])
-    head = draw.choice(HEADS)
-    front = "embedding" if head == "tied" else draw.choice(FRONTS)
+    head = draw.choice((*HEADS, "vocabulary", "vocabulary"))
+    if head == "vocabulary":
+        head = draw.choice(("", "tied ")) + draw.choice(VOCABULARY)
+    front = "embedding" if head.startswith("tied") else draw.choice(FRONTS)
     chosen = tuple(_layer(draw, hidden, seq) for _ in range(draw.randint(1, 5)))
     sizes = draw.choice([4, 6, 8, 8, 12, 5, 9]), seq, hidden, draw.choice([6, 8, 10, 12])
     tail = draw.choice([*TAILS, *["nothing"] * len(TAILS)])

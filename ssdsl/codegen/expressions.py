@@ -11,6 +11,7 @@ from ssdsl.ir.function import Kernel, Offset, Op, WindowPart
 from ssdsl.ir.value import Axis, Coordinate, Size, Time
 from ssdsl.model.call import schema_arguments
 from ssdsl.model.graph import Operator, Ref
+from ssdsl.model.ops.reader import axes_of
 from ssdsl.model.ops.registry import row
 from ssdsl.text.diagnostic import InternalError
 
@@ -105,6 +106,7 @@ def _kernel(operator: Operator, kernel: Kernel, args: Arguments, group: GroupNam
         raise InternalError(f"the row of `{operator.target}` has no kernel `{kernel.function}`")
     named["start"] = " + ".join(_offset(offset, group) for offset in kernel.offsets)
     named["count"] = str(math.prod(dim.size for dim in operator.dims if dim.combined))
+    named["size"] = str(math.prod(operator.dims[d].size for axis in axes_of(operator, *given.axis) for d in axis))
     named["group"] = group(kernel.axes) if kernel.axes else ""
     return given.call.format_map(named)
 

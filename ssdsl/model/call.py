@@ -18,6 +18,11 @@ class Tensor:
     dtype: str
     differentiable: bool = False
 
+    @property
+    def has_fractions(self) -> bool:
+        """Whether its numbers are no integers, so that they may have gradients."""
+        return self.dtype.startswith(("float", "bfloat", "complex"))
+
 
 @dataclass(frozen=True, slots=True)
 class Call:

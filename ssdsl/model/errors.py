@@ -76,7 +76,10 @@ class BadOption(Diagnostic):
 
 @dataclass(frozen=True)
 class TransformersMissing(Diagnostic):
-    """The models of the zoo are those of the `transformers` library, which ssdsl installs only when asked to."""
+    """Some models, as `gpt`, `llama` and `hf:bert`, are those of the `transformers` library.
+
+    ssdsl installs it only when asked to. `ssdsl models` lists others that do without, such as `moe_gpt` and `resnet`.
+    """
 
     code: ClassVar[str] = "E0305"
     title: ClassVar[str] = "model `{model}` needs the `transformers` library"

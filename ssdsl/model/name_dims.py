@@ -46,7 +46,7 @@ class _Naming:
         self.model, self.capture, self.found, self.names = model, capture, found, names
         self.weights = {name for name, origin in capture.origins.items() if origin is Origin.WEIGHT}
         for call in capture.calls:
-            if call.target.name() == CAST and self.weights.issuperset(call.refs()):
+            if self.weights.issuperset(call.refs() or ("",)) and (call.target.name() == CAST or row(call).regroups):
                 self.weights.update(call.outputs)
         self.computed = {o for reading in found.readings for o in reading.call.outputs} | set(model.axes)
         self.taken = {name for axes in model.axes.values() for name in axes}
@@ -79,13 +79,13 @@ class _Naming:
         return {leaf for slot in slots for leaf in self.leaves(reading, slot)}
 
     def is_weight(self, value: str) -> bool:
-        """Whether a value is a weight, or what autocast makes of one."""
+        """Whether a value is a weight, what autocast makes of one, or one with its axes in another order."""
         return value in self.weights
 
     def projects(self, reading: Reading) -> bool:
         """Whether the call applies weights to one activation."""
-        refs = reading.call.refs()
-        return row(reading.call).projects and sum(not self.is_weight(r) for r in refs) == 1
+        rest = [self.capture.tensors[r] for r in reading.call.refs() if not self.is_weight(r)]
+        return row(reading.call).projects and sum(t.has_fractions for t in rest) == 1
 
 
 def _of_inputs(n: _Naming) -> Names:

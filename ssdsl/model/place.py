@@ -15,6 +15,7 @@ from ssdsl.text.source import Source, Span
 
 TORCH = str(Path(torch.__file__).parent)
 OURS = tuple(str(Path(__file__).parent.parent / part) for part in ("model", "runtime", "run"))
+NETS = str(Path(__file__).parent / "zoo" / "nets")  # the zoo's own modules are models as a user's are
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,12 @@ def module_name(path: str) -> str:
 
 def is_own(file: str) -> bool:
     """Whether a file is the user's: neither torch's nor ours, and no generated code."""
-    return not file.startswith((TORCH, *OURS, "<"))
+    return not file.startswith((TORCH, "<")) and not is_ours(file)
+
+
+def is_ours(file: str) -> bool:
+    """Whether a file is a part of the machinery that loads, captures and runs models."""
+    return file.startswith(OURS) and not file.startswith(NETS)
 
 
 def running(paths: dict[int, str], direct: bool = False) -> Place | None:
@@ -62,7 +68,7 @@ def running(paths: dict[int, str], direct: bool = False) -> Place | None:
     where torch's code, not the user's, called us.
     """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(OURS):
+    while frame is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     if direct and (frame is None or not is_own(frame.f_code.co_filename)):
         return None

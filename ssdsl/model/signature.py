@@ -96,6 +96,11 @@ def whole(name: str, size: int | None = None) -> Axis:
     return (Letter(name, fixed=True, size=size),)
 
 
+def combined(name: str) -> Axis:
+    """An axis whose parts a kernel combines."""
+    return (Letter(name, combined=True),)
+
+
 def kept_whole(axis: Axis) -> Axis:
     """The axis, of which no letter can be split."""
     return tuple(replace(x, fixed=True) for x in axis)

@@ -9,6 +9,7 @@ from ssdsl.model.discover.discover import discover
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Stage, Value
 from ssdsl.model.name_dims import name_dims
 from ssdsl.model.ops.flops import flops
+from ssdsl.model.ops.reader import axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.rewrite.normalise import normalise
@@ -16,8 +17,6 @@ from ssdsl.model.rewrite.routing import leave_unsorted
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import NotALoss
 from ssdsl.text.diagnostic import PlanError
-
-FLOATS = ("float", "bfloat", "complex")
 
 
 def capture(model: Model) -> Graph:
@@ -121,7 +120,7 @@ class _Builder:
         self._fix_unreadable(reading, numbers, dims)
         self._propagate(reading.call)
         stage = Stage.DATA if reading.call.name in self.data else Stage.COMPUTE
-        return self._assemble(reading.call, stage, inputs, outputs, dims)
+        return _in_runs(self._assemble(reading.call, stage, inputs, outputs, dims))
 
     def _numbers(
         self,
@@ -171,7 +170,7 @@ class _Builder:
         outputs = [o for o in call.outputs if o in self.calls.tensors]
         each = call.found.flows if call.found is not None else (True,) * len(outputs)
         for output, through in zip(outputs, each, strict=True):
-            self.differentiable[output] = flows and through and self.calls.tensors[output].dtype.startswith(FLOATS)
+            self.differentiable[output] = flows and through and self.calls.tensors[output].has_fractions
 
     def _assemble(
         self, call: Call, stage: Stage, inputs: tuple[Operand, ...], outputs: tuple[Operand, ...], dims: list[Dim]
@@ -191,6 +190,18 @@ class _Builder:
             flops(call, self.calls.tensors, dims),
             call.found,
         )
+
+
+def _in_runs(operator: Operator) -> Operator:
+    """A kernel that is told where its part begins needs a run of the axis: of several factors, the outermost is cut."""
+    kernel = row(operator).kernel
+    if kernel is None or "{start}" not in kernel.call:
+        return operator
+    own = kernel_dims(operator, *kernel.axis)
+    inner = {d for axis in axes_of(operator, *kernel.axis) for d in axis[1:] if d in own}
+    reason = f"a part of `{operator.kind}` is a run of the axis"
+    dims = (replace(d, fixed=d.fixed or reason) if n in inner else d for n, d in enumerate(operator.dims))
+    return replace(operator, dims=tuple(dims))
 
 
 def _distinct(dims: list[Dim]) -> list[Dim]:

@@ -1,17 +1,35 @@
 """Which kernel a part of an operator needs, and where it begins: derived from the digits that its splits fix."""
 
 import math
+from dataclasses import dataclass
 
 from ssdsl.ir.function import Kernel, Op, Split, WindowPart
 from ssdsl.ir.value import Axis, Coordinate
 from ssdsl.model.graph import Operand, Operator
-from ssdsl.model.ops.reader import parameters
+from ssdsl.model.ops.reader import argument, parameters
 from ssdsl.model.ops.registry import row
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.operators import COMBINING
+from ssdsl.prove.operators import combining
 from ssdsl.prove.windows import part_function, parts_of
 
 Offsets = dict[Coordinate, tuple[int, tuple[int, ...] | None]]  # per coordinate: elements per part, or the parts' sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Adding:
+    """A function of which parts add up: what the part has not, of an axis of an operand, counts as zeros."""
+
+    function: str
+    operand: int
+    axis: int | str  # or the argument that says it
+
+
+ADDING = {
+    "aten::embedding": Adding("embedding_part", 0, 0),
+    "aten::gather": Adding("gather_part", 0, "dim"),
+    "aten::nll_loss_nd": Adding("nll_part", 0, 1),
+    "ssdsl::routed_mm": Adding("routed_mm", 1, 0),
+}
 
 
 def check_kernel(operator: Operator, op: Op) -> None:
@@ -53,23 +71,21 @@ def check_first(operator: Operator, op: Op) -> None:
 def _wanted(operator: Operator, splits: list[Split]) -> tuple[str, set[str], Offsets]:
     combined = [s for s in splits if operator.dims[s.dim].combined]
     axes = {s.coordinate.name for s in combined if isinstance(s.coordinate, Axis)}
-    match operator.kind:
-        case "embedding":  # rows that the part has not are zeros, and the parts add up
-            table = operator.inputs[0]
-            rows = [s for s in splits if s.dim in table.axes[0]]
-            return ("embedding_part", set(), _offsets(operator, table, rows)) if rows else ("", set(), {})
-        case "routed_mm" if operator.target == "ssdsl::routed_mm":  # rows of experts that the part has not are zeros
-            weights = operator.inputs[1]
-            experts = [s for s in splits if s.dim in weights.axes[0]]
-            return ("routed_mm", set(), _offsets(operator, weights, experts)) if experts else ("", set(), {})
-        case "cross_entropy_loss" if combined:
-            return COMBINING[operator.kind], axes, _offsets(operator, operator.inputs[0], combined)
-        case kind if combined and operator.target.startswith("aten::"):
-            return COMBINING.get(kind, "a kernel that does not exist"), axes, {}
-        case _ if combined:
-            return _of_users(operator, combined, axes)
-        case _:
-            return Kernel().function, set(), {}
+    if combined and not operator.target.startswith("aten::"):
+        return _of_users(operator, combined, axes)
+    if combined:
+        found = combining(operator)
+        if found is None:
+            return "a kernel that does not exist", axes, {}
+        return found.function, axes, _offsets(operator, operator.inputs[0], combined) if found.begins else {}
+    for target in (operator.target, operator.target.partition(".")[0]):
+        if (adding := ADDING.get(target)) is not None:
+            operand = operator.inputs[adding.operand]
+            axis = argument(operator, adding.axis) if isinstance(adding.axis, str) else adding.axis
+            rows = [s for s in splits if operand.axes and s.dim in operand.axes[axis] and operator.summed(s.dim)]
+            if rows:
+                return adding.function, set(), _offsets(operator, operand, rows)
+    return Kernel().function, set(), {}
 
 
 def _of_users(operator: Operator, combined: list[Split], axes: set[str]) -> tuple[str, set[str], Offsets]:

@@ -27,13 +27,28 @@ from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.local import Digit, Factors, Local, Regions, covered, free, in_parts
 from ssdsl.prove.windows import windows_of
 
-# Kinds that combine the parts of a dimension themselves, and the function of the runtime that does it.
-COMBINING = {
-    "batch_norm": "batch_norm_parts",
-    "group_norm": "group_norm_parts",
-    "instance_norm": "instance_norm_parts",
-    "cross_entropy_loss": "cross_entropy_parts",
+
+@dataclass(frozen=True, slots=True)
+class Combining:
+    """The function of the runtime that combines the parts of a dimension; `begins`: it is told where its part does."""
+
+    function: str
+    begins: bool = False
+
+
+COMBINING = {  # by the kind of operator, or by its full name
+    **{kind: Combining(f"{kind}_parts") for kind in ("batch_norm", "group_norm", "instance_norm")},
+    "cross_entropy_loss": Combining("cross_entropy_parts", begins=True),
+    **{kind: Combining(f"{kind}_parts") for kind in ("softmax", "log_softmax", "logsumexp", "amax", "amin")},
+    **{kind: Combining(f"{kind}_parts", begins=True) for kind in ("argmax", "argmin")},
+    **{f"aten::{kind}.dim": Combining(f"{kind}_parts", begins=True) for kind in ("max", "min")},
+    **{f"aten::{kind}": Combining(f"a{kind}_parts") for kind in ("max", "min")},
 }
+
+
+def combining(operator: Operator) -> Combining | None:
+    """What combines the parts of an operator of torch's."""
+    return COMBINING.get(operator.target) or COMBINING.get(operator.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +235,7 @@ ONE_BY_ONE = {"mul": (0, 1), "div": (0,), "dot": (0, 1)}  # a * b is linear in a
 def _combines(operator: Operator) -> bool:
     """Whether some kernel combines the parts of a dimension; a user's row says which."""
     if operator.target.startswith("aten::"):
-        return operator.kind in COMBINING
+        return combining(operator) is not None
     return row(operator).kernel is not None
 
 

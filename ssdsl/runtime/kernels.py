@@ -38,44 +38,46 @@ def first_time(x: torch.Tensor, *at: int) -> torch.Tensor:
     return torch.zeros_like(x) if any(at) else x
 
 
-class _CrossEntropyParts(torch.autograd.Function):
-    """Megatron's vocabulary-parallel cross entropy (Shoeybi et al. 2019, section 3), summed over the labels."""
+class _Picked(torch.autograd.Function):
+    """What an index picks, and zeros where `gone`. Other than torch's gather it keeps no scores."""
 
     @staticmethod
-    def forward(
-        ctx: Any, logits: torch.Tensor, labels: torch.Tensor, start: int, ignored: int, group: Group
-    ) -> torch.Tensor:
-        highest = logits.amax(1)
-        group.all_reduce(highest, "max")
-        shifted = logits - highest.unsqueeze(1)
-        local = labels - start
-        outside = (local < 0) | (local >= logits.shape[1])
-        local = local.masked_fill(outside, 0)
-        target = shifted.gather(1, local.unsqueeze(1)).squeeze(1).masked_fill(outside, 0.0)
-        exponents = shifted.exp_()
-        both = torch.stack([exponents.sum(1), target])
-        group.all_reduce(both)
-        total, target = both
-        valid = labels != ignored
-        ctx.save_for_backward(exponents.div_(total.unsqueeze(1)), local, outside, valid)
-        loss: torch.Tensor = ((total.log() - target) * valid).sum()
-        return loss
+    def forward(ctx: Any, x: torch.Tensor, dim: int, index: torch.Tensor, gone: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(index, gone)
+        ctx.dim, ctx.shape = dim, x.shape
+        return x.gather(dim, index).masked_fill_(gone, 0)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        softmax, local, outside, valid = ctx.saved_tensors
-        scale = gradients[0] * valid
-        result = softmax * scale.unsqueeze(1)
-        result.scatter_add_(1, local.unsqueeze(1), (-scale).masked_fill(outside, 0.0).unsqueeze(1).to(result.dtype))
-        return result, None, None, None, None
+        index, gone = ctx.saved_tensors
+        given = gradients[0].masked_fill(gone, 0)
+        return given.new_zeros(ctx.shape).scatter_add_(ctx.dim, index, given), None, None, None
 
 
-def cross_entropy_parts(
-    logits: torch.Tensor, labels: torch.Tensor, start: int, group: Group, ignore_index: int = -100
+def gather_part(x: torch.Tensor, dim: int, index: torch.Tensor, start: int) -> torch.Tensor:
+    """What an index picks along an axis that is split: this part has positions from `start`, and zeros for the rest;
+    parts add up."""
+    local = index - start
+    outside = (local < 0) | (local >= x.shape[dim])
+    return _Picked.apply(x, dim, local.masked_fill_(outside, 0), outside)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def nll_part(
+    scores: torch.Tensor,
+    labels: torch.Tensor,
+    start: int,
+    weight: torch.Tensor | None = None,
+    reduction: int = 2,
+    ignore_index: int = -100,
 ) -> torch.Tensor:
-    """The summed cross entropy of [n, vocabulary / parts, ...] logits whose first class is `start`; the same on every
-    rank."""
-    return _CrossEntropyParts.apply(logits, labels, start, ignore_index, group)  # type: ignore[no-any-return, no-untyped-call]
+    """The negative scores [n, classes of this part, ...] of the labels [n, ...] of this part's classes, which begin at
+    `start`; zeros for other labels. Parts add up. For `reduction` 2, their sum."""
+    local = labels - start
+    gone = (local < 0) | (local >= scores.shape[1]) | (labels == ignore_index)
+    local = local.masked_fill_(gone, 0)
+    losses = -_Picked.apply(scores, 1, local.unsqueeze(1), gone.unsqueeze(1)).squeeze(1)  # type: ignore[no-untyped-call]
+    losses = losses if weight is None else losses * weight[local]
+    return losses.sum() if reduction == 2 else losses  # type: ignore[no-any-return]
 
 
 class _Normalised(torch.autograd.Function):

@@ -108,11 +108,12 @@ def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator
         return
     sizes, given = local_dims(operator, op), operator.inputs[0]
     dims = [d for axis in given.axes for d in axis if not operator.dims[d].combined and not operator.dims[d].fixed]
-    each = math.prod(sizes[d] for d in dims) * facts.program.graph.values[given.value].itemsize
-    back = kernel.backward if phase in (Phase.BACKWARD, Phase.DGRAD) else ()
-    for c in (*(kernel.forward if forward else ()), *back):
-        times = dict(given_arguments(operator))[c.of] if c.of else 1
-        yield Collective(c.kind, op.kernel.axes, c.numbers * each * times)
+    each, itemsize = math.prod(sizes[d] for d in dims), facts.program.graph.values[given.value].itemsize
+    back = phase in (Phase.BACKWARD, Phase.DGRAD) and any(r.gradient is not None for r in op.results)
+    for collectives, runs in ((kernel.forward, forward), (kernel.backward, back)):
+        for c in (collectives(operator) if callable(collectives) else collectives) if runs else ():
+            times = dict(given_arguments(operator))[c.of] if c.of else 1
+            yield Collective(c.kind, op.kernel.axes, c.numbers * each * times * max(itemsize, c.width))
 
 
 # -- of flat parameters ------------------------------------------------------------------------------------------------

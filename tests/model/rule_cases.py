@@ -144,6 +144,10 @@ def cross_entropy(p: Probe) -> Results:
         F.nll_loss(p.weight(6, 8), labels(6)),
         F.nll_loss(p.weight(6, 8), labels(6), weight=p.data(8)),
         F.nll_loss(p.weight(4, 8, 2, 2), labels(4, 2, 2), reduction="none"),
+        F.nll_loss(p.weight(4, 8, 2), p.ids(4, 2, below=8), weight=p.data(8), reduction="sum", ignore_index=2),
+        F.cross_entropy(p.weight(4, 8, 2), labels(4, 2), weight=p.data(8), label_smoothing=0.2, reduction="none"),
+        F.cross_entropy(p.weight(4, 8, 2), labels(4, 2), label_smoothing=0.2, reduction="sum"),
+        F.cross_entropy(p.weight(4, 8, 2), p.weight(4, 8, 2), reduction="none"),
     ]
 
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ssdsl.model.graph import Graph, Stage
+from ssdsl.model.load import load
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 
@@ -116,6 +117,16 @@ class Fused(nn.Module):
         q, k, v = (part.unflatten(-1, (4, 4)).transpose(1, 2) for part in parts)
         x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
         return F.cross_entropy(self.head(x).flatten(0, 1), labels.flatten())
+
+
+@needs_transformers
+def test_experts_whose_weights_are_transposed() -> None:
+    """Mixtral's: a fused projection of each expert, applied to rows that name their expert."""
+    graph = capture(load("mixtral:tiny"))
+    experts = "model.layers.0.mlp.experts"
+    assert axis(graph, f"{experts}.gate_up_proj", 0) == axis(graph, f"{experts}.down_proj", 0) == ["experts"]
+    assert axis(graph, f"{experts}.gate_up_proj", 1) == ["gate_up", "ffn"]
+    assert axis(graph, f"{experts}.down_proj", 2) == ["ffn"]
 
 
 @pytest.mark.parametrize("how", ["split", "slices"])

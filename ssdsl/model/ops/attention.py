@@ -3,10 +3,10 @@
 import math
 
 from ssdsl.model.graph import Ref
-from ssdsl.model.ops.op import Op
+from ssdsl.model.ops.op import Collective, Op, PartKernel
 from ssdsl.model.ops.saved_by_kernels import attention_saves
 from ssdsl.model.ops.typed_call import TypedCall
-from ssdsl.model.signature import ONE, Axis, Signature, axes, free, signature, whole
+from ssdsl.model.signature import ONE, Axis, Signature, axes, combined, free, signature, whole
 
 
 def attention(call: TypedCall) -> Signature:
@@ -27,11 +27,12 @@ def attention(call: TypedCall) -> Signature:
 
 
 def softmax(call: TypedCall) -> Signature:
-    """Normalises over one axis; of attention scores (four axes), the second is the heads."""
+    """Normalises over one axis, whose parts a kernel combines; of attention scores (four axes), the second is the
+    heads."""
     names = axes(call.rank)
     if call.rank == 4:
         names[1] = free("heads")
-    names[int(call.args[1]) % call.rank] = whole("over")
+    names[int(call.args[1]) % call.rank] = combined("over")
     return signature([names], [names])
 
 
@@ -39,6 +40,19 @@ def flops_of_attention(call: TypedCall) -> int:
     """Scores, then their product with the values; masked scores count fully."""
     q, k, v = call.shapes[:3]
     return 2 * math.prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
+
+
+def _softmax_parts(function: str) -> PartKernel:
+    return PartKernel(
+        axis=("self", "dim"),
+        call=f"{function}({{self}}, {{dim}}, {{group}}, {{dtype}})",
+        forward=(
+            Collective(1, width=4),
+            Collective(1, width=4),
+        ),  # of each row the largest score; the exponentials' sum
+        backward=(Collective(1, width=4),),
+        saved="result",
+    )
 
 
 OPS = (
@@ -50,6 +64,6 @@ OPS = (
         backward_factor=1.25,  # five products for the forward's two: scores are computed again (FlashAttention, 2022)
         saved=attention_saves,
     ),
-    Op("aten::softmax", softmax, text=".softmax"),
-    Op("aten::log_softmax", softmax),
+    Op("aten::softmax", softmax, kernel=_softmax_parts("softmax_parts"), text=".softmax"),
+    Op("aten::log_softmax", softmax, kernel=_softmax_parts("log_softmax_parts")),
 )

@@ -4,11 +4,19 @@ from collections.abc import Mapping
 
 import torch
 
+from ssdsl.model.graph import Operator
 from ssdsl.model.ops.elementwise import broadcast
 from ssdsl.model.ops.op import Collective, Op, PartKernel, Rule
-from ssdsl.model.ops.saved_by_kernels import cross_entropy_part_saves, cross_entropy_saves, kl_div_saves
+from ssdsl.model.ops.reader import argument
+from ssdsl.model.ops.saved_by_kernels import (
+    cross_entropy_part_saves,
+    cross_entropy_saves,
+    has_chances,
+    kl_div_saves,
+    nll_part_saves,
+)
 from ssdsl.model.ops.typed_call import TypedCall
-from ssdsl.model.signature import Axis, Letter, Signature, axes, signature, whole
+from ssdsl.model.signature import Axis, Signature, axes, combined, free, signature, whole
 
 MEAN = 1  # the number of `reduction="mean"` in ATen
 REDUCTIONS = {"0": "none", "1": "mean", "2": "sum"}
@@ -21,24 +29,23 @@ def elementwise_loss(call: TypedCall) -> Signature:
     return signature([broadcast(s, full) for s in call.shapes], [out])
 
 
-def _labelled(*, may_combine: bool) -> Rule:
+def _labelled(vocab: Axis) -> Rule:
     """The rule of a loss of [batch, vocab, ...] scores and labels: summed over the labels, or one for each.
 
-    `may_combine`: with class labels, the vocabulary of a sum may be split: the kernel combines the parts.
+    `vocab` says how the parts of the classes become one. Scores of one token alone have theirs whole.
     """
 
     def rule(call: TypedCall) -> Signature:
         scores, labels = call.inputs[:2]
         rank, is_scalar = len(scores.shape), not call.result
-        classes = not labels.dtype.startswith(("float", "bfloat"))
-        combines = may_combine and classes and rank > 1 and is_scalar and not call.argument("label_smoothing")
         names, at = axes(rank), 1 if rank > 1 else 0
-        names[at] = (Letter("vocab", combined=True),) if combines else whole("vocab")
+        names[at] = classes = vocab if rank > 1 else whole("vocab")
         given = names if len(labels.shape) == rank else names[:at] + names[at + 1 :]
         out: list[Axis] = [] if is_scalar else given
         if call.argument("reduction") == MEAN:  # that could not be turned into a sum
             names, given = ([whole(a[0].name) for a in row] for row in (names, given))
-        weights = [[whole("vocab")]] if call.argument("weight") is not None else []
+            classes = whole("vocab")
+        weights = [[classes]] if call.argument("weight") is not None else []
         return signature([names, given, *weights], [out])
 
     return rule
@@ -51,12 +58,33 @@ def _cross_entropy_text(a: Mapping[str, str]) -> str:
     return f"F.cross_entropy({a['self']}, {a['target']}, {options})"
 
 
+def _merged(operator: Operator) -> tuple[Collective, ...]:
+    """Of each token the largest score; then its exponentials' sum and the target's score, and the target's weight where
+    that is not one. Of a distribution as target, the sum of products comes by itself."""
+    one, two, three = (Collective(n, width=4) for n in (1, 2, 3))
+    if has_chances(operator):
+        return one, one, one
+    return one, two if argument(operator, "weight") is None else three
+
+
+def _merged_back(operator: Operator) -> tuple[Collective, ...]:
+    return (Collective(1, width=4),) if has_chances(operator) else ()
+
+
 CROSS_ENTROPY_PARTS = PartKernel(
     axis=("self", 1),
-    call="cross_entropy_parts({self}, {target}, {start}, {group}, ignore_index={ignore_index})",
-    forward=(Collective(1), Collective(2)),  # of each token the largest score; its sum and the target's score
-    backward=(),
+    call="cross_entropy_parts({self}, {target}, {start}, {size}, {group}, {weight}, {reduction}, {ignore_index}, "
+    "{label_smoothing})",
+    forward=_merged,
+    backward=_merged_back,
     saved=cross_entropy_part_saves,
+)
+NLL_PART = PartKernel(
+    axis=("self", 1),
+    call="nll_part({self}, {target}, {start}, {weight}, {reduction}, {ignore_index})",
+    forward=(),  # the parts add up
+    backward=(),
+    saved=nll_part_saves,
 )
 
 LOSSES = """
@@ -69,10 +97,10 @@ OPS = (
     Op("aten::kl_div", elementwise_loss, saved=kl_div_saves),
     Op(
         "aten::cross_entropy_loss",
-        _labelled(may_combine=True),
+        _labelled(combined("vocab")),
         kernel=CROSS_ENTROPY_PARTS,
         saved=cross_entropy_saves,
         text=_cross_entropy_text,
     ),
-    Op("aten::nll_loss_nd", _labelled(may_combine=False)),
+    Op("aten::nll_loss_nd", _labelled(free("vocab")), kernel=NLL_PART),
 )

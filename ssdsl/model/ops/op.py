@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ssdsl.model.graph import Operator
 from ssdsl.model.ops.measured import measured
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.ops.typed_call import TypedCall
@@ -38,29 +39,36 @@ class Collective:
 
     `numbers`: how many elements it sends for each element of the dimensions of the kernel's first tensor that are
     neither fixed nor combined; 2 where [tokens, vocabulary] logits send a sum and a target for each token. `of` is a
-    parameter whose value multiplies them, such as the number of groups.
+    parameter whose value multiplies them, such as the number of groups. A number has the bytes of that tensor's, and at
+    least `width`: 4 where a kernel adds up in float32 what it is given in bfloat16.
     """
 
     numbers: int
     kind: str = "all_reduce"
     of: str = ""
+    width: int = 1
+
+
+Collectives = tuple[Collective, ...] | Callable[[Operator], tuple[Collective, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class PartKernel:
     """What a part runs where a plain call on slices would be wrong: split along a dimension that vanishes, or is `*`.
 
-    `axis` names the split: a parameter of the operator and the axis of its tensor, None for any of its axes. `call` is
-    the Python of the call: the operator's arguments in braces by their parameters, `{start}` for the first index of the
-    part along the axis, `{count}` for how many elements all parts have along the combined dimensions, and `{group}` for
-    the process group of the parts. `forward` and `backward` are its collectives, `saved` what it saves
-    for backward. All of them have to be given, as `()` where there is none: none can be guessed.
+    `axis` names the split: a parameter of the operator and the axis of its tensor, the argument that says which axis or
+    axes (`"dim"`), or None for any of its axes. `call` is the Python of the call: the operator's arguments in braces by
+    their parameters, `{start}` for the first index of the part along the axis, `{size}` for the length of the whole
+    axis, `{count}` for how many elements all parts have along the combined dimensions, and `{group}` for the process
+    group of the parts, which may be of unequal sizes. A result may carry the axis: it is then the part's own. `forward`
+    and `backward` are its collectives, or a function of the operator that says them; `saved` is what it saves for
+    backward. All of them have to be given, as `()` where there is none: none can be guessed.
     """
 
-    axis: tuple[str, int | None]
+    axis: tuple[str, int | str | None]
     call: str
-    forward: tuple[Collective, ...]
-    backward: tuple[Collective, ...]
+    forward: Collectives
+    backward: Collectives
     saved: SavedRule
 
     @property
@@ -146,8 +154,6 @@ class Op:
             yield f"`{kernel.function}` is not in `{self.module or RUNTIME}`, the module that programs import"
         if (kernel.forward or kernel.backward) and "{group}" not in kernel.call:
             yield "`kernel.call` hands over no {group}, although the kernel has collectives"
-        if not isinstance(kernel.axis, Sequence) or [type(x) for x in kernel.axis] not in (
-            [str, int],
-            [str, type(None)],
-        ):
-            yield '`kernel.axis` is a parameter and the number of an axis, such as ("self", 1)'
+        kinds = [type(x) for x in kernel.axis] if isinstance(kernel.axis, Sequence) else []
+        if kinds not in ([str, int], [str, str], [str, type(None)]):
+            yield '`kernel.axis` is a parameter and an axis, such as ("self", 1), or its argument: ("self", "dim")'

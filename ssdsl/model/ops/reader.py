@@ -23,14 +23,32 @@ def parameters(operator: Operator) -> tuple[str, ...]:
     return tuple(name for name, argument in given_arguments(operator) for _ in refs_in(argument))
 
 
-def kernel_dims(operator: Operator, parameter: str, axis: int | None) -> tuple[int, ...]:
-    """The dimensions in an axis of a parameter's tensor, None for any, along which parts run a kernel of their own.
+def argument(operator: Operator, name: str) -> Any:
+    """An argument by its parameter's name, or its default."""
+    defaults = {p.name: p.default_value for p in schema_arguments(operator.args[0])}
+    return dict(given_arguments(operator)).get(name, defaults.get(name))
+
+
+def axes_of(operator: Operator, parameter: str, axis: int | str | None) -> tuple[tuple[int, ...], ...]:
+    """The dimensions of each axis that a kernel names: one by its number, those that an argument chooses, or all.
+
+    As in a reduction, an argument that is not given chooses all of them.
+    """
+    operands = [o for name, o in zip(parameters(operator), operator.inputs, strict=True) if name == parameter]
+    chosen = argument(operator, axis) if isinstance(axis, str) else axis
+    if chosen is None or chosen in ((), []):
+        return tuple(a for o in operands for a in o.axes)
+    numbers = chosen if isinstance(chosen, (tuple, list)) else (chosen,)
+    return tuple(o.axes[n] for o in operands for n in numbers if -len(o.axes) <= n < len(o.axes))
+
+
+def kernel_dims(operator: Operator, parameter: str, axis: int | str | None) -> tuple[int, ...]:
+    """The dimensions in the axes of a parameter's tensor (None: in all) along which parts run a kernel of their own.
 
     These are the combined ones and those that no result has. The kernel of a batch norm's batch runs in training, when
     the batch is combined, and not in evaluation, when it is a dimension like any other.
     """
-    tensors = [o for name, o in zip(parameters(operator), operator.inputs, strict=True) if name == parameter]
-    dims = (d for o in tensors for at, dims in enumerate(o.axes) if axis in (at, None) for d in dims)
+    dims = (d for axis_dims in axes_of(operator, parameter, axis) for d in axis_dims)
     return tuple(d for d in dims if operator.dims[d].combined or operator.summed(d))
 
 
@@ -61,8 +79,7 @@ class Reader:
 
     def argument(self, name: str) -> Any:
         """An argument by its parameter's name, or its default."""
-        defaults = {p.name: p.default_value for p in schema_arguments(self.operator.args[0])}
-        return dict(given_arguments(self.operator)).get(name, defaults.get(name))
+        return argument(self.operator, name)
 
     def operands(self, name: str) -> tuple[Operand, ...]:
         """The tensors given for a parameter: one, several for a list, none."""

@@ -5,6 +5,7 @@ Each function answers for one operator in its local sizes, as the CPU's kernels 
 
 from collections.abc import Sequence
 
+from ssdsl.model.graph import Operator
 from ssdsl.model.ops.measured import local_strides, measured
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.saved_tensors import Saved, extra
@@ -102,17 +103,50 @@ def cross_entropy_saves(reader: Reader) -> Saved:
     smooth = bool(reader.argument("label_smoothing"))
     if reader.value("target").dtype.startswith(("float", "bf")):
         smoothed = extra("smoothed target", target, dtype)
-        return result + reader.named("weight") + (smoothed if smooth else reader.named("target"))
+        return result + reader.named("weight") + (smoothed if smooth else reader.named("target/self"))
     if smooth:
         result += extra("ignored labels", target, "bool")
     return result + reader.named("target weight") + extra("total weight", (), dtype)
 
 
+def has_chances(operator: Operator) -> bool:
+    """Whether a cross entropy's target is a distribution over the classes: then it has as many axes as the scores."""
+    scores, target = operator.inputs[:2]
+    return len(scores.axes) == len(target.axes)
+
+
 def cross_entropy_part_saves(reader: Reader) -> Saved:
+    scores, target, dtype = _shape(reader, "self"), _shape(reader, "target"), _sums(reader, "self")
+    smooth = bool(reader.argument("label_smoothing"))
+    if has_chances(reader.operator):
+        result = extra("log-softmax", scores, reader.value("self").dtype)
+        if reader.requires_grad("self"):
+            result += (
+                extra("smoothed target", scores, reader.value("target").dtype) if smooth else reader.named("target")
+            )
+        return result + reader.named("weight")
+    result = extra("softmax", scores, reader.value("self").dtype) + extra("local labels", target, "int64")
+    result += extra("what each label counts", target, dtype, 2)
+    return (result + extra("ignored labels", target, "bool") + reader.named("weight")) if smooth else result
+
+
+def nll_part_saves(reader: Reader) -> Saved:
     target = _shape(reader, "target")
-    masks = extra("labels outside and ignored", target, "bool", 2)
-    softmax = extra("softmax", _shape(reader, "self"), reader.value("self").dtype)
-    return softmax + extra("local labels", target, "int64") + masks
+    result = extra("local labels", target, "int64") + extra("labels elsewhere", target, "bool")
+    picked = extra("weights of labels", target, reader.value("self").dtype)
+    return result + picked if reader.operands("weight") else result
+
+
+def gather_part_saves(reader: Reader) -> Saved:
+    """The local numbers of the picked elements, and which are elsewhere."""
+    index = _shape(reader, "index")
+    return extra("local index", index, "int64") + extra("outside", index, "bool")
+
+
+def _sums(reader: Reader, name: str) -> str:
+    """The dtype in which a kernel of parts adds up."""
+    dtype = reader.value(name).dtype
+    return "float32" if dtype in HALVES else dtype
 
 
 def embedding_part_saves(reader: Reader) -> Saved:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ssdsl.model.ops.op import Op, PartKernel, Rule
-from ssdsl.model.ops.saved_by_kernels import embedding_part_saves
+from ssdsl.model.ops.saved_by_kernels import embedding_part_saves, gather_part_saves
 from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.ops.whole import all_whole
 from ssdsl.model.signature import ONE, Signature, axes, free, kept_whole, parse_signature, signature, whole, whole_axes
@@ -39,10 +39,16 @@ def index_select(call: TypedCall) -> Signature:
 
 
 def gather(call: TypedCall) -> Signature:
-    """Only the axis gathered along differs between the input and the indices; axes that differ in size are whole."""
+    """Only the axis gathered along differs between the input and the indices; other axes that differ in size are whole.
+
+    Each index is in one part of that axis: the parts add up.
+    """
     (x, i), at = call.shapes, call.axis("dim")
     alike = [k != at and x[k] == i[k] for k in range(len(x))]
-    source = [free(f"d{k}") if f else whole(f"a{k}") for k, f in enumerate(alike)]
+    adds_up = call.inputs[0].dtype != "bool"
+    source = [
+        free(f"d{k}") if f else free("along") if k == at and adds_up else whole(f"a{k}") for k, f in enumerate(alike)
+    ]
     taken = [free(f"d{k}") if f else free("i") if k == at else whole(f"b{k}") for k, f in enumerate(alike)]
     return signature([source, taken], [taken])
 
@@ -111,11 +117,19 @@ EMBEDDING_PART = PartKernel(
     saved=embedding_part_saves,
 )
 
+GATHER_PART = PartKernel(
+    axis=("self", "dim"),
+    call="gather_part({self}, {dim}, {index}, {start})",
+    forward=(),  # the parts add up
+    backward=(),
+    saved=gather_part_saves,
+)
+
 OPS = (
     Op("aten::embedding", embedding, kernel=EMBEDDING_PART, text=_embedding_text),
     Op("aten::index", index),
     Op("aten::index_select", index_select),
-    Op("aten::gather", gather),
+    Op("aten::gather", gather, kernel=GATHER_PART),
     Op("aten::_embedding_bag", embedding_bag),
     Op("aten::index_put", index_put),
     Op("aten::masked_scatter", all_whole),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from ssdsl.model.zoo import gpt, swin
+from ssdsl.model.zoo import cosmoflow, gpt, llama, mixtral, moe_gpt, resnet, swin, unet3d, vgg
 
 if TYPE_CHECKING:
     from ssdsl.model.source import Model
@@ -35,7 +35,7 @@ class Size(Protocol):
         ...
 
     def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        """The model, on the meta device with recipes if asked; needs transformers."""
+        """The model, on the meta device with recipes if asked; may need transformers."""
         ...
 
 
@@ -54,5 +54,12 @@ class Family:
 
 ZOO: Mapping[str, Family] = {
     "gpt": Family(gpt.ABOUT, gpt.SIZES, gpt.LAPTOP),
+    "llama": Family(llama.ABOUT, llama.SIZES, llama.LAPTOP),
+    "mixtral": Family(mixtral.ABOUT, mixtral.SIZES, mixtral.LAPTOP),
+    "moe_gpt": Family(moe_gpt.ABOUT, moe_gpt.SIZES, moe_gpt.LAPTOP),
     "swin": Family(swin.ABOUT, swin.SIZES, swin.LAPTOP),
+    "vgg": Family(vgg.ABOUT, vgg.SIZES, vgg.LAPTOP),
+    "resnet": Family(resnet.ABOUT, resnet.SIZES, resnet.LAPTOP),
+    "unet3d": Family(unet3d.ABOUT, unet3d.SIZES, unet3d.LAPTOP),
+    "cosmoflow": Family(cosmoflow.ABOUT, cosmoflow.SIZES, cosmoflow.LAPTOP),
 }

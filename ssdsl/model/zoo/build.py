@@ -1,4 +1,4 @@
-"""What the models of the zoo share: the library they come from, seeded weights, the number of batches."""
+"""What the models of the zoo share: the library they come from, seeded weights, random batches."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ssdsl.runtime.recipe import Recipes
 
 BATCHES = 4
+TOKENS: dict[str, tuple[str, ...]] = {"input_ids": ("batch", "seq"), "labels": ("batch", "seq")}  # names of their axes
 
 
 def construct(
@@ -27,7 +28,21 @@ def construct(
     """
     library = transformers_library(model)
     with silent(library):
-        return made(lambda: make(library), dtype, seed, generator, meta)
+        module, recipes = made(lambda: make(library), dtype, seed, generator, meta)
+    _collect_scores(module)
+    return module, recipes
+
+
+def _collect_scores(module: Any) -> None:
+    """Adds the hooks that collect the scores of routers for the loss, if the config asks for them.
+
+    transformers adds them in the first forward. But a forward that changes its module is called twice more to see
+    whether it does so again, and that needs numbers.
+    """
+    if getattr(module.config, "output_router_logits", False):
+        from transformers.utils.output_capturing import maybe_install_capturing_hooks
+
+        maybe_install_capturing_hooks(module.base_model)
 
 
 @contextmanager
@@ -57,6 +72,18 @@ def made(
     return scope.finish(module) if isinstance(scope, Deferred) else (module, None)
 
 
+def grouped(net: "torch.nn.Module", groups: int) -> "torch.nn.Module":
+    """The module whose batch norms take the statistics of each of `groups` equal parts of the batch by itself."""
+    from ssdsl.model.grouped_norm import micro_batch_statistics
+
+    return micro_batch_statistics(net, groups) if groups > 1 else net
+
+
+def group_problem(batch: int, groups: int) -> str:
+    """Why a batch has no such parts, or nothing."""
+    return f"batch = {batch} is no multiple of statistics = {groups}" if batch % groups else ""
+
+
 def transformers_library(model: str) -> Any:
     """The library; raises PlanError where it is not installed."""
     try:
@@ -64,3 +91,45 @@ def transformers_library(model: str) -> Any:
     except ImportError as error:
         raise PlanError(TransformersMissing(None, model, str(error))) from error
     return transformers
+
+
+def token_batches(vocab: int, batch: int, seq: int, seed: int) -> "tuple[dict[str, torch.Tensor], ...]":
+    """Random tokens; the labels are the same, the models shift them by one."""
+    import torch
+
+    draws = [torch.Generator().manual_seed(seed + i) for i in range(BATCHES)]
+    tokens = [torch.randint(vocab, (batch, seq), generator=g) for g in draws]
+    return tuple({"input_ids": t, "labels": t.clone()} for t in tokens)
+
+
+def image_batches(
+    shape: tuple[int, ...],
+    classes: int,
+    dtype: str,
+    seed: int,
+    meta: bool,
+    *,
+    image: str = "pixel_values",
+    dense: bool = False,
+) -> "tuple[dict[str, torch.Tensor], ...]":
+    """Images of noise, batch x channels x space, by the name `image`, with random labels: each of them one, or each
+    pixel if they are `dense`. On the meta device if asked: the papers' images are many and large."""
+    import torch
+
+    labels = (shape[0], *shape[2:]) if dense else shape[:1]
+
+    def batch(draws: torch.Generator) -> dict[str, torch.Tensor]:
+        pixels = noise(shape, dtype, draws, meta)
+        if meta:
+            return {image: pixels, "labels": torch.empty(labels, dtype=torch.int64, device="meta")}
+        return {image: pixels, "labels": torch.randint(classes, labels, generator=draws)}
+
+    return tuple(batch(torch.Generator().manual_seed(seed + i)) for i in range(BATCHES))
+
+
+def noise(shape: tuple[int, ...], dtype: str, draws: "torch.Generator", meta: bool) -> "torch.Tensor":
+    """Normal numbers in a format; none on the meta device."""
+    import torch
+
+    form = getattr(torch, DTYPES[dtype])
+    return torch.empty(shape, dtype=form, device="meta") if meta else torch.randn(shape, generator=draws).to(form)

@@ -10,12 +10,10 @@ it can be split.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ssdsl.model.zoo.build import BATCHES, construct
+from ssdsl.model.zoo.build import TOKENS, construct, token_batches
 from ssdsl.model.zoo.options import DTYPES, choice
 
 if TYPE_CHECKING:
-    import torch
-
     from ssdsl.model.source import Model
     from ssdsl.runtime.bits import Generator
 
@@ -53,8 +51,8 @@ class Gpt:
         from ssdsl.model.source import Model
 
         module, recipes = construct(name, self._module, self.dtype, seed, generator, meta)
-        axes: dict[str, tuple[str, ...]] = {"input_ids": ("batch", "seq"), "labels": ("batch", "seq")}
-        return Model(name, module, tuple(self._batch(seed + i) for i in range(BATCHES)), axes, generator, recipes)
+        batches = token_batches(self.vocab, self.batch, self.seq, seed)
+        return Model(name, module, batches, TOKENS, generator, recipes)
 
     def _module(self, library: Any) -> Any:
         module = library.GPT2LMHeadModel(self._config(library))
@@ -76,14 +74,6 @@ class Gpt:
             bos_token_id=0,
             eos_token_id=0,
         )
-
-    def _batch(self, seed: int) -> "dict[str, torch.Tensor]":
-        """Random tokens; the labels are the same, the model shifts them by one."""
-        import torch
-
-        generator = torch.Generator().manual_seed(seed)
-        tokens = torch.randint(self.vocab, (self.batch, self.seq), generator=generator)
-        return {"input_ids": tokens, "labels": tokens.clone()}
 
 
 SIZES = {

@@ -7,12 +7,10 @@ images of 1536 pixels, windows of 48.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ssdsl.model.zoo.build import BATCHES, construct
+from ssdsl.model.zoo.build import construct, image_batches
 from ssdsl.model.zoo.options import DTYPES, choice
 
 if TYPE_CHECKING:
-    import torch
-
     from ssdsl.model.source import Model
     from ssdsl.runtime.bits import Generator
 
@@ -68,7 +66,9 @@ class Swin:
 
         module, recipes = construct(name, self._module, self.dtype, seed, generator, meta)
         axes = {"pixel_values": ("batch", "channel", "height", "width"), "labels": ("batch",)}
-        return Model(name, module, tuple(self._batch(seed + i, meta) for i in range(BATCHES)), axes, generator, recipes)
+        shape = (self.batch, CHANNELS, self.image, self.image)
+        batches = image_batches(shape, self.labels, self.dtype, seed, meta)
+        return Model(name, module, batches, axes, generator, recipes)
 
     def _module(self, library: Any) -> Any:
         return library.SwinForImageClassification(self._config(library))
@@ -86,18 +86,6 @@ class Swin:
             num_labels=self.labels,
             problem_type="single_label_classification",
         )
-
-    def _batch(self, seed: int, meta: bool) -> "dict[str, torch.Tensor]":
-        """Images of noise with random labels."""
-        import torch
-
-        shape, dtype = (self.batch, CHANNELS, self.image, self.image), getattr(torch, DTYPES[self.dtype])
-        if meta:
-            labels = torch.empty(self.batch, dtype=torch.int64, device="meta")
-            return {"pixel_values": torch.empty(shape, dtype=dtype, device="meta"), "labels": labels}
-        generator = torch.Generator().manual_seed(seed)
-        pixels = torch.randn(shape, generator=generator).to(dtype)
-        return {"pixel_values": pixels, "labels": torch.randint(self.labels, (self.batch,), generator=generator)}
 
 
 SIZES = {

@@ -202,7 +202,7 @@ class Contradiction(Conflict, Diagnostic):
 
 @dataclass(frozen=True)
 class CannotSplit(Traced, Diagnostic):
-    """None of these operators can be cut along this dimension: a softmax needs all of what it normalises over.
+    """None of these operators can be cut along this dimension: a layer norm needs all of what it normalises over.
 
     Where a statement names others as well, these are cut, and such operators are computed whole by each device, with
     the communication that this takes: `ssdsl check` says which they are, and how much work that repeats.

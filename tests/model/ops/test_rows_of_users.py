@@ -163,7 +163,7 @@ HALF_THERE: dict[str, Callable[[], object]] = {
     "hands over no {group}": lambda: with_kernel(call="lib.part({x})"),
     "is not in `lib`": lambda: with_kernel(call="x.part({group})"),
     "is no call": lambda: with_kernel(call="lib.part"),
-    "a parameter and the number": lambda: with_kernel(axis="x"),
+    "a parameter and an axis": lambda: with_kernel(axis="x"),
     "a tuple of texts": lambda: Op("lib::scan", "a -> a", module="lib", linear_in="x"),  # type: ignore[arg-type]
 }
 

@@ -1,0 +1,95 @@
+"""CosmoFlow (Mathuriya et al. 2018, arXiv 1808.04728) in the form that Oyama et al. 2020 (arXiv 2007.12856) train.
+
+From volumes of 4 x W x W x W, W = 128, 256, 512, it predicts 4 numbers of a universe. log2(W) - 2 blocks of a 3 x 3 x 3
+convolution, leaky ReLU (0.3) and average pooling 3/2/1 leave 4 x 4 x 4; linear layers to 2048, 256 and 4 follow. The
+convolutions make 16, 32, 64, 128, 256 channels, and 256 from there on, as in the authors' code (LBANN,
+applications/physics/cosmology/cosmoflow). That has dropout between the linear layers (here an option), takes the
+logarithm of its input and the tanh of its output, which are left out. The batch is ours.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ssdsl.model.zoo.build import BATCHES, group_problem, grouped, made, noise
+from ssdsl.model.zoo.options import DTYPES, choice, option_text
+
+if TYPE_CHECKING:
+    import torch
+
+    from ssdsl.model.source import Model
+    from ssdsl.runtime.bits import Generator
+
+ABOUT = "CosmoFlow, 4 numbers of a volume, squared error"
+CHANNELS, TARGETS = 4, 4
+LEFT = 4  # voxels that the last pooling leaves, along each axis
+
+
+@dataclass(frozen=True, slots=True)
+class Cosmoflow:
+    """The numbers of a CosmoFlow; `base` is what the first convolution makes, and doubles up to `most`.
+
+    `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.
+    """
+
+    width: int
+    batch: int
+    base: int = 16
+    most: int = 256
+    hidden: tuple[int, ...] = (2048, 256)
+    norm: str = choice(("none", "batch"), "none")
+    dropout: float = 0.0
+    statistics: int = 1
+    dtype: str = choice(DTYPES, "fp32")
+
+    def problem(self) -> str:
+        if self.width < 2 * LEFT or self.width & (self.width - 1):
+            return f"width = {self.width} is no power of two from {2 * LEFT} on"
+        if len(self.hidden) != 2:
+            return f"hidden = {option_text(self.hidden)} has to be two widths, as 2048-256"
+        return group_problem(self.batch, self.statistics)
+
+    def channels(self) -> list[tuple[int, int]]:
+        """Channels in and out of each convolution."""
+        blocks = (self.width // LEFT).bit_length() - 1
+        return list(pairwise([CHANNELS, *(min(self.base << block, self.most) for block in range(blocks))]))
+
+    def connected(self) -> list[tuple[int, int]]:
+        """Numbers in and out of each linear layer."""
+        return list(pairwise([self.channels()[-1][1] * LEFT**3, *self.hidden, TARGETS]))
+
+    def parameters(self) -> int:
+        """The convolutions with a bias, or the two numbers of a batch norm; the linear layers."""
+        beside = 2 if self.norm == "batch" else 1
+        convolutions = sum((27 * given + beside) * made for given, made in self.channels())
+        return convolutions + sum((given + 1) * made for given, made in self.connected())
+
+    def describe(self) -> str:
+        blocks, hidden = len(self.channels()), option_text(self.hidden)
+        return f"{CHANNELS} x {self.width}^3 voxels, {blocks} convolutions, hidden {hidden}"
+
+    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
+        from ssdsl.model.source import Model
+        from ssdsl.model.zoo.nets.cosmoflow import CosmoFlowNet
+
+        module, recipes = made(lambda: grouped(CosmoFlowNet(self), self.statistics), self.dtype, seed, generator, meta)
+        axes = {"volume": ("batch", "channel", "depth", "height", "width"), "target": ("batch", "target")}
+        return Model(name, module, tuple(self._batch(seed + i, meta) for i in range(BATCHES)), axes, generator, recipes)
+
+    def _batch(self, seed: int, meta: bool) -> "dict[str, torch.Tensor]":
+        """Volumes of noise with random targets."""
+        import torch
+
+        draws = torch.Generator().manual_seed(seed)
+        volume = (self.batch, CHANNELS, self.width, self.width, self.width)
+        shapes = {"volume": volume, "target": (self.batch, TARGETS)}
+        return {name: noise(shape, self.dtype, draws, meta) for name, shape in shapes.items()}
+
+
+SIZES = {
+    "tiny": Cosmoflow(width=16, batch=8, base=8, hidden=(64, 32)),
+    "128": Cosmoflow(width=128, batch=64),
+    "256": Cosmoflow(width=256, batch=64),
+    "512": Cosmoflow(width=512, batch=64),
+}
+LAPTOP = ("tiny",)

@@ -1,0 +1,101 @@
+"""A GPT with mixtures of experts in the manner of the Switch Transformer (Fedus et al. 2021, arXiv 2101.03961).
+
+A router sends each token to one expert, times its probability. An expert has `capacity_percent` / 100 x tokens /
+experts slots in each group of tokens; tokens that find none are dropped, the first ones stay. A group is a sequence
+(as in GShard, Lepikhin et al. 2020, arXiv 2006.16668, whose groups are some thousand tokens), or with `group=batch` the
+whole batch. The load-balancing loss is Switch's equation 4, of each group, 0.01 times; the z-loss is that of ST-MoE
+(Zoph et al. 2022, arXiv 2202.08906), 0.001 times. Tokens are sent by products with one-hot masks, as GShard's
+algorithm 2 does: with experts split where the batch is, that is one all_to_all each way.
+
+Routing is deterministic. Scores are compared in fp32; of exactly equal ones the lowest number wins (`argmax`), and
+tokens take slots in the order of the sequence. A plan computes scores in another order of additions, so a token whose
+two best scores differ by no more than rounding may take the other expert than on one device.
+
+- `base` has the numbers of Switch-Base (table 9: hidden 768, 12 heads, 128 experts in every second layer), whose 12
+  layers of encoder and decoder each are 24 layers here; two matrices of 3072 have the parameters of the paper's three
+  of 2048. It has 7.4 billion parameters, as there. Batch and sequence are those of T5: 2048 x 512 tokens.
+- `70b` is the largest GShard MoE of Alpa (Zheng et al. 2022, arXiv 2201.12023, table 7), for 64 GPUs: inner dimensions
+  of 8 x hidden, 64 experts in every second layer. It routes each token to one expert here, to two there.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ssdsl.model.zoo.build import TOKENS, made, token_batches
+from ssdsl.model.zoo.options import DTYPES, choice
+
+if TYPE_CHECKING:
+    from ssdsl.model.source import Model
+    from ssdsl.runtime.bits import Generator
+
+ABOUT = "GPT with a mixture of experts, top-1 with a capacity, next-token loss"
+
+
+@dataclass(frozen=True, slots=True)
+class MoeGpt:
+    """The numbers of such a GPT; every `every`-th layer has experts, each of inner dimension `ffn`.
+
+    `balance` and `z` are the factors of the router's losses.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+    experts: int
+    seq: int
+    batch: int
+    vocab: int
+    every: int = 2
+    capacity_percent: int = 125
+    group: str = choice(("sequence", "batch"), "sequence")
+    balance: float = 0.01
+    z: float = 0.001
+    dtype: str = choice(DTYPES, "fp32")
+
+    def problem(self) -> str:
+        if self.hidden % self.heads:
+            return f"hidden = {self.hidden} is no multiple of heads = {self.heads}"
+        if self.every > self.layers:
+            return f"every = {self.every} is more than layers = {self.layers}, so no layer has experts"
+        return ""
+
+    @property
+    def slots(self) -> int:
+        """Tokens of a group that an expert takes, rounded up.
+
+        >>> MoeGpt(2, 8, 1, 8, experts=4, seq=64, batch=2, vocab=8).slots  # 1.25 x 64 / 4
+        20
+        """
+        tokens = self.seq if self.group == "sequence" else self.batch * self.seq
+        return -(-tokens * self.capacity_percent // (100 * self.experts))
+
+    def has_experts(self, layer: int) -> bool:
+        return layer % self.every == self.every - 1
+
+    def parameters(self) -> int:
+        """Attention and norms of all layers; feed-forwards with biases, or routers and experts without; embeddings."""
+        mixtures = self.layers // self.every
+        attention = 4 * self.hidden**2 + 8 * self.hidden
+        dense = (2 * self.ffn + 1) * self.hidden + self.ffn
+        mixture = (2 * self.ffn + 1) * self.hidden * self.experts
+        embeddings = (self.vocab + self.seq + 2) * self.hidden
+        return self.layers * attention + (self.layers - mixtures) * dense + mixtures * mixture + embeddings
+
+    def describe(self) -> str:
+        return f"{self.layers} layers, hidden {self.hidden}, {self.experts} experts, seq {self.seq}"
+
+    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
+        from ssdsl.model.source import Model
+        from ssdsl.model.zoo.nets.moe_gpt import MoeGptNet
+
+        module, recipes = made(lambda: MoeGptNet(self), self.dtype, seed, generator, meta)
+        return Model(name, module, token_batches(self.vocab, self.batch, self.seq, seed), TOKENS, generator, recipes)
+
+
+SIZES = {
+    "tiny": MoeGpt(layers=2, hidden=32, heads=4, ffn=64, experts=4, seq=16, batch=8, vocab=128),
+    "base": MoeGpt(layers=24, hidden=768, heads=12, ffn=3072, experts=128, seq=512, batch=2048, vocab=32128),
+    "70b": MoeGpt(layers=32, hidden=2048, heads=16, ffn=16384, experts=64, seq=1024, batch=1024, vocab=32000),
+}
+LAPTOP = ("tiny",)

@@ -1,0 +1,1 @@
+"""The modules of the zoo that transformers does not have, in plain torch; each returns its loss."""

@@ -1,0 +1,43 @@
+"""CosmoFlow: blocks of a 3 x 3 x 3 convolution and an average pooling that halves, then three linear layers."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from ssdsl.model.zoo.cosmoflow import Cosmoflow
+
+SLOPE = 0.3  # of the leaky ReLU
+
+
+class CosmoFlowNet(nn.Module):
+    """Returns the mean squared error of the predicted parameters of a universe."""
+
+    def __init__(self, size: "Cosmoflow") -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*(Block(given, made, size.norm == "batch") for given, made in size.channels()))
+        layers = (nn.Linear(given, made) for given, made in size.connected())
+        self.first, self.second, self.last = layers
+        self.drop = nn.Dropout(size.dropout)
+
+    def forward(self, volume: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        x = self.first(self.blocks(volume).flatten(1))
+        x = self.second(self.drop(F.leaky_relu(x, SLOPE)))
+        x = self.last(self.drop(F.leaky_relu(x, SLOPE)))
+        return F.mse_loss(x, target)
+
+
+class Block(nn.Module):
+    """A convolution that keeps the size, leaky ReLU, an average over windows of 3 that halves the size."""
+
+    def __init__(self, given: int, made: int, norm: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv3d(given, made, 3, padding=1, bias=not norm)
+        self.norm = nn.BatchNorm3d(made) if norm else nn.Identity()
+        self.pool = nn.AvgPool3d(3, stride=2, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.pool(F.leaky_relu(self.norm(self.conv(x)), SLOPE))
+        return y

@@ -1,0 +1,128 @@
+"""A GPT whose feed-forwards are, in some layers, mixtures of experts with a top-1 router and a capacity."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from ssdsl.model.zoo.moe_gpt import MoeGpt
+
+
+class MoeGptNet(nn.Module):
+    """Returns the mean cross-entropy of the next token, and the routers' penalties added to it."""
+
+    def __init__(self, size: "MoeGpt") -> None:
+        super().__init__()
+        self.words = nn.Embedding(size.vocab, size.hidden)
+        self.places = nn.Embedding(size.seq, size.hidden)
+        self.blocks = nn.ModuleList(Block(size, size.has_experts(layer)) for layer in range(size.layers))
+        self.norm = nn.LayerNorm(size.hidden)
+        for weight in (self.words.weight, self.places.weight):
+            nn.init.normal_(weight, std=0.02)
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        x = self.words(input_ids) + self.places(torch.arange(input_ids.shape[1], device=input_ids.device))
+        penalties = []
+        for block in self.blocks:
+            x, penalty = block(x)
+            penalties += [] if penalty is None else [penalty]
+        scores = F.linear(self.norm(x), self.words.weight)
+        following = F.pad(labels, (0, 1), value=-100)[:, 1:]
+        loss = F.cross_entropy(scores.float().flatten(0, 1), following.flatten())
+        return sum(penalties, loss)
+
+
+class Block(nn.Module):
+    """Attention, then a feed-forward or a mixture of them; each adds to what comes in."""
+
+    def __init__(self, size: "MoeGpt", has_experts: bool) -> None:
+        super().__init__()
+        self.norm_attention, self.norm_ffn = nn.LayerNorm(size.hidden), nn.LayerNorm(size.hidden)
+        self.attention = Attention(size.hidden, size.heads)
+        self.ffn = Mixture(size) if has_experts else FeedForward(size.hidden, size.ffn)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        x = x + self.attention(self.norm_attention(x))
+        y = self.ffn(self.norm_ffn(x))
+        y, penalty = y if isinstance(self.ffn, Mixture) else (y, None)
+        return x + y, penalty
+
+
+class Attention(nn.Module):
+    """Every token attends to itself and to those before it."""
+
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, dim=-1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        out: torch.Tensor = self.out(y.transpose(1, 2).flatten(2))
+        return out
+
+
+class FeedForward(nn.Module):
+    """Linear, GELU, linear."""
+
+    def __init__(self, hidden: int, ffn: int) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(hidden, ffn), nn.Linear(ffn, hidden)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.down(F.gelu(self.up(x)))
+        return y
+
+
+class Experts(nn.Module):
+    """A feed-forward without biases for each expert."""
+
+    def __init__(self, experts: int, hidden: int, ffn: int) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.empty(experts, hidden, ffn))
+        self.down = nn.Parameter(torch.empty(experts, ffn, hidden))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """What each expert makes of the tokens in its slots: expert, group, slot, hidden."""
+        inner = F.gelu(torch.einsum("egsh,ehf->egsf", x, self.up))
+        return torch.einsum("egsf,efh->egsh", inner, self.down)
+
+
+class Mixture(nn.Module):
+    """Each token goes to the expert that the router scores highest, if there is still a slot for it.
+
+    Tokens compete within a group, for `slots` slots of each expert, in the order in which they stand. Those that find
+    none get nothing here: the residual connection carries them past. Of experts with exactly equal scores the token
+    takes the one with the lowest number: that is what `argmax` promises.
+    """
+
+    def __init__(self, size: "MoeGpt") -> None:
+        super().__init__()
+        self.grouping, self.slots = size.group, size.slots
+        self.balance, self.z = size.balance, size.z
+        self.router = nn.Linear(size.hidden, size.experts, bias=False)
+        self.experts = Experts(size.experts, size.hidden, size.ffn)
+        for weight in self.parameters():
+            nn.init.normal_(weight, std=0.02)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The sum of the experts' results, shaped as x (batch, seq, hidden), and the router's penalty."""
+        groups = x if self.grouping == "sequence" else x.flatten(0, 1).unsqueeze(0)
+        scores = self.router(groups).float()  # group, token, expert
+        shares = scores.softmax(-1)
+        chosen = F.one_hot(scores.argmax(-1), scores.shape[-1])
+        place = (chosen.cumsum(1) * chosen).sum(-1) - 1  # of a token among those of its expert
+        slot = place.unsqueeze(-1) == torch.arange(self.slots, device=x.device)  # none where all slots are taken
+        sent = (chosen.unsqueeze(-1) * slot.unsqueeze(-2)).to(x.dtype)  # group, token, expert, slot
+        outputs = self.experts(torch.einsum("gtes,gth->egsh", sent, groups))
+        gate = (shares * chosen).sum(-1).to(x.dtype)
+        y = torch.einsum("gtes,egsh->gth", sent, outputs) * gate.unsqueeze(-1)
+        return y.reshape(x.shape), self._penalty(scores, shares, chosen)
+
+    def _penalty(self, scores: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        """Switch's equation 4 (the share of tokens times the mean probability, summed), and the z-loss of ST-MoE."""
+        unequal = (chosen.float().mean(1) * shares.mean(1)).sum(-1).mean() * chosen.shape[-1]
+        return self.balance * unequal + self.z * scores.logsumexp(-1).square().mean()

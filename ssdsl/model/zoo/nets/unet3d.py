@@ -1,0 +1,43 @@
+"""A 3-D U-Net: down by max pooling, up by transposed convolutions, each level joined with its equal on the way down."""
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from ssdsl.model.zoo.unet3d import Unet3d
+
+
+class UNet3d(nn.Module):
+    """Returns the mean cross-entropy of all voxels."""
+
+    def __init__(self, size: "Unet3d") -> None:
+        super().__init__()
+        widths = size.widths()
+        self.down = nn.ModuleList(double(*w) for w in widths)
+        self.pool = nn.MaxPool3d(2)
+        outer = [w[-1] for w in widths]
+        self.rise = nn.ModuleList(nn.ConvTranspose3d(w, w, 2, stride=2, bias=False) for w in outer[:0:-1])
+        self.up = nn.ModuleList(double(above + w, w, w) for w, above in reversed(list(pairwise(outer))))
+        self.head = nn.Conv3d(outer[0], size.classes, 1)
+
+    def forward(self, volume: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        x, skips = self.down[0](volume), []
+        for level in self.down[1:]:
+            skips.append(x)
+            x = level(self.pool(x))
+        for rise, level, skip in zip(self.rise, self.up, reversed(skips), strict=True):
+            x = level(torch.cat([skip, rise(x)], dim=1))
+        return F.cross_entropy(self.head(x), labels)
+
+
+def double(given: int, inner: int, made: int) -> nn.Sequential:
+    """Two convolutions that keep the size, each with batch norm, whose shift is its bias, and ReLU."""
+    layers = [
+        (nn.Conv3d(a, b, 3, padding=1, bias=False), nn.BatchNorm3d(b), nn.ReLU())
+        for a, b in ((given, inner), (inner, made))
+    ]
+    return nn.Sequential(*layers[0], *layers[1])

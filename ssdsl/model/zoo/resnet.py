@@ -1,0 +1,106 @@
+"""ResNet (He et al. 2015, arXiv 1512.03385, table 1): 18 and 50 layers, images of 224 pixels, a batch of 256.
+
+In a block of three convolutions the stride is that of the 3 x 3, not of the first 1 x 1 as in the paper: so do
+PyTorch's and NVIDIA's ("v1.5"), and the number of parameters is the same: 11 689 512 and 25 557 032.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ssdsl.model.zoo.build import group_problem, grouped, image_batches, made
+from ssdsl.model.zoo.options import DTYPES, choice, option_text
+
+if TYPE_CHECKING:
+    from ssdsl.model.source import Model
+    from ssdsl.runtime.bits import Generator
+
+ABOUT = "ResNet, image classification"
+CHANNELS = 3
+EXPANSION = {"basic": 1, "bottleneck": 4}  # channels that a block hands on, of those inside it
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A square kernel with its channels in and out; a batch norm follows it."""
+
+    given: int
+    made: int
+    kernel: int
+    stride: int = 1
+
+    def parameters(self) -> int:
+        return self.kernel**2 * self.given * self.made + 2 * self.made
+
+
+@dataclass(frozen=True, slots=True)
+class Resnet:
+    """The numbers of a ResNet; `depths` are the blocks of each stage, `width` is the first's and doubles with each.
+
+    `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.
+    """
+
+    depths: tuple[int, ...]
+    width: int
+    image: int
+    classes: int
+    batch: int
+    block: str = choice(EXPANSION.keys(), "basic")
+    statistics: int = 1
+    dtype: str = choice(DTYPES, "fp32")
+
+    def problem(self) -> str:
+        return group_problem(self.batch, self.statistics)
+
+    @property
+    def features(self) -> int:
+        """Channels of the last stage."""
+        return (self.width << (len(self.depths) - 1)) * EXPANSION[self.block]
+
+    def stem(self) -> Convolution:
+        return Convolution(CHANNELS, self.width, kernel=7, stride=2)
+
+    def blocks(self) -> Iterator[tuple[list[Convolution], Convolution | None]]:
+        """The convolutions of each block, and that of its shortcut if it changes the shape."""
+        given = self.width
+        for stage, depth in enumerate(self.depths):
+            width = self.width << stage
+            made = width * EXPANSION[self.block]
+            for number in range(depth):
+                stride = 2 if stage and not number else 1
+                shortcut = Convolution(given, made, kernel=1, stride=stride) if stride > 1 or given != made else None
+                yield self._body(given, width, stride), shortcut
+                given = made
+
+    def _body(self, given: int, width: int, stride: int) -> list[Convolution]:
+        if self.block == "basic":
+            return [Convolution(given, width, kernel=3, stride=stride), Convolution(width, width, kernel=3)]
+        last = Convolution(width, EXPANSION[self.block] * width, kernel=1)
+        return [Convolution(given, width, kernel=1), Convolution(width, width, kernel=3, stride=stride), last]
+
+    def parameters(self) -> int:
+        """The convolutions with two numbers a channel for their batch norm, the linear layer."""
+        blocks = [c for body, shortcut in self.blocks() for c in (*body, shortcut) if c is not None]
+        convolutions = sum(c.parameters() for c in (self.stem(), *blocks))
+        return convolutions + (self.features + 1) * self.classes
+
+    def describe(self) -> str:
+        return f"{option_text(self.depths)} {self.block} blocks, width {self.width}, {self.image} px"
+
+    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
+        from ssdsl.model.source import Model
+        from ssdsl.model.zoo.nets.resnet import ResNet
+
+        module, recipes = made(lambda: grouped(ResNet(self), self.statistics), self.dtype, seed, generator, meta)
+        shape = (self.batch, CHANNELS, self.image, self.image)
+        axes = {"pixel_values": ("batch", "channel", "height", "width"), "labels": ("batch",)}
+        batches = image_batches(shape, self.classes, self.dtype, seed, meta)
+        return Model(name, module, batches, axes, generator, recipes)
+
+
+SIZES = {
+    "tiny": Resnet((1, 1), width=8, image=32, classes=16, batch=8),
+    "18": Resnet((2, 2, 2, 2), width=64, image=224, classes=1000, batch=256),
+    "50": Resnet((3, 4, 6, 3), width=64, image=224, classes=1000, batch=256, block="bottleneck"),
+}
+LAPTOP = ("tiny",)

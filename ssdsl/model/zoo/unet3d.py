@@ -1,0 +1,92 @@
+"""3-D U-Net (Çiçek et al. 2016, arXiv 1606.06650) for one channel, as Oyama et al. 2020 (arXiv 2007.12856) train it.
+
+Down: double convolutions of 32-64, 64-128, 128-256 channels with poolings between them and 256-512 at the bottom. Up:
+transposed convolutions that keep the channels, then double convolutions back to 256, 128, 64, and one 1 x 1 x 1.
+
+The paper counts 19 069 955 parameters. Those are the weights and biases of all convolutions for 3 channels in and 3
+classes out, with transposed convolutions without a bias and without the numbers of the batch norms. Here a batch norm's
+shift is the bias of the convolution before it, whose own would have no gradient but rounding: 2 numbers a channel in
+place of one. With one channel in these are 19 070 563, or 19.07 million.
+
+Convolutions are padded, so that a volume of `width` x `width` x `width` voxels has as many labels; the paper's are not.
+The batch is ours.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ssdsl.model.zoo.build import group_problem, grouped, image_batches, made
+from ssdsl.model.zoo.options import DTYPES, choice
+
+if TYPE_CHECKING:
+    from ssdsl.model.source import Model
+    from ssdsl.runtime.bits import Generator
+
+ABOUT = "3-D U-Net, a class for each voxel"
+
+
+@dataclass(frozen=True, slots=True)
+class Unet3d:
+    """The numbers of a U-Net; `base` is what its first convolution makes, `levels` how often it pools.
+
+    `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.
+    """
+
+    width: int
+    base: int
+    levels: int
+    channels: int
+    classes: int
+    batch: int
+    statistics: int = 1
+    dtype: str = choice(DTYPES, "fp32")
+
+    def problem(self) -> str:
+        if self.width % (1 << self.levels):
+            return f"width = {self.width} is no multiple of {1 << self.levels}, as {self.levels} poolings halve it"
+        return group_problem(self.batch, self.statistics)
+
+    def widths(self) -> list[tuple[int, int, int]]:
+        """Channels of the double convolution of each level on the way down: into, between and out of its two."""
+        inner = [self.base << level for level in range(self.levels + 1)]
+        given = [self.channels, *(2 * w for w in inner)]
+        return [(a, w, 2 * w) for a, w in zip(given, inner, strict=False)]
+
+    def convolved(self) -> int:
+        """Weights of all convolutions, without biases."""
+        outer = [w[-1] for w in self.widths()]
+        down = sum(27 * (a * b + b * c) for a, b, c in self.widths())
+        up = sum(8 * above**2 + 27 * ((above + w) * w + w * w) for w, above in pairwise(outer))
+        return down + up + outer[0] * self.classes
+
+    def normed(self) -> int:
+        """Channels with a batch norm."""
+        outer = [w[-1] for w in self.widths()]
+        return sum(b + c for _, b, c in self.widths()) + 2 * sum(outer[:-1])
+
+    def parameters(self) -> int:
+        return self.convolved() + 2 * self.normed() + self.classes
+
+    def describe(self) -> str:
+        volume = f"{self.channels} x {self.width}^3 voxels"
+        return f"{volume}, {self.levels} levels, {self.base} channels, {self.classes} classes"
+
+    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
+        from ssdsl.model.source import Model
+        from ssdsl.model.zoo.nets.unet3d import UNet3d
+
+        module, recipes = made(lambda: grouped(UNet3d(self), self.statistics), self.dtype, seed, generator, meta)
+        space = ("depth", "height", "width")
+        axes = {"volume": ("batch", "channel", *space), "labels": ("batch", *space)}
+        shape = (self.batch, self.channels, self.width, self.width, self.width)
+        batches = image_batches(shape, self.classes, self.dtype, seed, meta, image="volume", dense=True)
+        return Model(name, module, batches, axes, generator, recipes)
+
+
+SIZES = {
+    "tiny": Unet3d(width=8, base=4, levels=2, channels=1, classes=3, batch=4),
+    "128": Unet3d(width=128, base=32, levels=3, channels=1, classes=3, batch=16),
+    "256": Unet3d(width=256, base=32, levels=3, channels=1, classes=3, batch=16),
+}
+LAPTOP = ("tiny",)

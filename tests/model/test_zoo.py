@@ -1,0 +1,140 @@
+"""The models of the zoo have the numbers of their papers, and the mixture of experts routes as its text says."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from ssdsl.model.load import load
+from ssdsl.model.trace import capture
+from ssdsl.model.zoo import ZOO
+from ssdsl.model.zoo.cosmoflow import SIZES as COSMOFLOW
+from ssdsl.model.zoo.moe_gpt import SIZES as MOE_GPT
+from ssdsl.model.zoo.moe_gpt import MoeGpt
+from ssdsl.model.zoo.nets.moe_gpt import Mixture
+from ssdsl.model.zoo.unet3d import SIZES as UNET3D
+from ssdsl.model.zoo.unet3d import Unet3d
+from ssdsl.model.zoo.vgg import SIZES as VGG
+
+
+@pytest.mark.parametrize(
+    ("spec", "millions"),
+    [
+        ("vgg:11", 132.86),
+        ("vgg:16", 138.36),
+        ("resnet:18", 11.69),
+        ("resnet:50", 25.56),
+        ("unet3d:256", 19.07),
+        ("llama:7b", 6738.42),
+        ("llama:70b", 68976.65),
+        ("llama:405b", 405853.39),
+        ("mixtral:8x7b", 46702.79),
+    ],
+)
+def test_published_numbers_of_parameters(spec: str, millions: float) -> None:
+    name, size = spec.split(":")
+    assert round(ZOO[name].sizes[size].parameters() / 1e6, 2) == millions
+
+
+def test_mixtures_have_the_billions_of_their_names() -> None:
+    assert round(MOE_GPT["base"].parameters() / 1e9, 1) == 7.4
+    assert round(MOE_GPT["70b"].parameters() / 1e9) == 70
+
+
+def test_splitbrain_counts_convolutions_and_fully_connected_layers() -> None:
+    assert [VGG[f"{n}-cifar"].convolved() for n in (11, 16)] == [9_220_480, 14_714_688]
+    assert [VGG[f"{n}-cifar"].connected() for n in (11, 16)] == [18_923_530] * 2
+    assert VGG["16"].convolved() == 14_714_688 and VGG["16"].connected() == 123_642_856
+    assert round(VGG["11-cifar"].connected() / VGG["11-cifar"].parameters(), 2) == 0.67
+
+
+def test_unet_has_the_convolutions_that_its_paper_counts() -> None:
+    """Theirs have a bias, ours a batch norm: a convolution's bias is one number a channel, as a shift is."""
+    theirs = Unet3d(width=128, base=32, levels=3, channels=3, classes=3, batch=1)
+    assert theirs.convolved() + theirs.normed() + theirs.classes == 19_069_955
+    convolutions = [m for m in load("unet3d:256").module.modules() if isinstance(m, nn.Conv3d | nn.ConvTranspose3d)]
+    assert sum(c.weight.numel() for c in convolutions) == UNET3D["256"].convolved()
+
+
+@pytest.mark.parametrize(("width", "channels"), [("128", 5), ("256", 6), ("512", 7)])
+def test_cosmoflow_leaves_four_voxels(width: str, channels: int) -> None:
+    """log2(W) - 2 blocks, whatever W is; the number of what they leave is that of the first linear layer."""
+    model = load(f"cosmoflow:{width},batch=1")
+    made = [m for _, m in COSMOFLOW[width].channels()]
+    assert made == [16, 32, 64, 128, 256, 256, 256][:channels]
+    left = model.module.blocks(model.example()["volume"])  # type: ignore[operator]
+    assert left.shape == (1, 256, 4, 4, 4)
+
+
+def test_batch_norm_is_an_option_of_cosmoflow() -> None:
+    size = ZOO["cosmoflow"].sizes["tiny"].parameters()
+    model = load("cosmoflow:tiny,norm=batch")
+    norms = [m for m in model.module.modules() if isinstance(m, nn.BatchNorm3d)]
+    assert len(norms) == 2  # two numbers a channel in place of a bias
+    assert sum(p.numel() for p in model.module.parameters()) == size + sum(n.num_features for n in norms)
+
+
+SMALL = MoeGpt(layers=2, hidden=8, heads=2, ffn=16, experts=4, seq=12, batch=3, vocab=16)
+
+
+def by_hand(mixture: Mixture, group: torch.Tensor, slots: int) -> list[torch.Tensor]:
+    """Token after token, in the order of the sequence."""
+    taken, results = [0] * 4, []
+    for token in group:
+        shares = mixture.router(token).softmax(-1)
+        expert = shares.tolist().index(shares.max())
+        taken[expert] += 1
+        inner = nn.functional.gelu(token @ mixture.experts.up[expert])
+        y = shares[expert] * (inner @ mixture.experts.down[expert])
+        results.append(y if taken[expert] <= slots else torch.zeros_like(y))
+    return results
+
+
+@pytest.mark.parametrize("group", ["sequence", "batch"])
+def test_tokens_go_to_the_best_expert_until_it_is_full(group: str) -> None:
+    size = replace(SMALL, group=group)
+    torch.manual_seed(0)
+    mixture, x = Mixture(size), torch.randn(3, 12, 8)
+    nn.init.normal_(mixture.router.weight)
+    groups = x if group == "sequence" else x.reshape(1, 36, 8)
+    expected = torch.stack([torch.stack(by_hand(mixture, g, size.slots)) for g in groups]).reshape(x.shape)
+    torch.testing.assert_close(mixture(x)[0], expected)
+    dropped = (expected == 0).all(-1).sum()
+    assert 0 < dropped < 18  # some tokens, but not most of them
+
+
+def test_of_equal_scores_the_first_expert_is_taken() -> None:
+    mixture = Mixture(SMALL)
+    nn.init.zeros_(mixture.router.weight)
+    kept = mixture(torch.randn(3, 12, 8))[0].abs().sum(-1) > 0
+    assert SMALL.slots == 4 and torch.equal(kept, torch.arange(12).expand(3, 12) < 4)  # expert 0 alone has them
+
+
+def test_a_mixture_pays_for_imbalance() -> None:
+    """Switch's equation 4 is 1 if all experts are as likely, and at most their number; the z-loss is of log 4."""
+    mixture = Mixture(SMALL)
+    nn.init.zeros_(mixture.router.weight)
+    penalty = mixture(torch.randn(3, 12, 8))[1].item()
+    assert penalty == pytest.approx(0.01 * 1 + 0.001 * torch.tensor(4.0).log().item() ** 2)
+    nn.init.zeros_(mixture.router.weight)
+    mixture.router.weight.data[2] = 100.0  # all positive tokens to one expert
+    assert mixture(torch.ones(3, 12, 8))[1].item() == pytest.approx(0.01 * 4 + 0.001 * 800.0**2)
+
+
+def test_mixtral_has_its_balance_loss() -> None:
+    model, without = load("mixtral:tiny"), load("mixtral:tiny,balance=0")
+    outputs = model.module(**model.batches[0])
+    added = outputs.loss - without.compute(without.batches[0])
+    assert added.item() == pytest.approx(0.02 * outputs.aux_loss.item(), rel=1e-3) and outputs.aux_loss > 1
+
+
+def test_mixtral_is_captured_without_numbers() -> None:
+    """Its routers' scores reach the loss by hooks, which are there before the first forward."""
+    graph = capture(load("mixtral:tiny", meta=True))
+    assert sum(o.kind == "histc" for o in graph.operators) == 2
+
+
+def test_operators_of_our_own_nets_have_their_lines() -> None:
+    """Diagnostics point at them, as at a user's file."""
+    assert {o.source.partition(":")[0] for o in capture(load("cosmoflow")).operators} == {"cosmoflow.py"}

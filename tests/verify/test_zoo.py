@@ -1,0 +1,55 @@
+"""Every model of the zoo, small, computes under common plans what one device computes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ssdsl.model.zoo.moe_gpt import SIZES
+from ssdsl.show.communication import communications
+
+EXPERTS = """
+mesh gpus(ep = 2)
+
+let experts = model["blocks.*.ffn.experts"]
+
+split experts by experts into ep
+split model - experts by batch into ep
+
+assign model to gpus
+"""
+
+
+@pytest.mark.parametrize("model", ["vgg", "resnet", "unet3d", "cosmoflow", "llama", "mixtral", "moe_gpt"])
+def test_data_parallel(program: Callable[..., Any], model: str) -> None:
+    program("data_parallel", f"{model}:tiny").verify()
+
+
+@pytest.mark.parametrize(
+    ("plan", "model"),
+    [
+        ("tensor_parallel", "vgg:tiny"),
+        ("tensor_parallel", "cosmoflow:tiny"),
+        ("tensor_parallel", "mixtral:tiny"),
+        ("megatron", "llama:tiny"),
+        ("megatron", "moe_gpt:tiny"),
+        ("pipeline", "mixtral:tiny"),  # its balance is a product of means over the whole batch
+        ("pipeline", "resnet:tiny,statistics=4"),
+    ],
+)
+def test_other_plans(program: Callable[..., Any], plan: str, model: str) -> None:
+    program(plan, model).verify()
+
+
+@pytest.mark.parametrize("group", ["sequence", "batch"])
+def test_experts_on_the_devices_of_the_batch(program: Callable[..., Any], tmp_path: Path, group: str) -> None:
+    """Tokens go to the devices of their experts and come back: for groups of a device one all_to_all each way."""
+    (tmp_path / "experts.ssp").write_text(EXPERTS)
+    made = program(tmp_path / "experts.ssp", f"moe_gpt:tiny,group={group}")
+    made.verify()
+    if group == "sequence":
+        size = SIZES["tiny"]
+        size_bytes = size.experts * size.batch // 2 * size.slots * size.hidden * 4
+        sent = [(c.kind, c.size_bytes) for c in communications(made.compiled.program) if "ffn" in c.of]
+        assert sent == [("all_to_all", size_bytes)] * 4
