@@ -123,7 +123,10 @@ def test_a_part_keeps_what_follows_from_its_sizes(family: str) -> None:
     graph, values, _ = captured(family)
     places = {n: Storage(n, empty(v).stride()) for n, v in graph.values.items()}
     for operator in (o for o in graph.operators if any(graph.values[v.value].differentiable for v in o.outputs)):
-        for dim in (d for d, x in enumerate(operator.dims) if not x.fixed and x.size in (4, 6, 8)):
+        # where windows are read, parts at the ends keep padded copies: the table counts the input's region instead
+        windowed = {x.window.of for x in operator.dims if x.window is not None}
+        free = (d for d, x in enumerate(operator.dims) if not x.fixed and d not in windowed and x.size in (4, 6, 8))
+        for dim in free:
             cuts = (split("c", dim, operator.dims[dim].size // 2, 2, True),)
             truth = part_keeps(operator, graph, values, cuts)
             where = f"{operator.args[0]}{operator.args[1:]} split by {operator.dims[dim].name}"
