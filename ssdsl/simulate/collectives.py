@@ -16,7 +16,6 @@ from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.functions.save_tensors import local_dims
 from ssdsl.model.graph import ITEMSIZE, Operator
-from ssdsl.model.ops.reader import given_arguments
 from ssdsl.model.ops.registry import row
 from ssdsl.model.storage import Storage, storages
 from ssdsl.model.weight_values import weight_values
@@ -112,8 +111,7 @@ def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator
     back = phase in (Phase.BACKWARD, Phase.DGRAD) and any(r.gradient is not None for r in op.results)
     for collectives, runs in ((kernel.forward, forward), (kernel.backward, back)):
         for c in (collectives(operator) if callable(collectives) else collectives) if runs else ():
-            times = dict(given_arguments(operator))[c.of] if c.of else 1
-            yield Collective(c.kind, op.kernel.axes, c.numbers * each * times * max(itemsize, c.width))
+            yield Collective(c.kind, op.kernel.axes, c.numbers * each * max(itemsize, c.width))
 
 
 # -- of flat parameters ------------------------------------------------------------------------------------------------

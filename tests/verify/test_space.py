@@ -3,6 +3,7 @@
 import pytest
 
 from bench.fuzz.trial import FOLDER, Outcome, try_plan
+from ssdsl.compile import compile_source
 from ssdsl.ir.function import Op
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
@@ -13,7 +14,8 @@ from ssdsl.plan.interpret import interpret_all
 from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.text.source import Source
-from tests.verify.conftest import captured
+from tests.simulate.steps import step, traffic
+from tests.verify.conftest import HERE, captured
 
 TRAINING = Training(2, optimizer="sgd", lr=0.1)
 FLOAT = 4
@@ -110,6 +112,18 @@ def counts(name: str, text: str) -> dict[int, dict[str, int]]:
     model, graph = captured(f"spatial.py:{name}")
     finished = run_in_process(program_of(lowered(text, graph), model), TRAINING)
     return {rank: count["exchange"] for rank, count in finished.counts.items()}
+
+
+@pytest.mark.parametrize("name", ["unet", "unet_transposed", "various"])  # batch, group and instance norms
+def test_the_simulator_counts_what_is_exchanged(name: str) -> None:
+    model, graph = captured(f"spatial.py:{name}")
+    found = compile_source(Source("plan.ssp", ROWS), graph, {}, HERE)
+    ran = run_in_process(program_of(found.program, model), TRAINING)
+    simulated = traffic(step(found))
+    for kind in ("all_reduce", "all_gather"):  # of an exchange it takes the most that a device receives for all
+        entries = [counts[kind] for counts in ran.counts.values() if kind in counts]
+        counted = tuple(sum(entry[word] for entry in entries) / TRAINING.steps for word in ("calls", "bytes"))
+        assert simulated.get(kind, (0, 0)) == counted, kind
 
 
 def test_statistics_of_parts_in_time_are_refused() -> None:

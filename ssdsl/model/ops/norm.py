@@ -54,22 +54,22 @@ STATISTICS = "{input}, {weight}, {bias}, {running_mean}, {running_var}, {momentu
 BATCH_NORM_PARTS = PartKernel(
     axis=("input", None),
     call=f"batch_norm_parts({STATISTICS})",
-    forward=(Collective(1), Collective(1)),  # of each channel the mean, then the variance
-    backward=(Collective(2),),
+    forward=(Collective(1, width=4), Collective(1, width=4)),  # of each channel the mean, then the variance
+    backward=(Collective(2, width=4),),
     saved=batch_norm_part_saves,
 )
 GROUP_NORM_PARTS = PartKernel(
     axis=("input", None),
     call="group_norm_parts({input}, {num_groups}, {weight}, {bias}, {eps}, {count}, {group})",
-    forward=(Collective(1, of="num_groups"), Collective(1, of="num_groups")),
-    backward=(Collective(2, of="num_groups"),),
+    forward=lambda operator: (Collective(operator.args[2], width=4),) * 2,  # of each example's groups
+    backward=lambda operator: (Collective(2 * operator.args[2], width=4),),
     saved=group_norm_part_saves,
 )
 INSTANCE_NORM_PARTS = PartKernel(
     axis=("input", None),
     call="instance_norm_parts({input}, {weight}, {bias}, {eps}, {count}, {group})",
-    forward=(Collective(1), Collective(1)),  # of each example's channel
-    backward=(Collective(2),),
+    forward=(Collective(1, width=4), Collective(1, width=4)),  # of each example's channel
+    backward=(Collective(2, width=4),),
     saved=instance_norm_part_saves,
 )
 

@@ -38,14 +38,12 @@ class Collective:
     """A collective in the kernel of a part, among the parts along the split axis.
 
     `numbers`: how many elements it sends for each element of the dimensions of the kernel's first tensor that are
-    neither fixed nor combined; 2 where [tokens, vocabulary] logits send a sum and a target for each token. `of` is a
-    parameter whose value multiplies them, such as the number of groups. A number has the bytes of that tensor's, and at
-    least `width`: 4 where a kernel adds up in float32 what it is given in bfloat16.
+    neither fixed nor combined; 2 where [tokens, vocabulary] logits send a sum and a target for each token. A number has
+    the bytes of that tensor's, and at least `width`: 4 where a kernel adds up in float32 what it is given in bfloat16.
     """
 
     numbers: int
     kind: str = "all_reduce"
-    of: str = ""
     width: int = 1
 
 
