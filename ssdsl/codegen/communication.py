@@ -3,7 +3,7 @@
 from ssdsl.codegen.expressions import GroupName
 from ssdsl.ir.comm import AllReduce, Exchange, Step, cuts_of, kind_of
 from ssdsl.ir.function import Reshard, Slice
-from ssdsl.runtime.regions import length, parts_of
+from ssdsl.ir.regions import lengths_of, parts_of
 
 
 def step_text(step: Step, group: GroupName, *, in_place: bool = False) -> str:
@@ -39,7 +39,7 @@ def slice_text(instr: Slice, value: str) -> str:
     """The right-hand side that cuts out the running part."""
     index, cut = instr.index, instr.cut
     if cut.at is not None:
-        sizes = tuple(map(length, cut.at))
+        sizes = lengths_of(cut.at)
         if cut.at == parts_of(sizes):
             return f"take_sizes({value}, {cut.dim}, {cut.outer}, {sizes}, {index.name})"
         return f"take_at({value}, {cut.dim}, {cut.outer}, {cut.at}, {index.name})"

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
+from ssdsl.ir.regions import Regions, lengths_of, parts_of
 from ssdsl.plan.plan import Mesh
-from ssdsl.runtime.regions import Regions, length, parts_of
 
 
 class Whole(Enum):
@@ -49,7 +49,7 @@ class Shard:
     @property
     def lengths(self) -> tuple[int, ...] | None:
         """The sizes of parts that are regions."""
-        return None if self.at is None else tuple(map(length, self.at))
+        return None if self.at is None else lengths_of(self.at)
 
 
 Placement = Whole | Shard
@@ -216,9 +216,9 @@ def cut(shape: Shape, digit: Shard, fixed: tuple[Shard, ...]) -> Cut:
 
     >>> fused = Shape(((3, 4, 64),))            # GPT-2's c_attn: 768 = qkv 3 · heads 4 · head_dim 64
     >>> cut(fused, Shard(1, 2, 2), ())          # heads into 2 parts: a strided part of each of q, k, v
-    Cut(dim=0, outer=3, count=2)
+    Cut(dim=0, outer=3, count=2, at=None)
     >>> cut(Shape(((16,),)), Shard(0, 2, 4), (Shard(0, 8, 2),))    # m within the part of one dp
-    Cut(dim=0, outer=1, count=4)
+    Cut(dim=0, outer=1, count=4, at=None)
     """
     dim = shape.axis_of(digit.factor)
     first = sum(len(a) for a in shape.axes[:dim])

@@ -9,21 +9,23 @@ from ssdsl.text.source import Span
 
 @dataclass(frozen=True)
 class UnevenWithOthers(Diagnostic):
-    """A dimension is cut into parts of given, unequal sizes, and by a second index as well.
+    """A dimension is cut into parts of unequal sizes, or into parts that read windows, and by a second index as well.
 
-    The parts of the two indices would not line up: the communication between layouts counts on parts of one size. Give
-    sizes only for an index that cuts its dimension alone.
+    The parts of the two indices would not line up: communication between layouts counts on parts of one size, or on
+    regions that depend on one index. Give sizes only for an index that cuts its dimension alone, and cut a dimension
+    that convolutions read by windows, such as the height of an image, by one index.
     """
 
     code: ClassVar[str] = "E0401"
-    title: ClassVar[str] = "`{dim}` has unequal parts along `{index}` and is cut by `{other}` too"
-    label: ClassVar[str] = "unequal sizes"
+    title: ClassVar[str] = "`{dim}` has {parts} along `{index}` and is cut by `{other}` too"
+    label: ClassVar[str] = "{parts}"
     note: ClassVar[str] = "for instance in module `{path}`"
     help: ClassVar[str] = "give `{index}` a number of equal parts, or cut `{dim}` by it alone"
     dim: str
     index: str
     other: str
     path: str
+    parts: str
 
 
 @dataclass(frozen=True)

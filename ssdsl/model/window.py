@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ssdsl.runtime import resample
-
 Run = tuple[int, int]
 
 
@@ -43,7 +41,7 @@ class Sliding:
             high = min(end - 1, (self.size - 1 - offset) // self.stride)
             if low <= high:
                 ends += [low * self.stride + offset, high * self.stride + offset]
-        return _hull(ends)
+        return hull(ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,46 +65,7 @@ class Spread:
             high = min(self.size - 1, (end - 1 - offset) // self.stride)
             if low <= high:
                 ends += [low, high]
-        return _hull(ends)
-
-
-@dataclass(frozen=True, slots=True)
-class Nearest:
-    """Upsampling that copies the nearest position; `factor` is the scale that the call gives.
-
-    >>> Nearest(4, 8, 2.0).needs(3, 8)
-    (1, 4)
-    """
-
-    size: int
-    results: int
-    factor: float | None = None
-
-    @property
-    def is_even(self) -> bool:
-        """Whether each position is copied equally often."""
-        return resample.is_even(self.size, self.results, self.factor)
-
-    def needs(self, start: int, end: int) -> Run:
-        return _hull(resample.nearest(self.size, self.results, self.factor)[start:end])
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """Linear upsampling along one axis; bilinear and trilinear are one for each axis.
-
-    >>> Linear(4, 8, align_corners=False, factor=2.0).needs(4, 8)       # result 4 lies between 1 and 2
-    (1, 4)
-    """
-
-    size: int
-    results: int
-    align_corners: bool
-    factor: float | None = None
-
-    def needs(self, start: int, end: int) -> Run:
-        places = resample.linear(self.size, self.results, self.align_corners, self.factor)[start:end]
-        return _hull(p for place in places for p in (place.first, place.second))
+        return hull(ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +83,7 @@ class Adaptive:
         return start * self.size // self.results, -(-end * self.size // self.results)
 
 
-def _hull(positions: Iterable[int]) -> Run:
+def hull(positions: Iterable[int]) -> Run:
+    """The shortest run that has all these positions."""
     found = [*positions]
     return (min(found), max(found) + 1) if found else (0, 0)

@@ -2,13 +2,11 @@
 
 Regions of parts may be of unequal sizes, and overlap: the windows of a convolution reach into the neighbours' parts.
 
->>> have, need = parts_of((5, 4, 4)), (((0, 6),), ((4, 10),), ((8, 13),))
+>>> have, need = (((0, 5),), ((5, 9),), ((9, 13),)), (((0, 6),), ((4, 10),), ((8, 13),))
 >>> [(p.peer, p.sent, p.received) for p in pieces(have, need, me=1, sums=False)]
-[(0, ((0, 1),), ((4, 5),)), (2, ((3, 4),), ((0, 1),))]
+[(0, ((0, 1),), ((0, 1),)), (1, ((0, 4),), ((1, 5),)), (2, ((3, 4),), ((5, 6),))]
 """
 
-import itertools
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -23,16 +21,6 @@ class Piece(NamedTuple):
     peer: int
     sent: Runs
     received: Runs
-
-
-def parts_of(sizes: Sequence[int]) -> Regions:
-    """The regions of parts of these sizes, one behind the other.
-
-    >>> parts_of((5, 4, 4))
-    (((0, 5),), ((5, 9),), ((9, 13),))
-    """
-    ends = [*itertools.accumulate(sizes)]
-    return tuple(((end - size, end),) for size, end in zip(sizes, ends, strict=True))
 
 
 def length(runs: Runs) -> int:

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ssdsl.ir.layout import PARTIAL, Layout, Shard
+from ssdsl.ir.regions import Regions, lengths_of, parts_of
 from ssdsl.ir.value import TimeIndex, Type, Var
 from ssdsl.model.graph import Graph
-from ssdsl.runtime.regions import Regions, length, parts_of
 
 Axes = tuple[tuple[str, int], ...]
 Digit = tuple[str, int, int, int]  # the name of a coordinate, the dimension, the stride and the parts
@@ -99,7 +99,7 @@ def _region(type_: Type, value: str, graph: Graph, axes: Axes) -> str:
 
 def regions_text(at: Regions) -> str:
     """`5 + 4 + 4` of parts one behind the other, else the region of each: `0:6|4:13`."""
-    sizes = tuple(map(length, at))
+    sizes = lengths_of(at)
     if at == parts_of(sizes):
         return " + ".join(map(str, sizes))
     return "|".join("+".join(f"{start}:{end}" for start, end in runs) for runs in at)

@@ -35,12 +35,16 @@ def reshard(
     overlap are addends.
 
     >>> from ssdsl.cluster.link import LOOPBACK
+    >>> from ssdsl.ir.comm import AllToAll
+    >>> from ssdsl.ir.layout import Cut
     >>> by_rows, by_columns = Layout((Shard(0, 4, 2),)), Layout((Shard(1, 8, 2),))
     >>> square, axes = Shape(((8,), (16,))), (("tp", 2),)
     >>> reshard(Layout((PARTIAL,)), by_rows, square, axes, 4, LOOPBACK)
-    (ReduceScatter(axes=('tp',), elements=128, target=Cut(dim=0, outer=1, count=2)),)
-    >>> reshard(by_rows, by_columns, square, axes, 4, LOOPBACK)
-    (AllToAll(axes=('tp',), elements=64, source=Cut(dim=0, outer=1, count=2), target=Cut(dim=1, outer=1, count=2)),)
+    (ReduceScatter(axes=('tp',), elements=128, target=Cut(dim=0, outer=1, count=2, at=None)),)
+    >>> reshard(by_rows, by_columns, square, axes, 4, LOOPBACK) == (
+    ...     AllToAll(("tp",), 64, source=Cut(dim=0, outer=1, count=2), target=Cut(dim=1, outer=1, count=2)),
+    ... )
+    True
 
     Source: Dijkstra 1959. Raises InternalError if there is no path.
     """

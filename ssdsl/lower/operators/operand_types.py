@@ -20,9 +20,9 @@ from dataclasses import replace
 
 from ssdsl.ir.function import Carried, OpSplit, Split
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, regions
+from ssdsl.ir.regions import Regions, parts_of
 from ssdsl.ir.value import Axis, Coordinate, Size, Time, Type, Varying
 from ssdsl.model.graph import Operand, Operator
-from ssdsl.runtime.regions import Regions, parts_of
 
 Axes = tuple[tuple[str, int], ...]
 
@@ -137,7 +137,7 @@ def inside(layout: Layout, removed: tuple[Shard, ...]) -> Layout:
     """The layout as seen inside one task, whose digits in time are fixed: strides above a removed digit shrink.
 
     >>> inside(Layout((Shard(0, 8, 2),)), (Shard(0, 2, 4),)).shards()     # 16 = dp 2 · m 4 · 2; of one m: dp 2 · 2
-    (Shard(factor=0, stride=2, parts=2),)
+    (Shard(factor=0, stride=2, parts=2, at=None),)
     """
     return Layout(tuple(_shrink(p, removed) if isinstance(p, Shard) else p for p in layout.places))
 

@@ -18,7 +18,7 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 def shard_operators(lowering: Lowering) -> Lowering:
     """Adds the splits of every placed operator.
 
-    Raises PlanError: unequal parts of a dimension that another index cuts too, statistics split in time.
+    Raises PlanError: unequal parts, or windows, of a dimension that another index cuts too, statistics split in time.
     """
     splits: dict[str, tuple[OpSplit, ...]] = {}
     wrong: dict[tuple[str, str], Diagnostic] = {}
@@ -45,8 +45,10 @@ def _problems(
         dim = operator.dims[index.dim]
         others = [i.name for i in indices if i.dim == index.dim and i.name != index.name]
         parts = math.prod(i.count for i in indices if i.dim == index.dim)
-        if index.sizes is not None and others:
-            yield UnevenWithOthers(index.span, dim.name, index.name, others[0], path), index.name
+        reads_windows = any(d.window is not None and d.window.of == index.dim for d in operator.dims)
+        if others and (index.sizes is not None or reads_windows):
+            kind = "unequal parts" if index.sizes is not None else "parts that read windows"
+            yield UnevenWithOthers(index.span, dim.name, index.name, others[0], path, kind), index.name
         elif dim.combined and not isinstance(coordinate_of(index, submesh), Axis):
             groups = parts if index.dim in batch else 0
             yield (

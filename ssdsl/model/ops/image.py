@@ -6,6 +6,7 @@ from typing import Any
 
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.op import Op, Rule
+from ssdsl.model.ops.resampling import Linear, Nearest
 from ssdsl.model.ops.typed_call import Shape, TypedCall
 from ssdsl.model.signature import (
     Axis,
@@ -19,7 +20,7 @@ from ssdsl.model.signature import (
     whole,
     whole_axes,
 )
-from ssdsl.model.window import Adaptive, Linear, Nearest, Sliding, Spread, Window
+from ssdsl.model.window import Adaptive, Sliding, Spread, Window
 
 SPACE = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}  # by the number of axes
 IN, OUT = free("channels"), free("channels'")  # two dimensions of one role, of which a prime tells one apart

@@ -1,0 +1,45 @@
+"""The windows of upsampling: which positions the results lie between is counted as the program counts it."""
+
+from dataclasses import dataclass
+
+from ssdsl.model.window import Run, hull
+from ssdsl.runtime import resample
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """Upsampling that copies the nearest position; `factor` is the scale that the call gives.
+
+    >>> Nearest(4, 8, 2.0).needs(3, 8)
+    (1, 4)
+    """
+
+    size: int
+    results: int
+    factor: float | None = None
+
+    @property
+    def is_even(self) -> bool:
+        """Whether each position is copied equally often."""
+        return resample.is_even(self.size, self.results, self.factor)
+
+    def needs(self, start: int, end: int) -> Run:
+        return hull(resample.nearest(self.size, self.results, self.factor)[start:end])
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Linear upsampling along one axis; bilinear and trilinear are one for each axis.
+
+    >>> Linear(4, 8, align_corners=False, factor=2.0).needs(4, 8)       # result 4 lies between 1 and 2
+    (1, 4)
+    """
+
+    size: int
+    results: int
+    align_corners: bool
+    factor: float | None = None
+
+    def needs(self, start: int, end: int) -> Run:
+        places = resample.linear(self.size, self.results, self.align_corners, self.factor)[start:end]
+        return hull(p for place in places for p in (place.first, place.second))
