@@ -127,7 +127,7 @@ def reference(ranks: list[Content]) -> Tensors:
     return found
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["gpt", pytest.param("mixed", marks=pytest.mark.slow)])
 def test_every_plan_to_every_other(name: str, tmp_path: Path) -> None:
     model = load(MODELS[name])
     graph = capture(model)

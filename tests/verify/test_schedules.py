@@ -9,7 +9,7 @@ RECYCLING = "recycling.py:recycling"
 STOPPED = "stopped.py:stopped"
 
 
-@pytest.mark.parametrize("params", [{}, {"S": 4, "M": 4}], ids=["2", "4"])
+@pytest.mark.parametrize("params", [pytest.param({}, marks=pytest.mark.slow), {"S": 4, "M": 4}], ids=["2", "4"])
 @pytest.mark.parametrize(
     ("plan", "extra"),
     [
@@ -29,7 +29,7 @@ def test_schedules_of_the_library(
     program(plan, "gpt:tiny,layers=8", **params, **extra).verify()
 
 
-@pytest.mark.parametrize(("stages", "micro"), [(2, 4), (4, 8)])
+@pytest.mark.parametrize(("stages", "micro"), [pytest.param(2, 4, marks=pytest.mark.slow), (4, 8)])
 def test_several_forwards_for_one_backward(program: Callable[..., Any], stages: int, micro: int) -> None:
     program("three_f_one_b", RECYCLING, S=stages, M=micro).verify()
 

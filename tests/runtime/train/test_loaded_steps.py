@@ -47,7 +47,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("plan", ("data_parallel", "megatron", "zero_bubble"))
+@pytest.mark.parametrize("plan", ["data_parallel", "megatron", pytest.param("zero_bubble", marks=pytest.mark.slow)])
 def test_parts_train_like_whole_batches(plan: str, one_thread: None) -> None:
     model = load("gpt:tiny")
     program = program_of(compile_plan(ROOT / "examples" / f"{plan}.ssp", capture(model), {}).program, model)
