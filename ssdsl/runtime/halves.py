@@ -112,8 +112,7 @@ class _Halves(torch.autograd.Function):
         ctx.held = learning, leaves, weights, edges
         ctx.world = here()
         ctx.set_materialize_grads(False)
-        detached = tuple(o.detach() for o in outputs)
-        return detached[0] if isinstance(result, torch.Tensor) else detached
+        return _detached(result)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
@@ -146,7 +145,7 @@ class _Again(torch.autograd.Function):
         ctx.save_for_backward(*(args[n] for n in ctx.places))
         ctx.set_materialize_grads(False)
         ctx.world = here()
-        return run(*args)
+        return _detached(run(*args))
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
@@ -178,6 +177,11 @@ def _leaves(tensors: list[torch.Tensor]) -> set[int]:
             found.add(id(getattr(node, "variable", None)))
             nodes += [n for n, _ in node.next_functions if n is not None]
     return found
+
+
+def _detached(result: Any) -> Any:
+    """The same tensors, as views for no one: what comes next may compute in their memory."""
+    return result.detach() if isinstance(result, torch.Tensor) else tuple(t.detach() for t in result)
 
 
 def _tuple(result: Any) -> Tensors:
