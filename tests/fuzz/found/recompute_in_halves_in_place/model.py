@@ -1,5 +1,4 @@
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 B, S, H, V = 2, 2, 4, 2
@@ -36,5 +35,10 @@ class Net(nn.Module):
 
 def net():
     g = torch.Generator().manual_seed(0)
-    batches = [{"x": torch.randint(V, (B, S), generator=g), "y": torch.randn(B, S, H, generator=g, dtype=torch.float64)} for _ in range(1)]
+    batches = [
+        {
+            "x": torch.randint(V, (B, S), generator=g),
+            "y": torch.randn(B, S, H, generator=g, dtype=torch.float64),
+        }
+    ]
     return Net().double(), batches, {"x": ("batch", "seq"), "y": ("batch", "seq", "target")}
