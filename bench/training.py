@@ -102,11 +102,12 @@ def checkpoints_table(found: dict[str, Ranks]) -> Table:
         result.add_column(heading, justify="left" if heading == "plan" else "right", no_wrap=True)
     for name, ranks in found.items():
         save, whole, load = (max(statistics.median(r[way]) for r in ranks) for way in ("save", "write", "load"))
+        most = max(ranks, key=lambda r: r["bytes"])  # one that owns nothing has next to nothing to copy
         result.add_row(
             name,
             f"{sum(r['bytes'] for r in ranks) / 1e6:.0f}",
             f"{save:.1f}",
-            f"{max(ratio(r['save'], r['copy']) for r in ranks):.2f}",
+            f"{ratio(most['save'], most['copy']):.2f}",
             f"{whole:.0f}",
             f"{ratio(ranks[0]['beside'], ranks[0]['without']):.2f}",
             f"{load:.0f}",

@@ -170,8 +170,8 @@ def beside(engine: Engine, batch: Batch) -> float:
 
 
 def _content(engine: Engine) -> Content:
-    update = engine._update
-    return content(engine.held(), update.weights, update.optimizer, {})
+    ending = engine.ending
+    return content(engine.held(), ending.weights, ending.optimizer, {})
 
 
 def timed(work: Callable[[], object]) -> float:
