@@ -20,12 +20,21 @@ class UnevenWithOthers(Diagnostic):
     title: ClassVar[str] = "`{dim}` has {parts} along `{index}` and is cut by `{other}` too"
     label: ClassVar[str] = "{parts}"
     note: ClassVar[str] = "for instance in module `{path}`"
-    help: ClassVar[str] = "give `{index}` a number of equal parts, or cut `{dim}` by it alone"
+    help: ClassVar[str] = "{change}"
     dim: str
     index: str
     other: str
     path: str
-    parts: str
+    windows: bool
+
+    @property
+    def parts(self) -> str:
+        return "parts that read windows" if self.windows else "unequal parts"
+
+    @property
+    def change(self) -> str:
+        alone = f"cut `{self.dim}` by it alone"
+        return alone if self.windows else f"give `{self.index}` a number of equal parts, or {alone}"
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ from .random import (
     uniform,
 )
 from .recompute import checkpoint
+from .resampling import linear_part, nearest_part
 from .routed import routed_mm
 from .runner import Input, Join, Output, block
 from .windows import (
@@ -58,10 +59,8 @@ from .windows import (
     avg_pool_part,
     conv_part,
     conv_transpose_part,
-    linear_part,
     max_pool_part,
     max_pool_with_indices_part,
-    nearest_part,
 )
 from .world import group
 

@@ -64,7 +64,8 @@ def local(runs: Runs, inside: Runs) -> Runs:
     return tuple(found)
 
 
-def pieces(have: Regions, need: Regions, me: int, *, sums: bool) -> list[Piece]:
+@lru_cache(maxsize=4096)
+def pieces(have: Regions, need: Regions, me: int, *, sums: bool) -> tuple[Piece, ...]:
     """What part `me` exchanges with each part, itself included.
 
     With `sums` every part that has a position sends it to all that need it; else one does: the part itself, or the
@@ -76,7 +77,7 @@ def pieces(have: Regions, need: Regions, me: int, *, sums: bool) -> list[Piece]:
         received = _given(have, need, peer, me, sums)
         if sent or received:
             found.append(Piece(peer, local(sent, have[me]), local(received, need[me])))
-    return found
+    return tuple(found)
 
 
 @lru_cache(maxsize=1024)

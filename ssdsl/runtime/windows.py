@@ -12,8 +12,6 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from . import resample
-
 aten = torch.ops.aten
 Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -141,7 +139,7 @@ def avg_pool_part(
     """Means of windows: over what lies in the tensor, in its padding too, or over a given number."""
     windows, kernel, _ = _pooling(x, space, kernel, stride, padding, (1,), ceil_mode, parts)
     x, native, _ = windows.padded(x, 0.0, most=[k // 2 for k in kernel])
-    pool = (torch.ops.aten.avg_pool1d, torch.ops.aten.avg_pool2d, torch.ops.aten.avg_pool3d)[space - 1]
+    pool = (aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d)[space - 1]
     result: torch.Tensor = pool(x, kernel, windows.stride, native, False, True)
     if divisor is not None:
         return result * (math.prod(kernel) / divisor)
@@ -150,7 +148,7 @@ def avg_pool_part(
         starts = [k * step - before for k in range(part.start, part.end)]
         shares = [n / (min(k + n, high) - max(k, low)) for k in starts]
         if any(share != 1 for share in shares):
-            result = result * _along(result, part.axis, shares)
+            result = result * along(result, part.axis, shares)
     return result
 
 
@@ -185,108 +183,6 @@ def adaptive_max_pool_part(space: int, x: torch.Tensor, output_size: Sequence[in
         x, at = x.squeeze(part.axis + 1), _gathered(at, part.axis, windows).gather(part.axis + 1, which)
         at = at.squeeze(part.axis + 1)
     return x, _in_whole(at, shape, here, [0] * space)
-
-
-# -- resampling --------------------------------------------------------------------------------------------------------
-
-
-def nearest_part(
-    space: int,
-    x: torch.Tensor,
-    output_size: Sequence[int] | None,
-    factors: Sequence[float] | None,
-    parts: Sequence[Part],
-) -> torch.Tensor:
-    """Copies of the nearest positions. Along whole axes, and where each is copied equally often, torch's own."""
-    scaled = _Scaled.of(x, space, output_size, factors, parts)
-    for part, results, factor in scaled.parts():
-        if not resample.is_even(part.size, results, factor):
-            sources = resample.nearest(part.size, results, factor)
-            positions = [p - part.first for p in sources[part.start : part.end]]
-            x = x.index_select(part.axis, torch.tensor(positions, device=x.device))
-            scaled.is_done(part)
-    resize = (aten.upsample_nearest1d, aten.upsample_nearest2d, aten.upsample_nearest3d)[space - 1]
-    return scaled.cut(resize(x, scaled.sizes(x), *scaled.factors))
-
-
-def linear_part(
-    space: int,
-    x: torch.Tensor,
-    output_size: Sequence[int] | None,
-    align_corners: bool,
-    factors: Sequence[float] | None,
-    parts: Sequence[Part],
-) -> torch.Tensor:
-    """Means of the nearest positions by their distance. Along whole axes, and where torch's own rounds alike anywhere
-    (a power of two), that."""
-    scaled, dtype = _Scaled.of(x, space, output_size, factors, parts), x.dtype
-    for part, results, factor in scaled.parts():
-        times = results // part.size
-        if align_corners or results % part.size or times & (times - 1) or factor not in (None, times):
-            places = resample.linear(part.size, results, align_corners, factor)[part.start : part.end]
-            low, high = (torch.tensor([p[k] - part.first for p in places], device=x.device) for k in (0, 1))
-            x = x.to(torch.promote_types(dtype, torch.float32))
-            weight = _along(x, part.axis, [p.weight for p in places])
-            x = x.index_select(part.axis, low) * (1 - weight) + x.index_select(part.axis, high) * weight
-            scaled.is_done(part)
-    resize = (aten.upsample_linear1d, aten.upsample_bilinear2d, aten.upsample_trilinear3d)[space - 1]
-    return scaled.cut(resize(x, scaled.sizes(x), align_corners, *scaled.factors)).to(dtype)
-
-
-class _Scaled:
-    """Axes of space that are resampled: how large they get, and which are still to do."""
-
-    def __init__(self, rank: int, sizes: list[int], factors: list[float | None], parts: dict[int, Part]) -> None:
-        self.first = rank - len(sizes)
-        self.whole = sizes
-        self.factors = factors
-        self.left = parts
-        self.done: set[int] = set()
-
-    @classmethod
-    def of(
-        cls,
-        x: torch.Tensor,
-        space: int,
-        output_size: Sequence[int] | None,
-        factors: Sequence[float] | None,
-        parts: Sequence[Part],
-    ) -> "_Scaled":
-        by_axis = {part.axis: part for part in parts}
-        sizes = [by_axis[k].size if k in by_axis else x.shape[k] for k in range(x.dim() - space, x.dim())]
-        if output_size is None:
-            assert factors is not None, "a size or factors are given"
-            wanted = [int(n * factor) for n, factor in zip(sizes, factors, strict=True)]
-        else:
-            wanted = [*output_size]
-        return cls(x.dim(), wanted, [*factors] if factors else [None] * space, by_axis)
-
-    def parts(self) -> list[tuple[Part, int, float | None]]:
-        """Each part with the size of its whole axis of results, and its factor."""
-        return [
-            (part, self.whole[axis - self.first], self.factors[axis - self.first]) for axis, part in self.left.items()
-        ]
-
-    def is_done(self, part: Part) -> None:
-        self.done.add(part.axis)
-
-    def sizes(self, x: torch.Tensor) -> list[int]:
-        """The size of each axis once it is resampled from what is there: what is done stays as it is, and a region gets
-        as many times larger as the whole."""
-        sizes = [*self.whole]
-        for axis, part in self.left.items():
-            at = axis - self.first
-            sizes[at] = x.shape[axis] if axis in self.done else x.shape[axis] * (self.whole[at] // part.size)
-            self.factors[at] = None
-        return sizes
-
-    def cut(self, x: torch.Tensor) -> torch.Tensor:
-        """The results of the parts alone."""
-        for axis, part in self.left.items():
-            if axis not in self.done:
-                times = self.whole[axis - self.first] // part.size
-                x = x.narrow(axis, part.start - part.first * times, part.end - part.start)
-        return x.contiguous()
 
 
 # -- windows -----------------------------------------------------------------------------------------------------------
@@ -388,7 +284,7 @@ def _in_whole(indices: torch.Tensor, shape: Sequence[int], parts: Sequence[Part]
     return result
 
 
-def _along(x: torch.Tensor, axis: int, values: Sequence[float]) -> torch.Tensor:
+def along(x: torch.Tensor, axis: int, values: Sequence[float]) -> torch.Tensor:
     """A number for each position of an axis, to be multiplied with."""
     return torch.tensor(values, dtype=x.dtype, device=x.device).view(-1, *[1] * (x.dim() - 1 - axis))
 

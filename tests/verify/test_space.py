@@ -130,3 +130,9 @@ def test_statistics_of_parts_in_time_are_refused() -> None:
     outcome = tried("unet", IN_TIME)
     assert (outcome.kind, outcome.sign) == ("refused", "E0402")
     assert "micro_batch_statistics" not in outcome.text  # which is of the batch
+
+
+def test_a_second_index_where_windows_are_is_refused() -> None:
+    outcome = tried("unet", plan("a = 2, b = 2", "width into a, b"))
+    assert (outcome.kind, outcome.sign) == ("refused", "E0401")
+    assert "parts that read windows" in outcome.text and "equal parts" not in outcome.text

@@ -34,9 +34,8 @@ def kernel_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Kernel:
 
 def _windows(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[WindowPart]:
     """The axes of which a part reads windows."""
-    given = operator.inputs[0]
     for split in (s for s in splits if isinstance(s, Split)):
-        for axis, dims in enumerate(given.axes):
+        for axis, dims in enumerate(operator.inputs[0].axes if operator.inputs else ()):
             for dim in (operator.dims[d] for d in dims):
                 if dim.window is not None and dim.window.of == split.dim:
                     results = tuple(run for (run,) in results_of(operator, split))

@@ -47,8 +47,7 @@ def _problems(
         parts = math.prod(i.count for i in indices if i.dim == index.dim)
         reads_windows = any(d.window is not None and d.window.of == index.dim for d in operator.dims)
         if others and (index.sizes is not None or reads_windows):
-            kind = "unequal parts" if index.sizes is not None else "parts that read windows"
-            yield UnevenWithOthers(index.span, dim.name, index.name, others[0], path, kind), index.name
+            yield UnevenWithOthers(index.span, dim.name, index.name, others[0], path, reads_windows), index.name
         elif dim.combined and not isinstance(coordinate_of(index, submesh), Axis):
             groups = parts if index.dim in batch else 0
             yield (

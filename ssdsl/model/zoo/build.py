@@ -11,6 +11,7 @@ from ssdsl.text.diagnostic import PlanError
 if TYPE_CHECKING:
     import torch
 
+    from ssdsl.model.source import Model
     from ssdsl.runtime.bits import Generator
     from ssdsl.runtime.recipe import Recipes
 
@@ -91,6 +92,25 @@ def transformers_library(model: str) -> Any:
     except ImportError as error:
         raise PlanError(TransformersMissing(None, model, str(error))) from error
     return transformers
+
+
+def token_model(
+    name: str,
+    make: Callable[[Any], "torch.nn.Module"],
+    dtype: str,
+    sizes: tuple[int, int, int],
+    seed: int,
+    generator: "Generator",
+    meta: bool,
+) -> "Model":
+    """A model that `make` constructs from the transformers library, to predict the next of random tokens.
+
+    `sizes` are those of the vocabulary, the batch and the sequence.
+    """
+    from ssdsl.model.source import Model
+
+    module, recipes = construct(name, make, dtype, seed, generator, meta)
+    return Model(name, module, token_batches(*sizes, seed), TOKENS, generator, recipes)
 
 
 def token_batches(vocab: int, batch: int, seq: int, seed: int) -> "tuple[dict[str, torch.Tensor], ...]":

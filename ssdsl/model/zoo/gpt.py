@@ -10,7 +10,7 @@ it can be split.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ssdsl.model.zoo.build import TOKENS, construct, token_batches
+from ssdsl.model.zoo.build import token_model
 from ssdsl.model.zoo.options import DTYPES, choice
 
 if TYPE_CHECKING:
@@ -48,11 +48,7 @@ class Gpt:
         return f"{self.layers} layers, hidden {self.hidden}, {self.heads} heads, seq {self.seq}, vocab {self.vocab}"
 
     def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        from ssdsl.model.source import Model
-
-        module, recipes = construct(name, self._module, self.dtype, seed, generator, meta)
-        batches = token_batches(self.vocab, self.batch, self.seq, seed)
-        return Model(name, module, batches, TOKENS, generator, recipes)
+        return token_model(name, self._module, self.dtype, (self.vocab, self.batch, self.seq), seed, generator, meta)
 
     def _module(self, library: Any) -> Any:
         module = library.GPT2LMHeadModel(self._config(library))
