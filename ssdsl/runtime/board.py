@@ -26,7 +26,8 @@ class Board:
         return self._store is not None
 
     def put(self, key: str, text: str) -> None:
-        """Writes a note. Raises RuntimeError where the store does not answer, as the others do."""
+        """Sends a note off, which others may see a little later. Raises RuntimeError where the store does not answer,
+        as the others do."""
         self._asked().set(key, text)
 
     def get(self, key: str) -> str | None:

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import typer
+from torch.distributed import TCPStore
 
 from ssdsl.cli.training import chosen_nodes
 from ssdsl.run.launch import Nodes
+from ssdsl.runtime.board import Board
+from ssdsl.runtime.nodes import collect, hand_in
 from ssdsl.runtime.stall import BEATS_S
 from ssdsl.runtime.watch import _here
 
@@ -75,3 +78,25 @@ def test_staged_tensors_arrive_as_others_do(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", EXCHANGE, str(rank), str(tmp_path / "store")]) for rank in range(2)
     ]
     assert [rank.wait(90) for rank in ranks] == [0, 0]
+
+
+def test_a_report_that_is_handed_in_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """However large it is: the first rank collects as soon as the others have handed in."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    for name, value in {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": store.port,
+        "GROUP_WORLD_SIZE": 2,
+        "RANK": 0,
+    }.items():
+        monkeypatch.setenv(name, str(value))
+    there, here = Board("1"), Board("1")
+    here.put("opened", "before")
+    for rank in range(20):
+        theirs, mine = tmp_path / f"theirs{rank}", tmp_path / f"mine{rank}"
+        theirs.mkdir()
+        mine.mkdir()
+        (theirs / f"rank{rank}.json").write_text("x" * 1_000_000)
+        hand_in(there, theirs, rank)
+        collect(here, mine, rank + 1)
+        assert (mine / f"rank{rank}.json").exists()
