@@ -21,7 +21,7 @@ def check_updates(facts: Facts, role: Role) -> None:
             facts.failures.add(Rule.UPDATE, where, "", "none, as nothing trains", changes[0], span)
         return
     last_task = max((k for k, a in enumerate(role.actions) if isinstance(a, Compute)), default=-1)
-    if flats and (len(updates) != 1 or updates[0] < last_task):
+    if len(updates) != 1 or updates[0] < last_task:  # where nothing is trained as well: all ranks end a step in it
         facts.failures.add(Rule.UPDATE, where, "", "one update behind all tasks", f"updates at {updates}", span)
     update = updates[0] if updates else len(role.actions)
     starts, waits, gathers = (_positions(role, kind) for kind in (StartReduce, WaitReduce, GatherParam))

@@ -117,6 +117,13 @@ def test_wrong_terms_of_a_loss_are_refuted(kind: str) -> None:
     assert [str(m) for m in found if not prove(m.program).failures] == []
 
 
+def test_an_update_is_behind_all_tasks_where_nothing_is_trained() -> None:
+    program = small_program("late_loss")  # whose last devices have no weights
+    found = list(mutants(program, ("updated_too_early",)))
+    assert {role.name for role in program.roles} == {mutant.where.split()[0] for mutant in found}
+    assert [str(m) for m in found if not prove(m.program).failures] == []
+
+
 @pytest.mark.parametrize(
     ("plan", "model", "outputs"),
     [
