@@ -21,7 +21,8 @@ def check_updates(facts: Facts, role: Role) -> None:
             facts.failures.add(Rule.UPDATE, where, "", "none, as nothing trains", changes[0], span)
         return
     last_task = max((k for k, a in enumerate(role.actions) if isinstance(a, Compute)), default=-1)
-    if len(updates) != 1 or updates[0] < last_task:  # where nothing is trained as well: all ranks end a step in it
+    is_idle = not flats and last_task < 0
+    if not is_idle and (len(updates) != 1 or updates[0] < last_task):  # without weights as well: a step ends there
         facts.failures.add(Rule.UPDATE, where, "", "one update behind all tasks", f"updates at {updates}", span)
     update = updates[0] if updates else len(role.actions)
     starts, waits, gathers = (_positions(role, kind) for kind in (StartReduce, WaitReduce, GatherParam))

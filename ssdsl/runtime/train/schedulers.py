@@ -12,6 +12,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 _NUMBERS = count()
+_BEFORE = LRScheduler.__dict__.get("__new__")
 _MADE: WeakValueDictionary[int, LRScheduler] = WeakValueDictionary()  # in the order in which they were made
 
 
@@ -23,8 +24,8 @@ def schedulers_of(optimizer: torch.optim.Optimizer) -> list[LRScheduler]:
 
 
 def _noted(kind: type[LRScheduler], *arguments: Any, **options: Any) -> LRScheduler:
-    """A new scheduler, before `__init__`."""
-    made: LRScheduler = object.__new__(kind)
+    """A new scheduler, before `__init__`. Who noted schedulers before, as another compiled folder, goes on to."""
+    made: LRScheduler = object.__new__(kind) if _BEFORE is None else _BEFORE(kind, *arguments, **options)
     _MADE[next(_NUMBERS)] = made
     return made
 
