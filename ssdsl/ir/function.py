@@ -65,8 +65,8 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class WindowPart:
-    """Along a coordinate, part k computes the run `results[k]` of an axis of the result, from the run `needs[k]` of the
-    same axis of the first operand, which has `size` positions."""
+    """Along a coordinate, part k computes the run `results[k]` of a dimension of the result, from the run `needs[k]` of
+    axis number `axis` of the first operand that is windowed on it, which has `size` positions."""
 
     coordinate: Coordinate
     axis: int

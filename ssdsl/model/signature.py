@@ -101,6 +101,11 @@ def combined(name: str) -> Axis:
     return (Letter(name, combined=True),)
 
 
+def windowed(name: str, of: str, shape: Window) -> Axis:
+    """An axis of an input of which the results need windows: `of` is their letter."""
+    return (Letter(name, fixed=True, window=Windowed(of, shape)),)
+
+
 def kept_whole(axis: Axis) -> Axis:
     """The axis, of which no letter can be split."""
     return tuple(replace(x, fixed=True) for x in axis)

@@ -11,6 +11,7 @@ from ssdsl.model.name_dims import name_dims
 from ssdsl.model.ops.flops import flops
 from ssdsl.model.ops.reader import axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
+from ssdsl.model.rewrite.causal import flag_causal
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.rewrite.normalise import normalise
 from ssdsl.model.rewrite.routing import leave_unsorted
@@ -24,7 +25,7 @@ def capture(model: Model) -> Graph:
 
     Raises PlanError: the module cannot be captured, returns no loss, has an operator without a rule.
     """
-    calls = leave_unsorted(normalise(explicit_draws(capture_calls(model), model.generator)))
+    calls = flag_causal(leave_unsorted(normalise(explicit_draws(capture_calls(model), model.generator))))
     if model.evaluation is not None:
         calls = _needed(calls)
     constant, data = stages(calls)

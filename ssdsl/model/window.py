@@ -83,6 +83,20 @@ class Adaptive:
         return start * self.size // self.results, -(-end * self.size // self.results)
 
 
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What lies in front, and the results' own positions: the keys that a query of causal attention may see.
+
+    >>> Prefix(13).needs(5, 9)
+    (0, 9)
+    """
+
+    size: int
+
+    def needs(self, start: int, end: int) -> Run:
+        return 0, min(end, self.size)
+
+
 def hull(positions: Iterable[int]) -> Run:
     """The shortest run that has all these positions."""
     found = [*positions]

@@ -50,13 +50,12 @@ def check_kernel(operator: Operator, op: Op) -> None:
 def _windows(operator: Operator, splits: list[Split]) -> set[WindowPart]:
     """The axes of which a part reads windows."""
     found = set()
-    for axis, dims in enumerate(operator.inputs[0].axes if operator.inputs else ()):
+    for number, dim in enumerate(operator.dims):
         for split in splits:
-            for number in dims:
-                dim = operator.dims[number]
-                if dim.window is not None and dim.window.of == split.dim:
-                    results, needs = zip(*parts_of(operator, split, number), strict=True)
-                    found.add(WindowPart(split.coordinate, axis, results, needs, dim.size))
+            if dim.window is not None and dim.window.of == split.dim:
+                axis = next(a for o in operator.inputs for a, dims in enumerate(o.axes) if number in dims)
+                results, needs = zip(*parts_of(operator, split, number), strict=True)
+                found.add(WindowPart(split.coordinate, axis, results, needs, dim.size))
     return found
 
 

@@ -33,7 +33,10 @@ PARTS = {
     "upsample_linear": "linear_part",
     "upsample_bilinear": "linear_part",
     "upsample_trilinear": "linear_part",
+    "scaled_dot_product_attention": "causal_attention_part",
+    "attention_dropout": "attention_dropout",
 }
+ATTENTION = ("scaled_dot_product_attention", "attention_dropout")
 
 
 def part_function(operator: Operator) -> str | None:
@@ -81,10 +84,12 @@ def _hull(reads: Iterable[frozenset[int]]) -> tuple[int, int]:
 
 def _reads(operator: Operator, number: int) -> Reads:
     """What each result along a windowed dimension reads."""
-    axes = operator.inputs[0].axes
     window = operator.dims[number].window
     assert window is not None
     size, results = operator.dims[number].size, operator.dims[window.of].size
+    if operator.kind in ATTENTION:
+        return _in_front(operator, number, window.of)
+    axes = operator.inputs[0].axes
     kind, space = _kind_and_space(operator)
     at = next(k for k, dims in enumerate(axes) if number in dims) - (len(axes) - space)
     if kind not in PARTS or [*operator.outputs[0].axes[at - space]] != [window.of]:
@@ -110,6 +115,16 @@ def _reads(operator: Operator, number: int) -> Reads:
     if kind == "conv_transpose":
         return _spread(size, results, kernel, stride, step, padding)
     return _sliding(size, results, kernel, stride, step, padding)
+
+
+def _in_front(operator: Operator, keys: int, queries: int) -> Reads:
+    """Query k of causal attention sees the keys 0 to k: the first and the last of them."""
+    query, key, value = (operand.axes[-2] for operand in operator.inputs[:3])
+    dims, arguments = operator.dims, dict(given_arguments(operator))
+    is_square = dims[keys].size == dims[queries].size
+    if not (is_square and arguments["is_causal"] and ((queries,), (keys,), (keys,)) == (query, key, value)):
+        raise Wrong(Rule.FIXED, "causal attention of as many queries as keys", operator.kind)
+    return tuple(frozenset((0, k)) for k in range(dims[queries].size))
 
 
 SLIDING = {"stride": 1, "padding": 0, "dilation": 1}  # what windows are made of, with their defaults

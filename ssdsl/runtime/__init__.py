@@ -1,5 +1,6 @@
 """What a generated program imports: torch and the standard library only, nothing of the compiler."""
 
+from .attention import causal_attention_part
 from .bits import step_keys
 from .collectives import (
     all_gather,
@@ -85,6 +86,7 @@ __all__ = [
     "bernoulli",
     "block",
     "cauchy",
+    "causal_attention_part",
     "checkpoint",
     "checkpoint_halves",
     "conv_part",

@@ -127,8 +127,11 @@ def attention_dropout(
     index: Index,
     sizes: Sizes,
     generator: Generator,
+    first: int = 0,
 ) -> torch.Tensor:
     """Scaled dot product attention with dropout on the probabilities [batch.., query, key]: torch's math form.
+
+    The queries begin at position `first` of the sequence.
 
     query [.., heads, q, d], keys [.., heads, k, d], values [.., heads, k, v] -> [.., heads, q, v].
     """
@@ -138,7 +141,7 @@ def attention_dropout(
     half = math.sqrt(1 / math.sqrt(query.shape[-1]) if scale is None else scale)  # both factors, as torch does
     scores = (query * half) @ (keys * half).transpose(-2, -1)
     if is_causal:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril(first)
     if mask is not None and mask.dtype == torch.bool:
         chances = torch.ops.aten._safe_softmax(scores.masked_fill(~mask, -math.inf), -1)  # zeros for a row of no key
     else:

@@ -34,13 +34,17 @@ def kernel_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Kernel:
 
 def _windows(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[WindowPart]:
     """The axes of which a part reads windows."""
-    for split in (s for s in splits if isinstance(s, Split)):
-        for axis, dims in enumerate(operator.inputs[0].axes if operator.inputs else ()):
-            for dim in (operator.dims[d] for d in dims):
-                if dim.window is not None and dim.window.of == split.dim:
-                    results = tuple(run for (run,) in results_of(operator, split))
-                    needs = tuple(dim.window.shape.needs(*run) for run in results)
-                    yield WindowPart(split.coordinate, axis, results, needs, dim.size)
+    for number, dim in enumerate(operator.dims):
+        for split in (s for s in splits if isinstance(s, Split)):
+            if dim.window is not None and dim.window.of == split.dim:
+                results = tuple(run for (run,) in results_of(operator, split))
+                needs = tuple(dim.window.shape.needs(*run) for run in results)
+                yield WindowPart(split.coordinate, axis_of(operator, number), results, needs, dim.size)
+
+
+def axis_of(operator: Operator, number: int) -> int:
+    """The axis of the first operand that has a dimension."""
+    return next(axis for o in operator.inputs for axis, dims in enumerate(o.axes) if number in dims)
 
 
 def first_of(operator: Operator, splits: tuple[OpSplit, ...]) -> tuple[Coordinate, ...]:

@@ -74,6 +74,10 @@ def attention_dropout(call: TypedCall) -> Signature:
 
 
 CALL = "{key}, {index}, {sizes}, {generator}"
+ATTENTION_CALL = (
+    "attention_dropout({query}, {key}, {value}, {attn_mask}, {dropout_p}, {is_causal}, {scale}, {enable_gqa}, "
+    + CALL.replace("key", "draw_key")
+)
 OPS = (
     Op("ssdsl::step_keys", "two! -> draws!", text="step_keys({seed_and_step}, {count})"),
     Op("ssdsl::key", "draws! -> _", text="{keys}[{number}]"),
@@ -83,9 +87,8 @@ OPS = (
         attention_dropout,
         contraction=True,
         flops=flops_of_attention,
-        text="attention_dropout({query}, {key}, {value}, {attn_mask}, {dropout_p}, {is_causal}, {scale}, {enable_gqa}, "
-        + CALL.replace("key", "draw_key")
-        + ")",
+        windows=f"{ATTENTION_CALL}, first={{parts}}[0].start)",
+        text=f"{ATTENTION_CALL})",
     ),
     *(
         Op(f"ssdsl::{name}", noise, stops_gradient=True, text=f"{name}({{first}}, {{second}}, {CALL}, {{dtype}})")

@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.call import Call, Tensor, refs_in
+from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture
 from ssdsl.model.graph import Ref
+from ssdsl.model.rewrite.known_numbers import known_numbers
 from ssdsl.model.rewrite.new_call import new_call
 
 aten = torch.ops.aten
-LARGEST = 1 << 20  # elements of a constant that is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def _aligned(call: Call, capture: Capture) -> _Aligned | None:
     axes: dict[int, int] = {}
     others: list[int] = []
     for dim, value in indices.items():
-        axis = _counted(_constant(value, calls, capture), full, shape[dim])
+        axis = _counted(known_numbers(value, calls, capture), full, shape[dim])
         if axis is None or axis in axes.values():
             others.append(dim)
         else:
@@ -198,7 +198,7 @@ def _is_all(call: Call, capture: Capture) -> bool:
     calls = {o: c for c in capture.calls for o in c.outputs}
     size = capture.tensors[call.args[0].value].shape
     return len(indices) == 1 and all(
-        capture.tensors[v].shape == (size[d],) and _counted(_constant(v, calls, capture), (size[d],), size[d]) == 0
+        capture.tensors[v].shape == (size[d],) and _counted(known_numbers(v, calls, capture), (size[d],), size[d]) == 0
         for d, v in indices
     )
 
@@ -212,7 +212,7 @@ def _repeated(call: Call, capture: Capture) -> tuple[int, int] | None:
         return None
     count = capture.tensors[call.args[0].value].shape[0]
     calls = {o: c for c in capture.calls for o in c.outputs}
-    index = _constant(call.args[1][0].value, calls, capture)
+    index = known_numbers(call.args[1][0].value, calls, capture)
     if index is None or index.is_floating_point() or index.dtype == torch.bool or not count:
         return None
     times, left = divmod(index.numel(), count)
@@ -233,26 +233,3 @@ def _counted(index: torch.Tensor | None, full: tuple[int, ...], size: int) -> in
         if torch.equal(index.expand(full), steps.expand(full)):
             return axis
     return None
-
-
-def _constant(value: str, calls: dict[str, Call], capture: Capture) -> torch.Tensor | None:
-    """The numbers of a small tensor that depends on no input and no weight."""
-    if value in capture.constants:
-        return capture.constants[value] if not capture.constants[value].is_meta else None
-    call = calls.get(value)
-    if call is None or math.prod(capture.tensors[value].shape) > LARGEST or len(call.outputs) > 1:
-        return None
-    if torch.Tag.nondeterministic_seeded in call.target.tags:
-        return None
-    known = {r: _constant(r, calls, capture) for r in refs_in((call.args, tuple(call.kwargs.values())))}
-    if any(t is None for t in known.values()):
-        return None
-
-    def numbers(item: Any) -> Any:
-        if isinstance(item, tuple):
-            return tuple(map(numbers, item))
-        return known[item.value] if isinstance(item, Ref) else item
-
-    kwargs = {k: numbers(v) for k, v in call.kwargs.items() if k != "device"}
-    found = call.target(*map(numbers, call.args), **kwargs)
-    return found if isinstance(found, torch.Tensor) else None

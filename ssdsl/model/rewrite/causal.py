@@ -1,0 +1,124 @@
+"""Masks that say what `is_causal` says: each query sees the keys up to its own position.
+
+Models of `transformers` hand over a mask even where that is all it says. Said by the flag, a run of queries is known to
+need the keys in front of it only, and fused kernels read no mask. The mask is computed to know, in blocks of rows.
+"""
+
+import functools
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+
+from ssdsl.model.call import Call
+from ssdsl.model.capture import Capture
+from ssdsl.model.graph import Ref
+from ssdsl.model.rewrite.known_numbers import LARGEST, known_numbers, with_numbers
+
+ATTENTION = {"aten::scaled_dot_product_attention", "ssdsl::attention_dropout"}
+BLOCK = 1 << 24  # elements of a mask that are looked at together
+aten = torch.ops.aten
+
+
+def flag_causal(capture: Capture) -> Capture:
+    """The calls with `is_causal` in place of such masks, and without what only these masks needed."""
+    masks = _Masks(capture)
+    calls = [_flagged(call) if masks.is_causal(call) else call for call in capture.calls]
+    gone = {r for old, new in zip(capture.calls, calls, strict=True) if old is not new for r in old.refs()}
+    return replace(capture, calls=_without(calls, gone, capture.results()))
+
+
+def _flagged(call: Call) -> Call:
+    """Attention with the flag in place of its mask."""
+    words = {"attn_mask": None, "is_causal": True}
+    names = [p.name for p in call.target._schema.arguments]
+    args = tuple(words.get(name, given) for name, given in zip(names, call.args, strict=False))
+    late = {name: word for name, word in words.items() if name in names[len(args) :] and word is not None}
+    kwargs = {name: words.get(name, given) for name, given in call.kwargs.items()} | late
+    return replace(call, args=args, kwargs=kwargs)
+
+
+def _without(calls: Iterable[Call], gone: set[str], results: set[str]) -> list[Call]:
+    """Without the calls of which all results were read by what is gone, and so on in front of them."""
+    kept: list[Call] = []
+    read = set(results)
+    for call in reversed([*calls]):
+        if gone.isdisjoint(call.outputs) or not read.isdisjoint(call.outputs):
+            kept.append(call)
+            read.update(call.refs())
+        else:
+            gone = gone | set(call.refs())
+    return kept[::-1]
+
+
+class _Masks:
+    """The masks of a capture, each computed once."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self.calls = {o: c for c in capture.calls for o in c.outputs}
+        self.numbers: dict[str, torch.Tensor | None] = {}
+        self.is_triangle = functools.cache(self._is_triangle)
+
+    def is_causal(self, call: Call) -> bool:
+        """Whether a call is attention of as many queries as keys whose mask hides just the keys behind each query."""
+        if call.target.name().partition(".")[0] not in ATTENTION or call.argument("is_causal"):
+            return False
+        mask, shapes = call.argument("attn_mask"), [self.capture.tensors[r].shape for r in call.refs()[:2]]
+        rows, columns = (shape[-2] for shape in shapes)
+        if not isinstance(mask, Ref) or rows != columns or rows == 1:
+            return False
+        return self.capture.tensors[mask.value].shape[-2:] == (rows, rows) and self.is_triangle(mask.value)
+
+    def _is_triangle(self, mask: str) -> bool:
+        size = self.capture.tensors[mask].shape[-1]
+        step = max(1, BLOCK // size)
+        columns = torch.arange(size)
+        for start in range(0, size, step):
+            rows = torch.arange(start, min(start + step, size))
+            found = self._rows(mask, start, start + len(rows))
+            if found is None or not _hides(found, columns > rows[:, None]):
+                return False
+        return True
+
+    def _rows(self, value: str, start: int, end: int) -> torch.Tensor | None:
+        """Rows (of the axis before the last) of a constant, which may have size one where all of an axis is alike."""
+        if math.prod(self.capture.tensors[value].shape) <= LARGEST:
+            if value not in self.numbers:
+                known = known_numbers(value, self.calls, self.capture)
+                self.numbers[value] = None if known is None else _alike(known)
+            found = self.numbers[value]
+            is_long = found is not None and found.dim() > 1 and found.shape[-2] > 1
+            return found[..., start:end, :] if found is not None and is_long else found
+        call = self.calls.get(value)
+        if call is None or len(call.outputs) > 1:
+            return None
+        if call.target is aten.full.default:
+            return torch.full([], call.args[1], dtype=getattr(torch, self.capture.tensors[value].dtype))
+        if torch.Tag.pointwise not in call.target.tags and call.target is not aten.expand.default:
+            return None
+        given = {r: self._rows(r, start, end) for r in call.refs()}
+        known = {r: t for r, t in given.items() if t is not None}
+        if len(known) < len(given):
+            return None
+        return known[call.refs()[0]] if call.target is aten.expand.default else with_numbers(call, known)
+
+
+def _alike(numbers: torch.Tensor) -> torch.Tensor:
+    """With size one along the axes along which all is equal."""
+    for axis in range(numbers.dim()):
+        first = numbers.narrow(axis, 0, min(1, numbers.shape[axis]))
+        if torch.equal(first.expand_as(numbers), numbers):
+            numbers = first
+    return numbers
+
+
+def _hides(mask: torch.Tensor, behind: torch.Tensor) -> bool:
+    """Whether rows of a mask hide just what is `behind`, by False or by the least number that their type has."""
+    if mask.dim() < 2:
+        mask = mask.expand_as(behind)
+    if mask.dtype == torch.bool:
+        return bool((mask ^ behind).all())
+    least = torch.finfo(mask.dtype).min
+    return bool(torch.where(behind, mask <= least, mask == 0).all())
