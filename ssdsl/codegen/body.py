@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ssdsl.codegen.communication import reshard_text, slice_text
+from ssdsl.codegen.communication import extend_text, reshard_text, slice_text
 from ssdsl.codegen.expressions import GroupName, assignment, expression
 from ssdsl.codegen.identifiers import Identifiers
-from ssdsl.ir.function import First, Instr, Op, Output, Reshard, Side, Slice, Write, reads_of
+from ssdsl.ir.function import Extend, First, Instr, Op, Output, Reshard, Side, Slice, Write, reads_of
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator
 
@@ -63,6 +63,9 @@ class Body:
                 self.lines.append(f"{self.make(instr.result.name, self._word(instr.source))} = {right}")
             case First():
                 right = f"first_time({reads[0]}, {instr.index.name})"
+                self.lines.append(f"{self.make(instr.result.name, self._word(instr.source))} = {right}")
+            case Extend():
+                right = extend_text(instr, reads[0], reads[1])
                 self.lines.append(f"{self.make(instr.result.name, self._word(instr.source))} = {right}")
             case Op():
                 self._operator(instr, reads, used)

@@ -2,7 +2,7 @@
 
 from ssdsl.codegen.expressions import GroupName
 from ssdsl.ir.comm import AllReduce, Exchange, Step, cuts_of, kind_of
-from ssdsl.ir.function import Reshard, Slice
+from ssdsl.ir.function import Extend, Reshard, Slice
 from ssdsl.ir.regions import lengths_of, parts_of
 
 
@@ -44,3 +44,9 @@ def slice_text(instr: Slice, value: str) -> str:
             return f"take_sizes({value}, {cut.dim}, {cut.outer}, {sizes}, {index.name})"
         return f"take_at({value}, {cut.dim}, {cut.outer}, {cut.at}, {index.name})"
     return f"take({value}, {cut.dim}, {cut.outer}, {cut.count}, {index.name})"
+
+
+def extend_text(instr: Extend, value: str, earlier: str) -> str:
+    """The right-hand side that puts a part behind those before it."""
+    blocks = f", outer={instr.cut.outer}" if instr.cut.outer != 1 else ""
+    return f"extend({earlier}, {value}, dim={instr.cut.dim}{blocks})"

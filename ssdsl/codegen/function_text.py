@@ -6,7 +6,19 @@ from collections.abc import Iterator
 from ssdsl.codegen.body import Body
 from ssdsl.codegen.quote import quoted, quoted_tuple
 from ssdsl.codegen.scope import Scope
-from ssdsl.ir.function import Backward, Concat, Function, Input, Merge, Output, Section, Sum, reads_of, results_of
+from ssdsl.ir.function import (
+    Backward,
+    Concat,
+    Earlier,
+    Function,
+    Input,
+    Merge,
+    Output,
+    Section,
+    Sum,
+    reads_of,
+    results_of,
+)
 from ssdsl.ir.value import Name
 
 
@@ -129,9 +141,10 @@ def _join(merge: Merge) -> str:
     index = merge.index
     parts = [quoted(index.name), str(index.parts)]
     match merge:
-        case Concat():
+        case Concat() | Earlier():
             parts += [f"dim={merge.cut.dim}", f"outer={merge.cut.outer}"]
             parts += [f"sizes={index.sizes}"] if index.sizes else []
+            parts += ["earlier=True"] if isinstance(merge, Earlier) else []
         case Sum():
             pass
     return f"Join({', '.join(parts)})"

@@ -21,7 +21,7 @@ RUNTIME = (
     *(step.kind for step in get_args(Step)),
     *("all_reduce_", "reshard"),
     *("first", "first_time", *kernel_functions(), *FUNCTIONS),
-    *("checkpoint", "checkpoint_halves", "group", "halves", "put", "take", "take_at", "take_sizes"),
+    *("checkpoint", "checkpoint_halves", "extend", "group", "halves", "put", "take", "take_at", "take_sizes"),
 )
 
 

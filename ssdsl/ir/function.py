@@ -149,6 +149,20 @@ class First:
 
 
 @dataclass(frozen=True, slots=True)
+class Extend:
+    """The part of a value that belongs to the running part of an index in time, behind the parts before it.
+
+    `earlier` is an input with these parts (see `Earlier`); for the first part there are none.
+    """
+
+    source: Name
+    earlier: Name
+    result: Var
+    index: TimeIndex
+    cut: Cut
+
+
+@dataclass(frozen=True, slots=True)
 class Write:
     """A buffer takes a value, in the buffer's layout; of indices in time, the running part of each is written.
 
@@ -160,13 +174,19 @@ class Write:
     slices: tuple[tuple[TimeIndex, Cut], ...] = ()
 
 
-Conversion = Reshard | Slice | First
+Conversion = Reshard | Slice | First | Extend
 Instr = Op | Conversion | Write
 
 
 def reads_of(instr: Instr) -> tuple[Name, ...]:
     """The local values that an instruction reads."""
-    return instr.reads if isinstance(instr, Op) else (instr.source,)
+    match instr:
+        case Op():
+            return instr.reads
+        case Extend():
+            return instr.source, instr.earlier
+        case Reshard() | Slice() | First() | Write():
+            return (instr.source,)
 
 
 def results_of(instr: Instr) -> tuple[Var, ...]:
@@ -174,7 +194,7 @@ def results_of(instr: Instr) -> tuple[Var, ...]:
     match instr:
         case Op():
             return instr.results
-        case Reshard() | Slice() | First():
+        case Reshard() | Slice() | First() | Extend():
             return (instr.result,)
         case Write():
             return ()
@@ -211,7 +231,19 @@ class Sum:
     index: TimeIndex
 
 
-Merge = Concat | Sum
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """Of the parts along an index in time, those before the running one are joined where `cut` says.
+
+    They are the function's own: what it left for the parts before. Each part of a value that later parts read gets the
+    sum of their gradients.
+    """
+
+    index: TimeIndex
+    cut: Cut
+
+
+Merge = Concat | Sum | Earlier
 
 
 @dataclass(frozen=True, slots=True)

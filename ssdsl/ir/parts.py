@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from ssdsl.ir.action import At
-from ssdsl.ir.function import Backward, Input
+from ssdsl.ir.function import Backward, Earlier, Input
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 
@@ -25,10 +25,16 @@ def parts_read(given: Input, time: Sequence[TimeIndex]) -> Iterator[tuple[At, At
     """The pairs of a part of an input's producer and a part of its consumer that reads it."""
     merged = {m.index.name for m in given.merges}
     names = [t.name for t in time]
+    behind = [
+        ([t.name for t in given.time].index(m.index.name), names.index(m.index.name))
+        for m in given.merges
+        if isinstance(m, Earlier)
+    ]
     shared = [(k, names.index(t.name)) for k, t in enumerate(given.time) if t.name not in merged]
     groups: dict[At, list[At]] = {}
     for b in coordinates(time):
         groups.setdefault(tuple(b[k] for _, k in shared), []).append(b)
     for a in coordinates(given.time):
         for b in groups.get(tuple(a[k] for k, _ in shared), ()):
-            yield a, b
+            if all(a[k] < b[n] for k, n in behind):
+                yield a, b

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from ssdsl.ir.comm import AllGather, AllToAll, Exchange, Move, Narrow, ReduceScatter, Signal, Step, Transfer
 from ssdsl.ir.function import (
     Conversion,
+    Extend,
     First,
     Function,
     Instr,
@@ -139,9 +140,9 @@ def _steps_are_along_axes_of_the_submesh(program: Program) -> Iterator[str]:
                         yield f"{where} writes `{instr.buffer}`, which does not live on {submesh}"
                 case First():
                     pass
-                case Slice():
+                case Slice() | Extend():
                     if not instr.cut.dim < len(instr.result.shape):
-                        yield f"{where}: %{instr.result.name} is cut out of axis {instr.cut.dim}"
+                        yield f"{where}: %{instr.result.name} is cut along axis {instr.cut.dim}"
 
 
 def _step(step: Step, axes: set[str], dims: int) -> Iterator[str]:

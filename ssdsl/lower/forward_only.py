@@ -20,7 +20,7 @@ from ssdsl.ir.action import (
     WaitReduce,
 )
 from ssdsl.ir.comm import Transfer
-from ssdsl.ir.function import Backward, First, Function, Instr, Op, Reshard, Slice, Write
+from ssdsl.ir.function import Backward, Extend, First, Function, Instr, Op, Reshard, Slice, Write
 from ssdsl.ir.param import FlatParam, Zero
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
@@ -85,6 +85,9 @@ def _forward(function: Function, flats: tuple[FlatParam, ...]) -> Function:
                 return replace(instr, source=source, result=bare(instr.result), backward=(), in_place=in_place)
             case Slice() | First():
                 return replace(instr, source=names.get(instr.source, instr.source), result=bare(instr.result))
+            case Extend():
+                source, earlier = (names.get(n, n) for n in (instr.source, instr.earlier))
+                return replace(instr, source=source, earlier=earlier, result=bare(instr.result))
             case Write():
                 return replace(instr, source=names.get(instr.source, instr.source))
             case _:

@@ -8,7 +8,7 @@ whole gradient.
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.ir.function import Backward, Conversion, First, Function, Op, Reshard, Slice, Write
+from ssdsl.ir.function import Backward, Conversion, Extend, First, Function, Op, Reshard, Slice, Write
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Name, Time, Var
 from ssdsl.prove.facts import Facts, Typed
@@ -36,7 +36,7 @@ def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
         match instr:
             case Op():
                 walk.operator(instr)
-            case Reshard() | Slice() | First():
+            case Reshard() | Slice() | First() | Extend():
                 walk.converted(instr)
             case Write():
                 pass  # a buffer has no gradient
@@ -142,6 +142,10 @@ class _Walk:
             if isinstance(instr, Reshard):
                 shape = self.facts.shape(instr.source.value)
                 gradient = after(instr.backward, gradient, shape, self.axes, is_gradient=True)
+            elif isinstance(instr, Extend):
+                earlier = self.typed.types.get(instr.earlier, gradient)
+                self.add(instr.earlier, Local(earlier.digits, gradient.partial), who)
+                gradient = Local(self.typed.types[instr.source].digits, gradient.partial)
             else:
                 time = Time(instr.index.name)
                 if time in gradient.partial:

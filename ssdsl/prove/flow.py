@@ -4,8 +4,9 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from ssdsl.ir.comm import Transfer
-from ssdsl.ir.function import Concat, Function, Input, Sum
+from ssdsl.ir.function import Concat, Earlier, Function, Input, Sum
 from ssdsl.ir.value import Axis, Name, Time
+from ssdsl.prove.earlier import before, check_returned, is_earlier
 from ssdsl.prove.facts import Facts, Typed
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.local import Local, designated, of_type
@@ -34,6 +35,25 @@ class Flow:
 
     # -- forward -----------------------------------------------------------------------------------------------------
 
+    def check_earlier(self, function: Function) -> None:
+        """Compares what a typed function reads of its own earlier parts with what it leaves."""
+        for given in filter(is_earlier, function.inputs):
+            where, span = f"function `{function.name}`", function.submesh.mesh.span
+            try:
+                arriving, written = self.arriving(given, function), of_type(given.var.type, function.submesh.axes)
+                if arriving != written:
+                    self.facts.failures.add(Rule.ANNOTATED, where, given.var.name, arriving, written, span)
+            except Wrong as wrong:
+                self.facts.failures.wrong(wrong, where, given.var.name, span)
+
+    def entering(self, given: Input, function: Function) -> Local:
+        """The type of an input before the function is typed; raises Wrong."""
+        if not is_earlier(given):
+            return self.arriving(given, function)
+        if given.producer != function.number:
+            raise Wrong(Rule.SOURCE, "earlier parts of the function's own", given.producer)
+        return of_type(given.var.type, function.submesh.axes)
+
     def arriving(self, given: Input, function: Function) -> Local:
         """The type of an input, from what its producer leaves; raises Wrong."""
         local = self._delivered(given, function)
@@ -54,6 +74,8 @@ class Flow:
                     found = designated(shape, frozenset(local.fixed()), merge.cut)
                     if found != digit:
                         raise Wrong(Rule.MERGE, digit, f"{merge.cut}: {found}")
+                case Earlier():
+                    local = before(local, merge, self.facts.shape(given.var.name.value))
                 case Sum():
                     if time not in local.partial:
                         raise Wrong(Rule.MERGE, f"a partial sum over {time.name}", local)
@@ -122,6 +144,10 @@ class Flow:
         must give one addend.
         """
         producer, name, transfer = self._source(given, function)
+        for merge in given.merges:
+            if isinstance(merge, Earlier):
+                check_returned(function, given, name, merge)
+                return
         merged = {m.index.name for m in given.merges}
         shared = {t.name for t in given.time} - merged
         for index in function.time:

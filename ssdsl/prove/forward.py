@@ -6,6 +6,7 @@ from typing import assert_never
 
 from ssdsl.ir.function import (
     Conversion,
+    Extend,
     First,
     Function,
     Instr,
@@ -20,23 +21,24 @@ from ssdsl.ir.function import (
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Coordinate, Name, Time, TimeIndex, Type, Var
 from ssdsl.model.graph import Operator, Origin
+from ssdsl.prove.earlier import extended
 from ssdsl.prove.facts import Facts, Typed
 from ssdsl.prove.failures import Rule, Wrong, span_of
 from ssdsl.prove.flow import Flow
 from ssdsl.prove.kernels import check_first, check_kernel
-from ssdsl.prove.local import Local, designated, local_sizes, of_type
+from ssdsl.prove.local import Factors, Local, designated, local_sizes, of_type
 from ssdsl.prove.operators import Part, part_of, shape_of
 from ssdsl.prove.steps import after
 from ssdsl.text.source import Span
 
 
-def forward(facts: Facts, function: Function, prologue: dict[Name, Local], flow: Flow) -> Typed:
-    """The types of a function's values. What does not fit is a failure; the walk goes on with the written type."""
+def forward(facts: Facts, function: Function, prologue: dict[Name, Local], flow: Flow) -> None:
+    """Notes the types of a function's values. What does not fit is a failure; the walk goes on with what is written."""
     typed = Typed(function)
     walk = Walk(facts, function.submesh, function.time, typed, f"function `{function.name}`")
     walk.check_time()
     for given in function.inputs:
-        walk.enters(given.var, partial(flow.arriving, given, function))
+        walk.enters(given.var, partial(flow.entering, given, function))
     for prepared in function.prepared:
         walk.enters(prepared.var, partial(_prepared, prepared, prologue))
     for parameter in function.parameters:
@@ -52,7 +54,8 @@ def forward(facts: Facts, function: Function, prologue: dict[Name, Local], flow:
         typed.slots[output.slot] = output.name
         if output.gradient and not facts.learns(output.name):
             facts.failures.add(Rule.NO_GRADIENT, walk.where, output.name, "no gradient", "one")
-    return typed
+    flow.typed[function.number] = typed
+    flow.check_earlier(function)
 
 
 def _prepared(prepared: Prepared, prologue: dict[Name, Local]) -> Local:
@@ -164,6 +167,8 @@ class Walk:
                 self._converted(instr.source, instr.result, f"{self.where}, slice to {instr.result.name}", instr)
             case First():
                 self._converted(instr.source, instr.result, f"{self.where}, first to {instr.result.name}", instr)
+            case Extend():
+                self._converted(instr.source, instr.result, f"{self.where}, extend to {instr.result.name}", instr)
             case Write():
                 if instr.source not in self.types:
                     self.facts.failures.add(
@@ -185,6 +190,8 @@ class Walk:
                     local = after(instr.forward, self.types[source], shape, self.axes)
                 elif isinstance(instr, Slice):
                     local = self._sliced(instr, self.types[source])
+                elif isinstance(instr, Extend):
+                    local = self._extended(instr, self.types[source], shape)
                 else:
                     local = self._same(instr.index, self.types[source]).owing(Time(instr.index.name))
             except Wrong as wrong:
@@ -199,6 +206,13 @@ class Walk:
         if digit.parts != index.parts:
             raise Wrong(Rule.CUT, f"{index.parts} parts", instr.cut)
         return local.fixing(Time(index.name), digit)
+
+    def _extended(self, instr: Extend, local: Local, shape: Factors) -> Local:
+        if self.index.get(instr.index.name) != instr.index:
+            raise Wrong(Rule.INDEX, f"an index of the function: {', '.join(self.index)}", instr.index)
+        if instr.earlier not in self.types or instr.earlier.value != instr.source.value:
+            raise Wrong(Rule.UNREADY, f"earlier parts of {instr.source.value}", instr.earlier)
+        return extended(instr, local, self.types[instr.earlier], shape)
 
     def _same(self, index: TimeIndex, local: Local) -> Local:
         """The tensor; raises Wrong unless it is the same for all parts along an index of the function."""

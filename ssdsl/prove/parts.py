@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ssdsl.ir.action import At, Compute
 from ssdsl.ir.comm import Transfer
-from ssdsl.ir.function import Backward, Function
+from ssdsl.ir.function import Backward, Earlier, Function
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import Facts
@@ -44,8 +44,11 @@ def parts_of(facts: Facts) -> Parts:
                 here = dict(zip((t.name for t in function.time), at, strict=True))
                 if not shared <= here.keys():
                     continue  # the forward walk has said so
+                before = {
+                    m.index.name: range(here.get(m.index.name, 0)) for m in given.merges if isinstance(m, Earlier)
+                }
                 for part in itertools.product(
-                    *([here[t.name]] if t.name in shared else range(t.parts) for t in given.time)
+                    *([here[t.name]] if t.name in shared else before.get(t.name, range(t.parts)) for t in given.time)
                 ):
                     found.reads.setdefault((function.number, at), []).append((given.slot, part))
                     if learns and phase:

@@ -68,7 +68,7 @@ def prove(program: Program) -> Proof:
     for number, function in enumerate(program.functions):
         if function.number != number:
             facts.failures.add(Rule.TWICE, "the functions", function.name, number, function.number)
-        flow.typed[number] = forward(facts, function, prepared.get(function.submesh, {}), flow)
+        forward(facts, function, prepared.get(function.submesh, {}), flow)
     gradients = {}
     for number in reversed(range(len(program.functions))):
         gradients[number] = backward(facts, flow.typed[number], flow)

@@ -36,7 +36,7 @@ from .merges import (
     min_parts,
     softmax_parts,
 )
-from .moves import put, take, take_at, take_sizes
+from .moves import extend, put, take, take_at, take_sizes
 from .random import (
     attention_dropout,
     bernoulli,
@@ -96,6 +96,7 @@ __all__ = [
     "embedding_part",
     "exchange",
     "exponential",
+    "extend",
     "first",
     "first_time",
     "gather_part",

@@ -75,6 +75,13 @@ def join_sizes(parts: list[torch.Tensor], dim: int, outer: int) -> torch.Tensor:
     return torch.cat(split, dim + 1).flatten(dim, dim + 1)
 
 
+def extend(earlier: torch.Tensor | None, x: torch.Tensor, dim: int, outer: int = 1) -> torch.Tensor:
+    """A part behind those before it, of which the first has none: axis `dim` is (outer, positions)."""
+    if earlier is None:
+        return x
+    return torch.cat([earlier, x], dim) if outer == 1 else join_sizes([earlier, x], dim, outer)
+
+
 def take_at(x: torch.Tensor, dim: int, outer: int, at: Regions, index: int) -> torch.Tensor:
     """As `take`, of parts that are regions, which may overlap: axis `dim` is (outer, positions).
 

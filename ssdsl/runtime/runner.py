@@ -22,13 +22,19 @@ Key = tuple[str, At]
 
 @dataclass(frozen=True)
 class Join:
-    """Makes the parts of a value along an index in time one: joined along `dim` within `outer` blocks, or summed."""
+    """Makes the parts of a value along an index in time one: joined along `dim` within `outer` blocks, or summed. Those
+    before the running one alone, if only the `earlier` ones are read."""
 
     index: str
     count: int
     dim: int | None = None
     outer: int = 1
     sizes: tuple[int, ...] | None = None
+    earlier: bool = False
+
+    def parts(self, at: int) -> range:
+        """Which parts the part `at` reads."""
+        return range(at if self.earlier else self.count)
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class Runner:
         self.prepared: dict[str, torch.Tensor] = {}
         self.values: dict[Key, torch.Tensor] = {}
         self.gradients: dict[Key, torch.Tensor] = {}
-        self.saved: dict[tuple[int, At], tuple[list[torch.Tensor], tuple[torch.Tensor, ...]]] = {}
+        self.saved: dict[tuple[int, At], tuple[list[torch.Tensor | None], tuple[torch.Tensor, ...]]] = {}
         self.halves: dict[tuple[int, At], Waiting] = {}
         self.losses: list[torch.Tensor] = []
         self.scale = 1.0  # of the loss whose gradients are taken
@@ -170,9 +176,12 @@ class Runner:
         with self._task("weight gradients of block", "W", block.number, part):
             finish(self.halves.pop((block.number, part)))
 
-    def _read(self, given: Input, at: dict[str, int], learns: bool) -> torch.Tensor:
-        """A block's input: the parts of a value, made one, as a leaf of the block's own graph."""
+    def _read(self, given: Input, at: dict[str, int], learns: bool) -> torch.Tensor | None:
+        """A block's input: the parts of a value, made one, as a leaf of the block's own graph. None where it is what
+        lies before a first part."""
         parts = {part: self.values[given.slot, part] for part in _parts(given, at)}
+        if not parts:
+            return None
         return _join(parts, given).detach().requires_grad_(given.gradient and learns)
 
     def _backward(self, block: Block, at: dict[str, int]) -> None:
@@ -190,9 +199,9 @@ class Runner:
         if block.backward == "whole":
             torch.autograd.backward(roots, gradients)
         else:
-            first_half(roots, gradients, [i for i in inputs if i.requires_grad])
+            first_half(roots, gradients, [i for i in inputs if i is not None and i.requires_grad])
         for given, leaf in zip(block.inputs, inputs, strict=True):
-            if leaf.grad is not None:
+            if leaf is not None and leaf.grad is not None:
                 for where, piece in _unjoin(leaf.grad, given, at):
                     self._add_gradient((given.slot, where), piece)
 
@@ -289,8 +298,8 @@ class Runner:
 
 def _parts(given: Input, at: dict[str, int]) -> Iterator[At]:
     """The parts of a value that a block reads at some indices: its own where both have an index, else all of them."""
-    counts = {j.index: j.count for j in given.joins}
-    return itertools.product(*(range(counts[i]) if i in counts else (at[i],) for i in given.time))
+    joins = {j.index: j for j in given.joins}
+    return itertools.product(*(joins[i].parts(at.get(i, 0)) if i in joins else (at[i],) for i in given.time))
 
 
 def _join(parts: dict[At, torch.Tensor], given: Input) -> torch.Tensor:
@@ -318,15 +327,19 @@ def _unjoin(gradient: torch.Tensor, given: Input, at: dict[str, int]) -> Iterato
     pieces: list[tuple[dict[str, int], torch.Tensor]] = [(dict(at), gradient)]
     for join in reversed(given.joins):
         pieces = [
-            ({**where, join.index: k}, _piece(value, join, k)) for where, value in pieces for k in range(join.count)
+            ({**where, join.index: k}, _piece(value, join, k, at.get(join.index, 0)))
+            for where, value in pieces
+            for k in join.parts(at.get(join.index, 0))
         ]
     for where, value in pieces:
         yield tuple(where[i] for i in given.time), value
 
 
-def _piece(value: torch.Tensor, join: Join, k: int) -> torch.Tensor:
+def _piece(value: torch.Tensor, join: Join, k: int, at: int) -> torch.Tensor:
+    """Part k of what the part `at` has read."""
     if join.dim is None:
         return value
+    parts = join.parts(at)
     if join.sizes is not None:
-        return take_sizes(value, join.dim, join.outer, join.sizes, k)
-    return take(value, join.dim, join.outer, join.count, k)
+        return take_sizes(value, join.dim, join.outer, join.sizes[: len(parts)], k)
+    return take(value, join.dim, join.outer, len(parts), k)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from ssdsl.ir.comm import Step, kind_of, travels
-from ssdsl.ir.function import First, Function, Instr, Op, Reshard, Section, Slice, Write
+from ssdsl.ir.function import Extend, First, Function, Instr, Op, Reshard, Section, Slice, Write
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterGrads, SumTiedGrads
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
@@ -84,7 +84,7 @@ def of_instr(facts: Facts, function: Function, section: Section, instr: Instr, p
                 yield from _of_steps(instr.backward, size)
         case Op():
             yield from _of_kernel(facts, instr, phase, forward=forward)
-        case Slice() | First() | Write():
+        case Slice() | First() | Extend() | Write():
             pass
         case _:
             assert_never(instr)

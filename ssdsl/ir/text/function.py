@@ -6,6 +6,8 @@ from typing import assert_never
 from ssdsl.ir.function import (
     Carried,
     Concat,
+    Earlier,
+    Extend,
     First,
     Function,
     Input,
@@ -84,6 +86,9 @@ def body_lines(body: Iterable[Instr], graph: Graph, axes: Axes, layer: str = "")
             case First():
                 left, types = f"%{instr.result.name}", var_text(instr.result, graph, axes)
                 yield f"{left} = first<{instr.index.name}> %{instr.source} : {types}"
+            case Extend():
+                behind = f"extend<{instr.index.name}>({cut_text(instr.cut)}) %{instr.earlier}, %{instr.source}"
+                yield f"%{instr.result.name} = {behind} : {var_text(instr.result, graph, axes)}"
             case Write():
                 parts = "".join(f" at part<{index.name}>({cut_text(cut)})" for index, cut in instr.slices)
                 yield f"write {instr.buffer}{parts} = %{instr.source}"
@@ -155,6 +160,8 @@ def _merge(merge: Merge) -> str:
     match merge:
         case Concat():
             return f"concat<{merge.index.name}>({cut_text(merge.cut)})"
+        case Earlier():
+            return f"earlier<{merge.index.name}>({cut_text(merge.cut)})"
         case Sum():
             return f"sum<{merge.index.name}>"
         case _:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from ssdsl.ir.function import (
     Backward,
+    Extend,
     First,
     Function,
     Input,
@@ -16,6 +17,7 @@ from ssdsl.ir.function import (
     Section,
     Slice,
     Write,
+    reads_of,
 )
 from ssdsl.ir.layout import Shape
 from ssdsl.ir.value import Name, Type, Var
@@ -102,9 +104,9 @@ def _live(body: list[Instr], learning: frozenset[str]) -> set[Name]:
             case Op():
                 if any(v.name.value in learning for v in instr.results):
                     live.update(instr.reads)
-            case Reshard() | Slice() | First():
+            case Reshard() | Slice() | First() | Extend():
                 if instr.result.name in live:
-                    live.add(instr.source)
+                    live.update(reads_of(instr))
             case Write():
                 pass
     return live

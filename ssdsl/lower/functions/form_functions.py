@@ -11,7 +11,7 @@ from ssdsl.ir.function import Carried, OpSplit
 from ssdsl.ir.layout import Shard, Submesh
 from ssdsl.ir.value import Time, TimeIndex
 from ssdsl.lower.lowering import Lowering, Segment
-from ssdsl.lower.operators.operand_types import place_in
+from ssdsl.lower.operators.operand_types import operand_shape, place_in, reads_earlier
 from ssdsl.model.graph import Operand, Operator, Stage
 from ssdsl.plan.plan import HALVES, Plan
 
@@ -93,7 +93,13 @@ def is_same_part(before: Use, after: Use) -> bool:
     for coordinate in made.keys() & read.keys():
         split = read[coordinate]
         carries = isinstance(split, Carried) and operand.value in split.operands
-        part = place_in(operator, split, operand)
-        if made[coordinate] != part or (not isinstance(part, Shard) and not carries):
+        place, part = made[coordinate], place_in(operator, split, operand)
+        if (
+            isinstance(place, Shard)
+            and isinstance(part, Shard)
+            and reads_earlier(place, part, operand_shape(operator, operand))
+        ):
+            continue
+        if place != part or (not isinstance(part, Shard) and not carries):
             return False
     return True

@@ -11,6 +11,7 @@ from ssdsl.ir.comm import AllReduce
 from ssdsl.ir.function import (
     Backward,
     Conversion,
+    Extend,
     First,
     Function,
     Instr,
@@ -90,7 +91,7 @@ def _finished(instr: Instr, sides: dict[str, tuple[Side, ...]], overwrites: dict
             return replace(instr, sides=sides.get(instr.operator))
         case Reshard():
             return replace(instr, in_place=overwrites[instr.result.name])
-        case Slice() | First() | Write():
+        case Slice() | First() | Extend() | Write():
             return instr
 
 

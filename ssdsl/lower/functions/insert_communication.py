@@ -14,6 +14,8 @@ from ssdsl.ir.comm import Message, Step, Transfer
 from ssdsl.ir.function import (
     Carried,
     Concat,
+    Earlier,
+    Extend,
     First,
     Input,
     Merge,
@@ -26,7 +28,7 @@ from ssdsl.ir.function import (
     Sum,
     Write,
 )
-from ssdsl.ir.layout import REPLICATE, Cut, Layout, Shape, Shard, Submesh, cut
+from ssdsl.ir.layout import REPLICATE, Cut, Layout, Shape, Shard, Submesh, cut, regions_of
 from ssdsl.ir.program import Loss, Result
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
 from ssdsl.lower.errors import UpdateInParts
@@ -305,6 +307,8 @@ class _Builder:
         part = need.shape.local(tuple(known.values()))
         for name, digit in need.type.time:
             if name in known:
+                if known[name] != digit:
+                    var = self._extended(draft, var, name, digit, need)
                 continue
             key = ("slice", var.name, name, digit, need.gradient is None)
             (here,) = inside(Layout((digit,)), tuple(known.values())).shards()
@@ -325,6 +329,33 @@ class _Builder:
         for name in _addends(var, need):
             var = self._addend(draft, var, name, need)
         return var.name
+
+    def _extended(self, draft: Draft, var: Var, name: str, digit: Shard, need: Need) -> Var:
+        """The part of a value along an index, behind the parts before it, which the function has left."""
+        key = ("extend", var.name, name, digit, need.gradient is None)
+        if key not in draft.converted:
+            index = next(t for t in draft.segment.time if t.name == name)
+            own = dict(var.type.time)[name]
+            held = [*var.type.layout.shards(), *(s for i, s in var.type.time if i != name)]
+            place = even_cut(self.lowering.plan, need.shape, own, held)
+            before = regions_of(own, need.shape.factors[own.factor], own.parts) or ()
+            starts = tuple(((0, start),) for ((start, _),) in before)
+            slot = self._leave(draft, var).slot
+            earlier = self._in_time(draft, var, name, replace(own, stride=1, at=starts), need)
+            merges, learns = (Earlier(index, place),), earlier.gradient is not None
+            draft.inputs[earlier.name] = Input(earlier, draft.number, slot, draft.segment.time, merges, learns)
+            result = self._in_time(draft, var, name, digit, need)
+            draft.body.append(Extend(var.name, earlier.name, result, index, place))
+            draft.converted[key] = result
+        return draft.converted[key]
+
+    def _in_time(self, draft: Draft, var: Var, name: str, digit: Shard, need: Need) -> Var:
+        """A new version of a value with another part along an index in time."""
+        time = tuple((i, digit if i == name else s) for i, s in var.type.time)
+        gradient = None
+        if var.gradient is not None and need.gradient is not None:
+            gradient = replace(var.gradient, time=time)
+        return self._var(draft, draft.fresh(var.name.value), need.shape, replace(var.type, time=time), gradient)
 
     def _addend(self, draft: Draft, var: Var, name: str, need: Need) -> Var:
         """A value that is the same for all parts along an index as one addend of a sum over them."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ssdsl.ir.function import Carried, OpSplit, Split
-from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, regions
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, regions, regions_of
 from ssdsl.ir.regions import Regions, parts_of
 from ssdsl.ir.value import Axis, Coordinate, Size, Time, Type, Varying
 from ssdsl.model.graph import Operand, Operator
@@ -121,6 +121,15 @@ def place_in(operator: Operator, split: OpSplit, operand: Operand) -> Placement 
 def results_of(operator: Operator, split: Split) -> Regions:
     """The region of the results' dimension that each part computes, where no other index cuts the dimension."""
     return parts_of(split.sizes or (operator.dims[split.dim].size // split.parts,) * split.parts)
+
+
+def reads_earlier(made: Shard, read: Shard, shape: Shape) -> bool:
+    """Whether each part reads what was made for it and for the parts before it, and nothing else."""
+    size = shape.factors[read.factor]
+    before, after = (regions_of(s, size, s.parts) for s in (made, read))
+    if made.factor != read.factor or before is None or after is None:
+        return False
+    return after == tuple(((0, runs[-1][1]),) for runs in before)
 
 
 def dims_of(operand: Operand) -> list[int]:

@@ -99,10 +99,10 @@ class _Masks:
         if torch.Tag.pointwise not in call.target.tags and call.target is not aten.expand.default:
             return None
         given = {r: self._rows(r, start, end) for r in call.refs()}
-        known = {r: t for r, t in given.items() if t is not None}
-        if len(known) < len(given):
+        tensors = {r: t for r, t in given.items() if t is not None}
+        if len(tensors) < len(given):
             return None
-        return known[call.refs()[0]] if call.target is aten.expand.default else with_numbers(call, known)
+        return tensors[call.refs()[0]] if call.target is aten.expand.default else with_numbers(call, tensors)
 
 
 def _alike(numbers: torch.Tensor) -> torch.Tensor:
