@@ -23,11 +23,9 @@ def expression(operator: Operator, op: Op, reads: Sequence[str], group: GroupNam
     """The call on a part. `reads` are the Python names of its operands; `group` names the group along some axes."""
     names = iter(_operands(operator, op, reads, group))
     args = [text(a, names) for a in operator.args[1:]]
-    kwargs = [
-        f"{k}={text(v, names)}" for k, v in operator.kwargs if v is not None and k != "layout" and k != "pin_memory"
-    ]
+    kwargs = _keywords(operator, names)
     if op.kernel.function:
-        return _kernel(operator, op.kernel, args, group)
+        return _kernel(operator, op.kernel, args, kwargs, group)
     unequal = {s.coordinate.name: s.sizes for s in op.splits if isinstance(s.coordinate, Time)}
     extents = [extent_text(size, group, unequal) for size in op.results[0].shape] if op.results else []
     match operator.target:
@@ -47,28 +45,36 @@ def constant_expression(operator: Operator, reads: Sequence[str]) -> str:
     """The call of an operator that depends on nothing."""
     names = iter(reads)
     args = [text(a, names) for a in operator.args[1:]]
-    kwargs = [
-        f"{k}={text(v, names)}" for k, v in operator.kwargs if v is not None and k != "layout" and k != "pin_memory"
-    ]
+    kwargs = _keywords(operator, names)
     return _plain(operator, args, kwargs)
 
 
-def _plain(operator: Operator, args: Arguments, kwargs: Arguments) -> str:
+def _keywords(operator: Operator, names: Iterator[str]) -> dict[str, str]:
+    """The arguments that are given by name, as Python."""
+    unsaid = ("layout", "pin_memory")
+    return {k: text(v, names) for k, v in operator.kwargs if v is not None and k not in unsaid}
+
+
+def _plain(operator: Operator, args: Arguments, kwargs: Mapping[str, str]) -> str:
     """A call as its row writes it, or by its full name."""
     if operator.target == "aten::_to_copy":
-        return f"{args[0]}.to({', '.join(kwargs)})"
+        return f"{args[0]}.to({', '.join(_given(kwargs))})"
     form = row(operator).text
     if form is not None and not kwargs:
-        return form(_named(operator, args)) if callable(form) else _written(form, operator, args)
+        return form(_named(operator, args, kwargs)) if callable(form) else _written(form, operator, args)
     overload = str(operator.args[0])  # the file has `aten = torch.ops.aten`
     name = overload if operator.target.startswith("aten::") else f"torch.ops.{overload}"
-    return f"{name}({', '.join(args + kwargs)})"
+    return f"{name}({', '.join([*args, *_given(kwargs)])})"
+
+
+def _given(kwargs: Mapping[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in kwargs.items()]
 
 
 def _written(form: str, operator: Operator, args: Arguments) -> str:
     """A call in the form that its row gives: `F.linear`, `.sum`, `+`, or a text with arguments in braces."""
     if "{" in form:
-        return form.format_map(_named(operator, args))
+        return form.format_map(_named(operator, args, {}))
     if form.startswith("."):
         return f"{args[0]}{form}({', '.join(args[1:])})"
     if form[0].isidentifier():
@@ -76,11 +82,11 @@ def _written(form: str, operator: Operator, args: Arguments) -> str:
     return f"{args[0]} {form} {args[1]}"
 
 
-def _named(operator: Operator, args: Arguments) -> dict[str, str]:
+def _named(operator: Operator, args: Arguments, kwargs: Mapping[str, str]) -> dict[str, str]:
     """The arguments by the names of their parameters; those that are not given have their defaults."""
     parameters = schema_arguments(operator.args[0])
     defaults = {p.name: repr(p.default_value) for p in parameters}
-    return defaults | dict(zip((p.name for p in parameters), args, strict=False))
+    return defaults | dict(zip((p.name for p in parameters), args, strict=False)) | dict(kwargs)
 
 
 def _operands(operator: Operator, op: Op, reads: Sequence[str], group: GroupName) -> Iterator[str]:
@@ -95,10 +101,10 @@ def _operands(operator: Operator, op: Op, reads: Sequence[str], group: GroupName
         yield name
 
 
-def _kernel(operator: Operator, kernel: Kernel, args: Arguments, group: GroupName) -> str:
+def _kernel(operator: Operator, kernel: Kernel, args: Arguments, kwargs: Mapping[str, str], group: GroupName) -> str:
     """A call of what computes a part where a plain call on sliced inputs would be wrong."""
     given = row(operator).kernel
-    named = _named(operator, args)
+    named = _named(operator, args, kwargs)
     if kernel.windows:
         named["parts"] = f"[{', '.join(_window(part, group) for part in kernel.windows)}]"
         return row(operator).windows.format_map(named)

@@ -47,6 +47,8 @@ def part_function(operator: Operator) -> str | None:
 
 def _kind_and_space(operator: Operator) -> tuple[str, int]:
     """`conv_transpose` and 2 of conv_transpose2d."""
+    if operator.target.startswith("ssdsl::"):
+        return operator.target.removeprefix("ssdsl::"), 0
     for space in (1, 2, 3):
         if f"{space}d" in operator.kind:
             return operator.kind.replace(f"{space}d", ""), space
@@ -87,7 +89,7 @@ def _reads(operator: Operator, number: int) -> Reads:
     window = operator.dims[number].window
     assert window is not None
     size, results = operator.dims[number].size, operator.dims[window.of].size
-    if operator.kind in ATTENTION:
+    if _kind_and_space(operator)[0] in ATTENTION:
         return _in_front(operator, number, window.of)
     axes = operator.inputs[0].axes
     kind, space = _kind_and_space(operator)

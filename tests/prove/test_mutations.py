@@ -36,6 +36,8 @@ OTHERS = [  # plans of these tests for models of their own
     ("two_prologues", f"{HERE / 'models.py'}:read_twice"),
     ("space", f"{HERE / 'models.py'}:space"),
     ("tiles", f"{HERE / 'models.py'}:space"),
+    ("slices", f"{HERE.parent / 'models' / 'sequences.py'}:causal"),
+    ("context", f"{HERE.parent / 'models' / 'sequences.py'}:groups"),
 ]
 if importlib.util.find_spec("transformers"):
     OTHERS.append(("routed", f"{HERE / 'models.py'}:routed"))

@@ -11,7 +11,7 @@ from ssdsl.ir.function import Carried, OpSplit
 from ssdsl.ir.layout import Shard, Submesh
 from ssdsl.ir.value import Time, TimeIndex
 from ssdsl.lower.lowering import Lowering, Segment
-from ssdsl.lower.operators.operand_types import operand_shape, place_in, reads_earlier
+from ssdsl.lower.operators.operand_types import operand_shape, place_in, waits_for_no_later
 from ssdsl.model.graph import Operand, Operator, Stage
 from ssdsl.plan.plan import HALVES, Plan
 
@@ -86,20 +86,16 @@ Use = tuple[Operator, tuple[OpSplit, ...], Operand]  # a value of an operator th
 
 
 def is_same_part(before: Use, after: Use) -> bool:
-    """Whether a part of the consumer reads just the producer's part with the same indices in time."""
+    """Whether a part of the consumer reads just the producer's part with the same indices in time, or that and what was
+    made for the parts before it."""
     (source, splits, output), (operator, its, operand) = before, after
     made = {s.coordinate: place_in(source, s, output) for s in splits if isinstance(s.coordinate, Time)}
     read = {s.coordinate: s for s in its if isinstance(s.coordinate, Time)}
     for coordinate in made.keys() & read.keys():
         split = read[coordinate]
         carries = isinstance(split, Carried) and operand.value in split.operands
-        place, part = made[coordinate], place_in(operator, split, operand)
-        if (
-            isinstance(place, Shard)
-            and isinstance(part, Shard)
-            and reads_earlier(place, part, operand_shape(operator, operand))
-        ):
-            continue
-        if place != part or (not isinstance(part, Shard) and not carries):
+        part = place_in(operator, split, operand)
+        follows = waits_for_no_later(made[coordinate], part, operand_shape(operator, operand))
+        if not follows or (not isinstance(part, Shard) and not carries):
             return False
     return True

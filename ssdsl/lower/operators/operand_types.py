@@ -123,13 +123,14 @@ def results_of(operator: Operator, split: Split) -> Regions:
     return parts_of(split.sizes or (operator.dims[split.dim].size // split.parts,) * split.parts)
 
 
-def reads_earlier(made: Shard, read: Shard, shape: Shape) -> bool:
-    """Whether each part reads what was made for it and for the parts before it, and nothing else."""
-    size = shape.factors[read.factor]
-    before, after = (regions_of(s, size, s.parts) for s in (made, read))
-    if made.factor != read.factor or before is None or after is None:
+def waits_for_no_later(made: Placement | None, read: Placement | None, shape: Shape) -> bool:
+    """Whether each part reads what was made for it, or for it and the parts before it, and nothing else."""
+    if made == read:
+        return True
+    if not isinstance(made, Shard) or not isinstance(read, Shard) or made.factor != read.factor:
         return False
-    return after == tuple(((0, runs[-1][1]),) for runs in before)
+    before, after = (regions_of(s, shape.factors[s.factor], s.parts) for s in (made, read))
+    return before is not None and after == tuple(((0, runs[-1][1]),) for runs in before)
 
 
 def dims_of(operand: Operand) -> list[int]:

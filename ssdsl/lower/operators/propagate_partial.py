@@ -15,7 +15,7 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Coordinate, Time
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
-from ssdsl.lower.operators.operand_types import place_in
+from ssdsl.lower.operators.operand_types import operand_shape, place_in, waits_for_no_later
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
 from ssdsl.model.ops.registry import linear_with, row
 from ssdsl.plan.plan import Index, Plan
@@ -134,7 +134,9 @@ class _Walk:
             found |= {c.name for c in arriving if isinstance(c, Time) and c not in carried}
             for split in (s for s in made.splits if isinstance(s.coordinate, Time)):
                 part, here = place_in(made.operator, split, made.operand), splits.get(split.coordinate)
-                if part is not None and (here is None or place_in(operator, here, operand) != part):
+                read = None if here is None else place_in(operator, here, operand)
+                shape = operand_shape(operator, operand)
+                if part is not None and not waits_for_no_later(part, read, shape):
                     found.add(split.coordinate.name)
         return frozenset(found)
 

@@ -7,6 +7,7 @@ unless `is_harmless` says why it does not.
 from tests.prove.mutations import (  # noqa: F401  each adds its kinds to the table
     communication,
     draws,
+    earlier,
     functions,
     loss,
     operators,

@@ -1,0 +1,91 @@
+"""Models split along their sequence: context parallel, and slices in time that keep the keys of those before them."""
+
+import pytest
+
+from bench.fuzz.trial import Outcome, try_plan
+from ssdsl.compile import compile_source
+from ssdsl.ir.action import Compute
+from ssdsl.ir.function import Earlier, Extend
+from ssdsl.ir.program import Program
+from ssdsl.plan.plan import Phase
+from ssdsl.run.launch import Training
+from ssdsl.text.source import Source
+from tests.verify.conftest import ROOT, captured
+
+TRAINING = Training(2, optimizer="sgd", lr=0.1)
+CONTEXT = """
+mesh gpus(cp = 3)
+split model by seq into cp = [5, 4, 4]
+assign model to gpus
+"""
+CONTEXT_AND_HEADS = """
+mesh gpus(cp = 2, tp = 2)
+split model by seq into cp
+split model by heads into tp where possible
+assign model to gpus
+"""
+SLICES = """
+mesh gpus(dp = 1)
+split model by batch into m = 2
+split model by seq into t = [6, 4, 3]
+assign model to gpus
+recompute model["blocks.*"]
+"""
+HALVES = """
+mesh gpus(pp = 2)
+split model by seq into t = 4
+let stage = balance(model, 2)
+assign stage[s] to gpus[pp = s] for s in 0..2
+order by clock for s in 0..2, t in 0..4:
+    stage[s].fwd[t = t] at 3 * t
+    stage[s].dgrad[t = t] at 3 * (7 - t - s) + 1
+    stage[s].wgrad[t = t] at 3 * (7 - t - s) + 2
+"""
+TERAPIPE = (ROOT / "examples" / "terapipe.ssp").read_text()
+UNEQUAL = TERAPIPE.replace("into t = T", "into t = [40, 24]")
+KINDS = ("causal", "masked", "groups", "dropped", "open_", "local", "eager")
+CASES = [
+    *((f"sequences.py:{kind}", text) for kind in KINDS for text in (CONTEXT, SLICES)),
+    ("sequences.py:causal", HALVES),
+    ("gpt:tiny,layers=2", CONTEXT_AND_HEADS),
+    ("gpt:tiny,layers=2", TERAPIPE),
+    ("gpt:tiny,layers=2", UNEQUAL),
+    ("llama:tiny", CONTEXT_AND_HEADS),
+    ("llama:tiny", TERAPIPE),
+]
+
+
+def tried(model: str, text: str) -> Outcome:
+    found, graph = captured(model)
+    return try_plan(found, graph, text, TRAINING)
+
+
+@pytest.mark.parametrize(("model", "text"), CASES)
+def test_numbers_are_those_of_one_device(model: str, text: str) -> None:
+    outcome = tried(model, text)
+    assert outcome.kind == "equal", outcome.text
+
+
+def compiled(model: str, text: str) -> Program:
+    return compile_source(Source("plan.ssp", text), captured(model)[1], {}, ROOT).program
+
+
+@pytest.mark.parametrize("kind", ["causal", "masked", "groups", "dropped"])
+def test_attention_is_split_and_slices_flow(kind: str) -> None:
+    """Nothing is equal because it stayed whole, or because slices waited for each other."""
+    program = compiled(f"sequences.py:{kind}", SLICES)
+    (function,) = (f for f in program.functions if f.loss is not None)
+    assert sum(isinstance(i, Extend) for i in function.body()) == 4  # keys and values of two layers
+    assert sum(isinstance(m, Earlier) for i in function.inputs for m in i.merges) == 4
+    tasks = [a for a in program.roles[0].actions if isinstance(a, Compute) and a.function == function.number]
+    (m, t) = (next(k for k, i in enumerate(function.time) if i.name == name) for name in "mt")
+    for phase, order in ((Phase.FORWARD, [0, 1, 2]), (Phase.BACKWARD, [2, 1, 0])):
+        assert [a.at[t] for a in tasks if a.phase is phase and a.at[m] == 0] == order
+
+
+def test_a_stage_begins_the_next_slice_before_the_next_micro_batch() -> None:
+    program = compiled("gpt:tiny,layers=2", TERAPIPE)
+    forwards = [
+        [a.at for a in role.actions if isinstance(a, Compute) and a.phase is Phase.FORWARD] for role in program.roles
+    ]
+    assert all(at.index((0, 1)) < at.index((1, 0)) for at in forwards)
