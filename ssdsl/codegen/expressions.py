@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from ssdsl.ir.function import Kernel, Offset, Op, WindowPart
+from ssdsl.ir.function import Offset, Op, Split, WindowPart
+from ssdsl.ir.regions import Regions, parts_of
 from ssdsl.ir.value import Axis, Coordinate, Size, Time
 from ssdsl.model.call import schema_arguments
 from ssdsl.model.graph import Operator, Ref
@@ -25,7 +26,7 @@ def expression(operator: Operator, op: Op, reads: Sequence[str], group: GroupNam
     args = [text(a, names) for a in operator.args[1:]]
     kwargs = _keywords(operator, names)
     if op.kernel.function:
-        return _kernel(operator, op.kernel, args, kwargs, group)
+        return _kernel(operator, op, args, kwargs, group)
     unequal = {s.coordinate.name: s.sizes for s in op.splits if isinstance(s.coordinate, Time)}
     extents = [extent_text(size, group, unequal) for size in op.results[0].shape] if op.results else []
     match operator.target:
@@ -101,20 +102,30 @@ def _operands(operator: Operator, op: Op, reads: Sequence[str], group: GroupName
         yield name
 
 
-def _kernel(operator: Operator, kernel: Kernel, args: Arguments, kwargs: Mapping[str, str], group: GroupName) -> str:
+def _kernel(operator: Operator, op: Op, args: Arguments, kwargs: Mapping[str, str], group: GroupName) -> str:
     """A call of what computes a part where a plain call on sliced inputs would be wrong."""
-    given = row(operator).kernel
+    kernel, own = op.kernel, row(operator)
     named = _named(operator, args, kwargs)
     if kernel.windows:
         named["parts"] = f"[{', '.join(_window(part, group) for part in kernel.windows)}]"
-        return row(operator).windows.format_map(named)
-    if given is None or given.function != kernel.function:
+        return own.windows.format_map(named)
+    given = next((k for k in (own.kernel, own.ring) if k is not None and k.function == kernel.function), None)
+    if given is None:
         raise InternalError(f"the row of `{operator.target}` has no kernel `{kernel.function}`")
+    dims = [d for axis in axes_of(operator, *given.axis) for d in axis]
     named["start"] = " + ".join(_offset(offset, group) for offset in kernel.offsets)
     named["count"] = str(math.prod(dim.size for dim in operator.dims if dim.combined))
-    named["size"] = str(math.prod(operator.dims[d].size for axis in axes_of(operator, *given.axis) for d in axis))
+    named["size"] = str(math.prod(operator.dims[d].size for d in dims))
     named["group"] = group(kernel.axes) if kernel.axes else ""
+    if "{regions}" in given.call:
+        (split,) = (s for s in op.splits if isinstance(s, Split) and not {*s.dims}.isdisjoint(dims))
+        named["regions"] = str(runs_of(operator, split))
     return given.call.format_map(named)
+
+
+def runs_of(operator: Operator, split: Split) -> Regions:
+    """The runs of a dimension that each part has."""
+    return parts_of(split.sizes or (operator.dims[split.dim].size // split.parts,) * split.parts)
 
 
 def _window(part: WindowPart, group: GroupName) -> str:

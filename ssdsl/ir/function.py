@@ -22,6 +22,7 @@ class Split:
     """An operator's dimension number `dim` has a digit of this stride, whose value is the part's coordinate.
 
     `sizes` where the parts are unequal; the digit is then the whole dimension. `span` is the statement of the plan.
+    `also` is another dimension that has the same digit.
     """
 
     coordinate: Coordinate
@@ -30,6 +31,12 @@ class Split:
     parts: int
     sizes: tuple[int, ...] | None = None
     span: Span | None = None
+    also: int | None = None
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The dimensions that have the digit."""
+        return (self.dim,) if self.also is None else (self.dim, self.also)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Dim:
     (a vocabulary-parallel cross entropy), which combines the parts itself. `cls` is the same number for all the
     dimensions, of any operator, that the analysis found to be the same. A dimension that no output carries is summed
     over (unless combined): split, it leaves partial sums. A part has the region of a dimension with a `window` that its
-    results need.
+    results need. One index may cut a combined dimension together with the one that it is `beside`: keys with queries.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Dim:
     fixed: str = ""
     combined: bool = False
     window: DimWindow | None = None
+    beside: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,11 +32,14 @@ class Windowed:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
+    """`beside`: an index may cut this combined letter together with that one, as keys with queries."""
+
     name: str
     fixed: bool = False
     combined: bool = False
     size: int | None = None
     window: Windowed | None = None
+    beside: str = ""
 
 
 Axis = tuple[Letter, ...]  # the letters whose product the axis is, outermost first; none for an axis of size one
@@ -99,11 +102,6 @@ def whole(name: str, size: int | None = None) -> Axis:
 def combined(name: str) -> Axis:
     """An axis whose parts a kernel combines."""
     return (Letter(name, combined=True),)
-
-
-def windowed(name: str, of: str, shape: Window) -> Axis:
-    """An axis of an input of which the results need windows: `of` is their letter."""
-    return (Letter(name, fixed=True, window=Windowed(of, shape)),)
 
 
 def kept_whole(axis: Axis) -> Axis:

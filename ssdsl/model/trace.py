@@ -140,19 +140,22 @@ class _Builder:
                 if key not in numbers:
                     numbers[key] = len(dims)
                     reason = f"`{reading.call.kind}` needs all of it at once" if slot.letter.fixed else ""
-                    dims.append(
-                        replace(self._dim(leaf, reason, slot.letter.combined), window=self._window(slot, numbers))
-                    )
+                    dim = self._dim(leaf, reason, slot.letter.combined)
+                    beside = self._one_of(slot, slot.letter.beside, numbers)
+                    dims.append(replace(dim, window=self._window(slot, numbers), beside=beside))
                 result.append(numbers[key])
         return result
 
     def _window(self, slot: Slot, numbers: dict[tuple[str, int, int], int]) -> DimWindow | None:
         """The window of an input's letter on a letter of the results, if each is one dimension."""
         window = slot.letter.window
-        if window is None or len(self.found.factors.leaves(slot.factors)) != 1:
-            return None
-        results = [number for (letter, _, _), number in numbers.items() if letter == window.of]
-        return DimWindow(results[0], window.shape) if len(results) == 1 else None
+        of = None if window is None else self._one_of(slot, window.of, numbers)
+        return None if window is None or of is None else DimWindow(of, window.shape)
+
+    def _one_of(self, slot: Slot, letter: str, numbers: dict[tuple[str, int, int], int]) -> int | None:
+        """The dimension of another letter, if that and this letter are one dimension each."""
+        found = [number for (name, _, _), number in numbers.items() if name == letter]
+        return found[0] if len(found) == len(self.found.factors.leaves(slot.factors)) == 1 else None
 
     def _fix_unreadable(self, reading: Reading, numbers: dict[tuple[str, int, int], int], dims: list[Dim]) -> None:
         """Results stay whole where what they read by windows, or they themselves, are several dimensions."""
@@ -207,12 +210,14 @@ def _in_runs(operator: Operator) -> Operator:
 
 def _distinct(dims: list[Dim]) -> list[Dim]:
     """A name that occurs twice in one operator is numbered: `seq.0`, `seq.1`, output axes first. What is windowed on a
-    dimension of the results is no second one."""
-    names = [d.name for d in dims if d.window is None]
+    dimension of the results is no second one, nor are the keys of queries."""
+    names = [d.name for d in dims if d.window is None and d.beside is None]
     counts: dict[str, int] = {}
     result = []
     for dim in dims:
-        if dim.window is not None:
+        if dim.beside is not None:
+            dim = replace(dim, name=f"{dim.name}.keys")
+        elif dim.window is not None:
             dim = replace(dim, name=f"{dim.name}.window")
         elif names.count(dim.name) > 1:
             counts[dim.name] = counts.get(dim.name, -1) + 1

@@ -56,6 +56,10 @@ class Facts:
         self.indices[operator] = (*self.indices.get(operator, ()), index)
         self._counts.clear()
 
+    def set_index(self, operator: str, index: Index) -> None:
+        """An index of an operator in place of the one with its name."""
+        self.indices[operator] = tuple(index if i.name == index.name else i for i in self.indices[operator])
+
     def leave_whole(self, operator: str, index: Index) -> None:
         """An operator that needs all of a dimension, which other operators of a statement are split by."""
         self.whole[operator] = (*self.whole.get(operator, ()), index)

@@ -24,7 +24,8 @@ class Mesh:
 class Index:
     """What a `split` adds to an operator: its dimension number `dim` is cut into `count` parts, named `name`.
 
-    `sizes` gives the parts' sizes where the user gave them and they are unequal, else it is None.
+    `sizes` gives the parts' sizes where the user gave them and they are unequal, else it is None. `also` is another
+    dimension that is cut alike: the keys of the queries.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Index:
     dim: int
     span: Span
     sizes: tuple[int, ...] | None = None
+    also: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ def _windows(operator: Operator, splits: list[Split]) -> set[WindowPart]:
     found = set()
     for number, dim in enumerate(operator.dims):
         for split in splits:
-            if dim.window is not None and dim.window.of == split.dim:
+            if dim.window is not None and dim.window.of == split.dim and number != split.also:
                 axis = next(a for o in operator.inputs for a, dims in enumerate(o.axes) if number in dims)
                 results, needs = zip(*parts_of(operator, split, number), strict=True)
                 found.add(WindowPart(split.coordinate, axis, results, needs, dim.size))
@@ -68,12 +68,12 @@ def check_first(operator: Operator, op: Op) -> None:
 
 
 def _wanted(operator: Operator, splits: list[Split]) -> tuple[str, set[str], Offsets]:
-    combined = [s for s in splits if operator.dims[s.dim].combined]
+    combined = [s for s in splits if any(operator.dims[d].combined for d in s.dims)]
     axes = {s.coordinate.name for s in combined if isinstance(s.coordinate, Axis)}
     if combined and not operator.target.startswith("aten::"):
         return _of_users(operator, combined, axes)
     if combined:
-        found = combining(operator)
+        found = combining(operator, together=any(s.also is not None for s in combined))
         if found is None:
             return "a kernel that does not exist", axes, {}
         return found.function, axes, _offsets(operator, operator.inputs[0], combined) if found.begins else {}

@@ -43,11 +43,17 @@ COMBINING = {  # by the kind of operator, or by its full name
     **{kind: Combining(f"{kind}_parts", begins=True) for kind in ("argmax", "argmin")},
     **{f"aten::{kind}.dim": Combining(f"{kind}_parts", begins=True) for kind in ("max", "min")},
     **{f"aten::{kind}": Combining(f"a{kind}_parts") for kind in ("max", "min")},
+    "scaled_dot_product_attention": Combining("attention_keys"),
 }
 
 
-def combining(operator: Operator) -> Combining | None:
-    """What combines the parts of an operator of torch's."""
+TOGETHER_WITH = {"scaled_dot_product_attention": Combining("attention_ring")}  # keys that are cut as their queries are
+
+
+def combining(operator: Operator, *, together: bool = False) -> Combining | None:
+    """What combines the parts of an operator of torch's; `together`: of two dimensions that are cut alike."""
+    if together:
+        return TOGETHER_WITH.get(operator.kind)
     return COMBINING.get(operator.target) or COMBINING.get(operator.kind)
 
 
@@ -117,6 +123,7 @@ class _Cut:
     dim: int
     digit: Digit
     windows: tuple[tuple[int, Regions], ...]
+    also: int | None = None
 
 
 def _cut(operator: Operator, split: Split) -> _Cut:
@@ -124,7 +131,20 @@ def _cut(operator: Operator, split: Split) -> _Cut:
         raise Wrong(Rule.NEST, "unequal parts of the whole dimension", split)
     at = None if split.sizes is None else tuple(((end - n, end),) for n, end in _ends(split.sizes))
     digit = Digit(0, split.stride if at is None else 1, split.parts, at)
-    return _Cut(split.coordinate, split.dim, digit, windows_of(operator, split))
+    if split.also is not None:
+        _check_together(operator, split)
+    return _Cut(split.coordinate, split.dim, digit, windows_of(operator, split), split.also)
+
+
+def _check_together(operator: Operator, split: Split) -> None:
+    """Raises Wrong unless a split of two dimensions is of the queries and as many keys of attention."""
+    key, value = (o.axes[-2] for o in operator.inputs[1:3]) if len(operator.inputs) > 2 else ((), ())
+    queries = operator.inputs[0].axes[-2]
+    wanted = ((split.dim,), (split.also,), (split.also,))
+    sizes = {operator.dims[d].size for d in split.dims}
+    alone = any(split.also in axis for o in operator.inputs[3:] for axis in o.axes if (split.dim,) not in o.axes)
+    if combining(operator, together=True) is None or (queries, key, value) != wanted or len(sizes) > 1 or alone:
+        raise Wrong(Rule.TWO_SPLITS, "one dimension, or queries with their keys", split)
 
 
 def _ends(sizes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
@@ -169,15 +189,14 @@ def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> Part:
 
 
 def _check_cuts(signature: _Signature, cuts: list[_Cut]) -> None:
-    for cut in cuts:
-        dim = cut.dim
+    for cut, dim in ((c, d) for c in cuts for d in (c.dim, c.also) if d is not None):
         if not 0 <= dim < len(signature.dims) or signature.dims[dim].fixed:
             raise Wrong(Rule.FIXED, "a dimension that can be split", f"dimension {dim}")
         if signature.dims[dim].combined and not (isinstance(cut.coordinate, Axis) and signature.combines):
             raise Wrong(Rule.COMBINED, "parts on devices, and a kernel that combines them", cut.coordinate.name)
-    for dim in {c.dim for c in cuts}:
-        digits = frozenset(c.digit for c in cuts if c.dim == dim)
-        if len(digits) != sum(c.dim == dim for c in cuts):
+    for dim in {d for c in cuts for d in (c.dim, c.also) if d is not None}:
+        digits = frozenset(c.digit for c in cuts if dim in (c.dim, c.also))
+        if len(digits) != sum(dim in (c.dim, c.also) for c in cuts):
             raise Wrong(Rule.NEST, "each digit once", f"dimension {dim}")
         if len(digits) > 1 and any(c.windows for c in cuts if c.dim == dim):
             raise Wrong(Rule.NEST, "one split of a dimension that windows are on", f"dimension {dim}")
@@ -198,8 +217,9 @@ def _digit(signature: _Signature, cut: _Cut, axes: tuple[tuple[int, ...], ...]) 
     dims = [d for axis in axes for d in axis]
     if dims.count(cut.dim) > 1:
         raise Wrong(Rule.FIXED, "a dimension that a tensor has once", f"dimension {cut.dim}")
-    if cut.dim in dims:
-        return replace(cut.digit, factor=dims.index(cut.dim))
+    for dim in (cut.dim, cut.also):
+        if dim in dims:
+            return replace(cut.digit, factor=dims.index(dim))
     for dim, at in cut.windows:
         if dim in dims:
             return in_parts(dims.index(dim), signature.dims[dim].size, at)

@@ -60,7 +60,7 @@ def windows_of(operator: Operator, split: Split) -> tuple[tuple[int, Regions], .
     return tuple(
         (number, tuple((run,) for _, run in parts_of(operator, split, number)))
         for number, dim in enumerate(operator.dims)
-        if dim.window is not None and dim.window.of == split.dim
+        if dim.window is not None and dim.window.of == split.dim and number != split.also
     )
 
 

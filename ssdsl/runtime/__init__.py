@@ -1,6 +1,6 @@
 """What a generated program imports: torch and the standard library only, nothing of the compiler."""
 
-from .attention import causal_attention_part
+from .attention import attention_keys, attention_ring, causal_attention_part
 from .bits import step_keys
 from .collectives import (
     all_gather,
@@ -81,6 +81,8 @@ __all__ = [
     "argmax_parts",
     "argmin_parts",
     "attention_dropout",
+    "attention_keys",
+    "attention_ring",
     "avg_pool_part",
     "batch_norm_parts",
     "bernoulli",

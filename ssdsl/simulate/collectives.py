@@ -102,15 +102,18 @@ def _of_steps(steps: tuple[Step, ...], itemsize: int) -> Iterator[Collective]:
 def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator[Collective]:
     """What a kernel communicates by itself: so many numbers for each token, or channel, of its first operand."""
     operator = facts.operators[op.operator]
-    kernel = row(operator).kernel
+    kernel = next(
+        (k for k in (row(operator).kernel, row(operator).ring) if k and k.function == op.kernel.function), None
+    )
     if not op.kernel.axes or kernel is None:
         return
     sizes, given = local_dims(operator, op), operator.inputs[0]
     dims = [d for axis in given.axes for d in axis if not operator.dims[d].combined and not operator.dims[d].fixed]
     each, itemsize = math.prod(sizes[d] for d in dims), facts.program.graph.values[given.value].itemsize
+    parts = math.prod(s.parts for s in op.splits if s.coordinate.name in op.kernel.axes)
     back = phase in (Phase.BACKWARD, Phase.DGRAD) and any(r.gradient is not None for r in op.results)
     for collectives, runs in ((kernel.forward, forward), (kernel.backward, back)):
-        for c in (collectives(operator) if callable(collectives) else collectives) if runs else ():
+        for c in (collectives(operator, parts) if callable(collectives) else collectives) if runs else ():
             yield Collective(c.kind, op.kernel.axes, c.numbers * each * max(itemsize, c.width))
 
 

@@ -24,6 +24,15 @@ split model by seq into cp
 split model by heads into tp where possible
 assign model to gpus
 """
+RING = CONTEXT.replace("assign", "split model by seq.keys into cp = [5, 4, 4]\nassign")
+KEYS = RING.replace("split model by seq into cp = [5, 4, 4]\n", "")
+RING_AND_HEADS = CONTEXT_AND_HEADS.replace("assign", "split model by seq.keys into cp\nassign")
+RING_THE_OTHER_WAY_ROUND = """
+mesh gpus(cp = 2)
+split model by seq.keys into cp
+split model by seq into cp
+assign model to gpus
+"""
 SLICES = """
 mesh gpus(dp = 1)
 split model by batch into m = 2
@@ -46,7 +55,11 @@ UNEQUAL = TERAPIPE.replace("into t = T", "into t = [40, 24]")
 KINDS = ("causal", "masked", "groups", "dropped", "open_", "local", "eager")
 CASES = [
     *((f"sequences.py:{kind}", text) for kind in KINDS for text in (CONTEXT, SLICES)),
+    *((f"sequences.py:{kind}", text) for kind in KINDS if kind not in ("dropped", "eager") for text in (RING, KEYS)),
     ("sequences.py:causal", HALVES),
+    ("gpt:tiny,layers=2", RING_AND_HEADS),
+    ("gpt:tiny,layers=2", RING_THE_OTHER_WAY_ROUND),
+    ("llama:tiny", RING_AND_HEADS),
     ("gpt:tiny,layers=2", CONTEXT_AND_HEADS),
     ("gpt:tiny,layers=2", TERAPIPE),
     ("gpt:tiny,layers=2", UNEQUAL),
@@ -68,6 +81,14 @@ def test_numbers_are_those_of_one_device(model: str, text: str) -> None:
 
 def compiled(model: str, text: str) -> Program:
     return compile_source(Source("plan.ssp", text), captured(model)[1], {}, ROOT).program
+
+
+@pytest.mark.parametrize(("text", "function"), [(RING, "attention_ring"), (KEYS, "attention_keys")])
+def test_keys_are_cut(text: str, function: str) -> None:
+    ops = [
+        i for f in compiled("sequences.py:causal", text).functions for i in f.operators() if "attention" in i.operator
+    ]
+    assert [op.kernel.function for op in ops] == [function] * 2
 
 
 @pytest.mark.parametrize("kind", ["causal", "masked", "groups", "dropped"])

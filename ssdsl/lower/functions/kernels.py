@@ -16,11 +16,12 @@ def kernel_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Kernel:
     """The kernel of a part with these splits."""
     if windows := tuple(_windows(operator, splits)):
         return Kernel(row(operator).windows.partition("(")[0], windows=windows)
-    kernel = row(operator).kernel
+    own = row(operator)
+    kernel = own.ring if any(isinstance(s, Split) and s.also is not None for s in splits) else own.kernel
     if kernel is None:
         return CALL
     dims = kernel_dims(operator, *kernel.axis)
-    over = tuple(s for s in splits if isinstance(s, Split) and s.dim in dims)
+    over = tuple(s for s in splits if isinstance(s, Split) and not {*s.dims}.isdisjoint(dims))
     if not over:
         return CALL
     axes = tuple(s.coordinate.name for s in over if isinstance(s.coordinate, Axis)) if "{group}" in kernel.call else ()
@@ -36,7 +37,7 @@ def _windows(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[Window
     """The axes of which a part reads windows."""
     for number, dim in enumerate(operator.dims):
         for split in (s for s in splits if isinstance(s, Split)):
-            if dim.window is not None and dim.window.of == split.dim:
+            if dim.window is not None and dim.window.of == split.dim and number != split.also:
                 results = tuple(run for (run,) in results_of(operator, split))
                 needs = tuple(dim.window.shape.needs(*run) for run in results)
                 yield WindowPart(split.coordinate, axis_of(operator, number), results, needs, dim.size)

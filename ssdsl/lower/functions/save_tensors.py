@@ -28,7 +28,8 @@ def _saving(
         if not isinstance(instr, Op):
             return instr
         operator = operators[instr.operator]
-        return replace(instr, saved=saved(operator, lowering.graph, places, local_dims(operator, instr)))
+        sizes = local_dims(operator, instr)
+        return replace(instr, saved=saved(operator, lowering.graph, places, sizes, instr.kernel.function))
 
     sections = tuple(replace(s, body=tuple(map(with_saved, s.body))) for s in function.sections)
     return replace(function, sections=sections)
@@ -38,9 +39,10 @@ def local_dims(operator: Operator, op: Op) -> list[int]:
     """The local sizes of an operator's dimensions in a part, of unequal parts in the mean."""
     sizes = [d.size for d in operator.dims]
     for split in (s for s in op.splits if isinstance(s, Split)):
-        for number, dim in enumerate(operator.dims):
-            if dim.window is not None and dim.window.of == split.dim:
-                needs = [dim.window.shape.needs(*run) for (run,) in results_of(operator, split)]
+        for number, read in enumerate(operator.dims):
+            if read.window is not None and read.window.of == split.dim and number != split.also:
+                needs = [read.window.shape.needs(*run) for (run,) in results_of(operator, split)]
                 sizes[number] = -(-sum(end - start for start, end in needs) // split.parts)
-        sizes[split.dim] = -(-sizes[split.dim] // split.parts)
+        for dim in split.dims:
+            sizes[dim] = -(-sizes[dim] // split.parts)
     return sizes

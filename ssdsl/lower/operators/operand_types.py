@@ -105,8 +105,8 @@ def place_in(operator: Operator, split: OpSplit, operand: Operand) -> Placement 
     if isinstance(split, Carried):
         return None
     dims = dims_of(operand)
-    if split.dim in dims:
-        factor, size = dims.index(split.dim), operator.dims[split.dim].size
+    if (dim := next((d for d in split.dims if d in dims), None)) is not None:
+        factor, size = dims.index(dim), operator.dims[dim].size
         if split.sizes is not None:
             return regions(factor, size, parts_of(split.sizes))
         return Shard(factor, split.stride, split.parts)

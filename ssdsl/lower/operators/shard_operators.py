@@ -45,10 +45,14 @@ def _problems(
         dim = operator.dims[index.dim]
         others = [i.name for i in indices if i.dim == index.dim and i.name != index.name]
         parts = math.prod(i.count for i in indices if i.dim == index.dim)
-        reads_windows = any(d.window is not None and d.window.of == index.dim for d in operator.dims)
+        reads_windows = dim.beside is not None or any(
+            d.window is not None and d.window.of == index.dim for d in operator.dims
+        )
         if others and (index.sizes is not None or reads_windows):
             yield UnevenWithOthers(index.span, dim.name, index.name, others[0], path, reads_windows), index.name
-        elif dim.combined and not isinstance(coordinate_of(index, submesh), Axis):
+        elif any(operator.dims[d].combined for d in (index.dim, index.also) if d is not None) and not isinstance(
+            coordinate_of(index, submesh), Axis
+        ):
             groups = parts if index.dim in batch else 0
             yield (
                 CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, groups),

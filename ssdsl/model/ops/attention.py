@@ -2,23 +2,25 @@
 
 import math
 
-from ssdsl.model.graph import Ref
+from ssdsl.model.graph import Operator, Ref
 from ssdsl.model.ops.op import Collective, Op, PartKernel
+from ssdsl.model.ops.reader import Reader
 from ssdsl.model.ops.saved_by_kernels import attention_saves
 from ssdsl.model.ops.typed_call import TypedCall
-from ssdsl.model.signature import ONE, Axis, Signature, axes, combined, free, signature, whole, windowed
+from ssdsl.model.saved_tensors import Saved, extra
+from ssdsl.model.signature import ONE, Axis, Letter, Signature, Windowed, axes, combined, free, signature, whole
 from ssdsl.model.window import Prefix
 
 
 def attention(call: TypedCall) -> Signature:
-    """softmax(q k^T) v over any batch axes, the last of them the heads. Of causal attention a run of queries needs the
-    keys up to its end; keys are combined by no kernel yet."""
+    """softmax(q k^T) v over any batch axes, the last of them the heads.
+
+    A run of queries needs all keys; of causal attention, those up to its end. Keys may be cut by themselves, or with
+    the queries.
+    """
     q, k = call.shapes[:2]
     batch: list[Axis] = [*axes(len(q) - 3), free("heads")] if len(q) > 2 else []
-    query, keys = free("s"), whole("t")
-    if call.argument("is_causal"):
-        is_square = q[-2] == k[-2]  # rows and keys are counted from the same position
-        query, keys = (query, windowed("t", "s", Prefix(k[-2]))) if is_square else (whole("s"), keys)
+    query, keys = _sequence(call)
     key_batch = [ONE if k[i] == 1 != q[i] else x for i, x in enumerate(batch)]
     if call.argument("enable_gqa") and k[-3] != q[-3]:  # queries in groups, each with one key: splits by groups
         batch = [*batch[:-1], (*free("heads"), *whole("in_group", q[-3] // k[-3]))]
@@ -29,6 +31,20 @@ def attention(call: TypedCall) -> Signature:
         shape, full = call.shapes[3], [*batch, query, keys]
         rows.append([ONE if n == 1 else x for n, x in zip(shape, full[len(full) - len(shape) :], strict=True)])
     return signature(rows, [[*batch, query, free("value_dim")]])
+
+
+def _sequence(call: TypedCall) -> tuple[Axis, Axis]:
+    """The axes of queries and of keys."""
+    queries, keys = (shape[-2] for shape in call.shapes[:2])
+    masked = isinstance(call.argument("attn_mask"), Ref)
+    mask = call.shapes[3] if masked else ()
+    by_keys_alone = masked and mask[-1] > 1 and (len(mask) < 2 or mask[-2] == 1)  # its columns would have to go around
+    beside = "s" if queries == keys and not by_keys_alone else ""
+    if not call.argument("is_causal"):
+        return free("s"), (Letter("t", combined=True, beside=beside),)
+    if queries != keys:  # rows and keys are not counted from the same position
+        return whole("s"), whole("t")
+    return free("s"), (Letter("t", combined=True, window=Windowed("s", Prefix(keys)), beside=beside),)
 
 
 def softmax(call: TypedCall) -> Signature:
@@ -60,10 +76,55 @@ def _softmax_parts(function: str) -> PartKernel:
     )
 
 
+def attention_part_saves(reader: Reader) -> Saved:
+    """Operands, the output, and one number for each row of scores."""
+    found = reader.named("query key value result") + reader.named("attn_mask" if reader.operands("attn_mask") else "")
+    return found + extra("logsumexp", reader.shape(reader.operand("query").axes)[:-1], "float32")
+
+
+def _sizes_of_head(operator: Operator) -> tuple[int, int]:
+    """How many numbers a query, and a value, has."""
+    query, value = operator.inputs[0], operator.inputs[2]
+    return tuple(math.prod(operator.dims[d].size for d in o.axes[-1]) for o in (query, value))  # type: ignore[return-value]
+
+
+def _keys_merged(operator: Operator, parts: int) -> tuple[Collective, ...]:
+    """Of each row the largest logarithm; then the output and its weight."""
+    return Collective(1, width=4), Collective(_sizes_of_head(operator)[1] + 1, width=4)
+
+
+def _keys_around(operator: Operator, parts: int) -> tuple[Collective, ...]:
+    """Keys and values go to the next part, until each has been everywhere."""
+    return (Collective(sum(_sizes_of_head(operator)), "exchange"),) * (parts - 1)
+
+
+def _keys_around_back(operator: Operator, parts: int) -> tuple[Collective, ...]:
+    """Once more, and with them their gradients, which go home at last."""
+    return (*_keys_around(operator, parts), *_keys_around(operator, parts + 1))
+
+
+CALL = "{query}, {key}, {value}, {attn_mask}, {is_causal}, {scale}, {enable_gqa}, {regions}, {group}"
+KEYS = PartKernel(
+    axis=("key", -2),
+    call=f"attention_keys({CALL})",
+    forward=_keys_merged,
+    backward=(),  # the parts of the queries' gradients add up
+    saved=attention_part_saves,
+)
+RING = PartKernel(
+    axis=("key", -2),
+    call=f"attention_ring({CALL})",
+    forward=_keys_around,
+    backward=_keys_around_back,
+    saved=attention_part_saves,
+)
+
 OPS = (
     Op(
         "aten::scaled_dot_product_attention",
         attention,
+        kernel=KEYS,
+        ring=RING,
         windows="causal_attention_part({query}, {key}, {value}, {scale}, {enable_gqa}, {parts})",
         contraction=True,
         flops=flops_of_attention,

@@ -58,7 +58,7 @@ def _cross_entropy_text(a: Mapping[str, str]) -> str:
     return f"F.cross_entropy({a['self']}, {a['target']}, {options})"
 
 
-def _merged(operator: Operator) -> tuple[Collective, ...]:
+def _merged(operator: Operator, parts: int) -> tuple[Collective, ...]:
     """Of each token the largest score; then its exponentials' sum and the target's score, and the target's weight where
     that is not one. Of a distribution as target, the sum of products comes by itself."""
     one, two, three = (Collective(n, width=4) for n in (1, 2, 3))
@@ -67,7 +67,7 @@ def _merged(operator: Operator) -> tuple[Collective, ...]:
     return one, two if argument(operator, "weight") is None else three
 
 
-def _merged_back(operator: Operator) -> tuple[Collective, ...]:
+def _merged_back(operator: Operator, parts: int) -> tuple[Collective, ...]:
     return (Collective(1, width=4),) if has_chances(operator) else ()
 
 

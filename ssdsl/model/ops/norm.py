@@ -61,8 +61,8 @@ BATCH_NORM_PARTS = PartKernel(
 GROUP_NORM_PARTS = PartKernel(
     axis=("input", None),
     call="group_norm_parts({input}, {num_groups}, {weight}, {bias}, {eps}, {count}, {group})",
-    forward=lambda operator: (Collective(operator.args[2], width=4),) * 2,  # of each example's groups
-    backward=lambda operator: (Collective(2 * operator.args[2], width=4),),
+    forward=lambda operator, _: (Collective(operator.args[2], width=4),) * 2,  # of each example's groups
+    backward=lambda operator, _: (Collective(2 * operator.args[2], width=4),),
     saved=group_norm_part_saves,
 )
 INSTANCE_NORM_PARTS = PartKernel(

@@ -47,7 +47,7 @@ class Collective:
     width: int = 1
 
 
-Collectives = tuple[Collective, ...] | Callable[[Operator], tuple[Collective, ...]]
+Collectives = tuple[Collective, ...] | Callable[[Operator, int], tuple[Collective, ...]]  # of so many parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,11 @@ class PartKernel:
     `axis` names the split: a parameter of the operator and the axis of its tensor, the argument that says which axis or
     axes (`"dim"`), or None for any of its axes. `call` is the Python of the call: the operator's arguments in braces by
     their parameters, `{start}` for the first index of the part along the axis, `{size}` for the length of the whole
-    axis, `{count}` for how many elements all parts have along the combined dimensions, and `{group}` for the process
-    group of the parts, which may be of unequal sizes. A result may carry the axis: it is then the part's own. `forward`
-    and `backward` are its collectives, or a function of the operator that says them; `saved` is what it saves for
-    backward. All of them have to be given, as `()` where there is none: none can be guessed.
+    axis, `{regions}` for the runs (start, end) of the axis that each part has, `{count}` for how many elements all
+    parts have along the combined dimensions, and `{group}` for the process group of the parts, which may be of unequal
+    sizes. A result may carry the axis: it is then the part's own. `forward` and `backward` are its collectives, or a
+    function of the operator and the number of parts that says them; `saved` is what it saves for backward. All of them
+    have to be given, as `()` where there is none: none can be guessed.
     """
 
     axis: tuple[str, int | str | None]
@@ -83,6 +84,7 @@ class Op:
     - `linear_in`: sets of parameters, each as words; the operator is linear in those of a set together: `self other`
       of an addition, `self` and also `other` of a product. Partial sums go through it.
     - `kernel`: what runs in place of it on parts that need to know of each other.
+    - `ring`: what runs in place of `kernel` where one index cuts a combined dimension and the one that it is beside.
     - `windows`: what computes a part of windowed dimensions: a call of the runtime as in `kernel`, with `{parts}`.
     - `flops`: of a forward; by default an operation for each element of the results, or the two of each
       multiply-add of a `contraction`. Backward takes `backward_factor` times as many for each operand.
@@ -101,6 +103,7 @@ class Op:
     dims: str | Rule
     linear_in: tuple[str, ...] = ()
     kernel: PartKernel | None = None
+    ring: PartKernel | None = None
     windows: str = ""
     flops: Flops | None = None
     backward_factor: float = 1.0
@@ -127,8 +130,8 @@ class Op:
         given: object = self.linear_in
         if not isinstance(given, tuple):
             yield '`linear_in` is a tuple of texts, such as ("self",)'
-        if self.kernel is not None:
-            yield from self._problems_of_kernel(self.kernel)
+        for kernel in (k for k in (self.kernel, self.ring) if k is not None):
+            yield from self._problems_of_kernel(kernel)
 
     def _unread_signature(self, text: str) -> Iterator[str]:
         try:

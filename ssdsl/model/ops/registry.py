@@ -156,7 +156,8 @@ def _together(operator: Operator) -> list[frozenset[int]]:
 
 def kernel_functions() -> tuple[str, ...]:
     """The runtime's functions that kernels of parts call."""
-    calls = [op.kernel.call for op in ROWS.values() if op.kernel] + [op.windows for op in ROWS.values() if op.windows]
+    kernels = (k for op in ROWS.values() for k in (op.kernel, op.ring) if k is not None)
+    calls = [*(k.call for k in kernels), *(op.windows for op in ROWS.values() if op.windows)]
     return tuple(dict.fromkeys(call.partition("(")[0] for call in calls))
 
 

@@ -112,11 +112,30 @@ def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: P
         _check_sizes(ctx, s, new, parts)
     if parts.origin is not None:
         ctx.facts.cut_origins[parts.cut.span] = parts.origin
+    for op, at in [*new]:
+        if (beside := _beside(ctx, op, at, parts)) is not None:
+            ctx.facts.set_index(op.name, beside)
+            new.remove((op, at))
     for op, at in new:
         ctx.facts.add_index(op.name, _index(_parts_for(ctx, op.dims[at], parts), at))
     for op, at in found:
         if op.dims[at].fixed and op.stage is Stage.COMPUTE and parts.count > 1:
             ctx.facts.leave_whole(op.name, _index(parts, at))
+
+
+def _beside(ctx: Context, op: Operator, at: int, parts: Parts) -> Index | None:
+    """The index of this name that cuts the queries, if this cuts the keys alike (or the other way round), for both."""
+    known = ctx.facts.index(op.name, parts.cut.name.text)
+    if known is None or known.also is not None or (known.count, known.sizes) != _cuts(ctx, op, at, parts):
+        return None
+    if op.dims[at].beside == known.dim:
+        return replace(known, also=at)
+    return replace(known, dim=at, also=known.dim) if op.dims[known.dim].beside == at else None
+
+
+def _cuts(ctx: Context, op: Operator, at: int, parts: Parts) -> tuple[int, tuple[int, ...] | None]:
+    """How many parts there are of a dimension, and their sizes where they differ."""
+    return parts.count, _parts_for(ctx, op.dims[at], parts).sizes
 
 
 def _index(parts: Parts, dim: int) -> Index:
@@ -149,7 +168,7 @@ def find_dims(ctx: Context, operators: list[Operator], name: str) -> Places:
         )
         if (at := next((way.index(True) for way in ways if any(way)), None)) is not None:
             window = op.dims[at].window  # what is windowed is cut as the results need it
-            found.append((op, at if window is None else window.of))
+            found.append((op, at if window is None or op.dims[at].combined else window.of))
     return found
 
 
@@ -213,9 +232,9 @@ def _is_known(
     """Whether the operator has this very index already; raises PlanError if it has another of that name."""
     (op, at), name = place, parts.cut.name.text
     known = ctx.facts.index(op.name, name)
-    if known is None:
+    if known is None or _beside(ctx, op, at, parts) is not None:
         return False
-    if _is_free(ctx, op, at, parts):
+    if _is_free(ctx, op, at, parts) or known.also == at:
         return True
     now, before = op.dims[at].name, op.dims[known.dim].name
     others = find_dims(ctx, [o for o in operators if ctx.facts.index(o.name, name) is None], s.dim.text)
