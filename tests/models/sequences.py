@@ -69,29 +69,29 @@ def _model(kind: str) -> tuple[nn.Module, dict[str, torch.Tensor], dict[str, tup
     return Sequences(kind), inputs, dict.fromkeys(inputs, ("batch", "seq"))
 
 
-def causal():  # noqa: ANN201
+def causal():
     return _model("causal")
 
 
-def masked():  # noqa: ANN201
+def masked():
     return _model("masked")
 
 
-def groups():  # noqa: ANN201
+def groups():
     return _model("groups")
 
 
-def dropped():  # noqa: ANN201
+def dropped():
     return _model("dropped")
 
 
-def open_():  # noqa: ANN201
+def open_():
     return _model("open")
 
 
-def local():  # noqa: ANN201
+def local():
     return _model("local")
 
 
-def eager():  # noqa: ANN201
+def eager():
     return _model("eager")

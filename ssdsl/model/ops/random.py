@@ -5,6 +5,7 @@ they are made of. The positions of an axis are a tensor whose axis is that of th
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -14,7 +15,7 @@ from ssdsl.model.ops.library import LIBRARY
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.saved_by_kernels import dropout_saves
 from ssdsl.model.ops.typed_call import TypedCall
-from ssdsl.model.signature import ONE, Axis, Signature, free, signature
+from ssdsl.model.signature import ONE, Axis, Letter, Signature, free, signature
 from ssdsl.runtime import random as runtime
 from ssdsl.runtime.bits import step_keys
 
@@ -65,12 +66,16 @@ def dropout(call: TypedCall) -> Signature:
 
 
 def attention_dropout(call: TypedCall) -> Signature:
-    """As attention, with positions of the batch axes, the queries and the keys."""
+    """As attention, with positions of the batch axes, the queries and the keys, which no kernel combines."""
     plain = attention(call)
-    query, keys = plain.inputs[0].axes, plain.inputs[1].axes
+    given = [[a and tuple(map(_uncombined, a)) for a in p.axes] for p in plain.inputs]
+    query, keys = given[:2]
     positions = [*query[:-1], keys[-2]]
-    given = [list(p.axes) for p in plain.inputs]
     return signature([*given, [], *([a] for a in positions)], [list(p.axes) for p in plain.outputs])
+
+
+def _uncombined(letter: Letter) -> Letter:
+    return replace(letter, combined=False, fixed=True, beside="") if letter.combined else letter
 
 
 CALL = "{key}, {index}, {sizes}, {generator}"
