@@ -8,11 +8,13 @@ from ssdsl.ir.action import Compute
 from ssdsl.ir.function import Earlier, Extend
 from ssdsl.ir.program import Program
 from ssdsl.plan.plan import Phase
+from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.text.source import Source
 from tests.verify.conftest import ROOT, captured
 
 TRAINING = Training(2, optimizer="sgd", lr=0.1)
+FLOAT = 4
 CONTEXT = """
 mesh gpus(cp = 3)
 split model by seq into cp = [5, 4, 4]
@@ -110,3 +112,25 @@ def test_a_stage_begins_the_next_slice_before_the_next_micro_batch() -> None:
         [a.at for a in role.actions if isinstance(a, Compute) and a.phase is Phase.FORWARD] for role in program.roles
     ]
     assert all(at.index((0, 1)) < at.index((1, 0)) for at in forwards)
+
+
+def counts(model: str, text: str) -> dict[int, dict[str, int]]:
+    """What each rank received in exchanges."""
+    finished = run_in_process(program_of(compiled(model, text), captured(model)[0]), TRAINING)
+    return {rank: count["exchange"] for rank, count in finished.counts.items()}
+
+
+def test_the_bytes_of_a_ring() -> None:
+    """Keys and values of all others, again in backward, and then every gradient of keys and values but one's own, and
+    that from the last part on its way."""
+    runs, layers, width = (5, 4, 4), 2, 4 * 32  # batch x hidden
+    for rank, count in counts("sequences.py:open_", RING).items():
+        others = 13 - runs[rank]
+        assert count["bytes"] == TRAINING.steps * layers * 2 * (2 * others + 13) * width * FLOAT
+
+
+def test_the_bytes_of_gathered_prefixes() -> None:
+    """Of causal attention, the keys and values in front; backward, the gradients of those that come behind."""
+    for rank, count in counts("sequences.py:causal", CONTEXT).items():
+        front, own, parts_behind = (0, 5, 9)[rank], (5, 4, 4)[rank], 2 - rank
+        assert count["bytes"] == TRAINING.steps * 2 * 2 * (front + parts_behind * own) * 4 * 32 * FLOAT
