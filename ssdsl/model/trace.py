@@ -154,7 +154,7 @@ class _Builder:
 
     def _one_of(self, slot: Slot, letter: str, numbers: dict[tuple[str, int, int], int]) -> int | None:
         """The dimension of another letter, if that and this letter are one dimension each."""
-        found = [number for (name, _, _), number in numbers.items() if name == letter]
+        found = [number for (name, _, _), number in numbers.items() if name == letter] if letter else []
         return found[0] if len(found) == len(self.found.factors.leaves(slot.factors)) == 1 else None
 
     def _fix_unreadable(self, reading: Reading, numbers: dict[tuple[str, int, int], int], dims: list[Dim]) -> None:
