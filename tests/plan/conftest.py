@@ -1,6 +1,7 @@
 """A small transformer as a graph made by hand: what the plan tests speak of, without torch."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,11 @@ CLASSES = {name: i for i, name in enumerate(SIZES)}
 
 
 def _dim(name: str) -> Dim:
-    """ "heads", "seq.0", and "hidden!" for one that cannot be split."""
+    """ "heads", "seq.0", and "hidden!" for one that cannot be split; "seq.keys" are combined."""
     plain = name.rstrip("!")
     base = plain.split(".")[0]
-    return Dim(plain, SIZES[base], CLASSES[base], "it is normalised over" if name.endswith("!") else "")
+    fixed = "it is normalised over" if name.endswith("!") else ""
+    return Dim(plain, SIZES[base], CLASSES[base], fixed, combined=plain == "seq.keys")
 
 
 def make_graph(layers: int = 4) -> Graph:
@@ -36,6 +38,7 @@ def make_graph(layers: int = 4) -> Graph:
             inputs.append(Operand(f"{path}.weight", ()))
         values[name] = Value(name, Origin.OPERATOR, (4,), "float32", True, (), ())
         made = tuple(_dim(d) for d in dims.split())
+        made = tuple(replace(d, beside=dims.split().index("seq")) if d.combined else d for d in made)
         output = Operand(name, tuple((i,) for i in range(len(made))))
         place = f"model.py:{10 + len(operators) % 20}"
         operators.append(
@@ -49,7 +52,7 @@ def make_graph(layers: int = 4) -> Graph:
         h = f"transformer.h.{i}"
         add(f"{h}.ln_1", "layer_norm", "batch seq hidden!")
         add(f"{h}.attn.c_attn", "linear", "batch seq hidden heads head_dim", flops=300)
-        add(f"{h}.attn", "attention", "batch heads seq.0 seq.1! head_dim", False, flops=200)
+        add(f"{h}.attn", "attention", "batch heads seq seq.keys head_dim", False, flops=200)
         add(f"{h}.attn.c_proj", "linear", "batch seq heads head_dim hidden", flops=100)
         add(h, "add", "batch seq hidden", False)
         add(f"{h}.ln_2", "layer_norm", "batch seq hidden!")

@@ -29,7 +29,7 @@ def test_data_operators_are_split_and_constants_are_not(plan) -> None:
 
 def test_plain_name_is_the_first_of_two(plan) -> None:
     made = plan(MESH + "split model.attention by seq into m = 2\n" + ASSIGN)
-    assert indices(made, "transformer.h.0.attn") == [("m", 2, "seq.0")]
+    assert indices(made, "transformer.h.0.attn") == [("m", 2, "seq")]
 
 
 def test_one_part_is_no_index_but_is_remembered(plan) -> None:
