@@ -43,6 +43,7 @@ COMBINING = {  # by the kind of operator, or by its full name
     **{kind: Combining(f"{kind}_parts", begins=True) for kind in ("argmax", "argmin")},
     **{f"aten::{kind}.dim": Combining(f"{kind}_parts", begins=True) for kind in ("max", "min")},
     **{f"aten::{kind}": Combining(f"a{kind}_parts") for kind in ("max", "min")},
+    **{kind: Combining(f"{kind}_parts", begins=True) for kind in ("cumsum", "cumprod", "logcumsumexp", "topk")},
 }
 
 

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from ssdsl.ir.comm import Step, kind_of, travels
 from ssdsl.ir.function import First, Function, Instr, Op, Reshard, Section, Slice, Write
+from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterGrads, SumTiedGrads
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
@@ -83,7 +84,7 @@ def of_instr(facts: Facts, function: Function, section: Section, instr: Instr, p
             if _is_backward_in(phase, is_weight=instr.source.value in facts.weights):
                 yield from _of_steps(instr.backward, size)
         case Op():
-            yield from _of_kernel(facts, instr, phase, forward=forward)
+            yield from _of_kernel(facts, function.submesh, instr, phase, forward=forward)
         case Slice() | First() | Write():
             pass
         case _:
@@ -99,7 +100,7 @@ def _of_steps(steps: tuple[Step, ...], itemsize: int) -> Iterator[Collective]:
     return (Collective(kind_of(s), s.axes, s.elements * itemsize) for s in steps if travels(s))
 
 
-def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator[Collective]:
+def _of_kernel(facts: Facts, submesh: Submesh, op: Op, phase: Phase, *, forward: bool) -> Iterator[Collective]:
     """What a kernel communicates by itself: so many numbers for each token, or channel, of its first operand."""
     operator = facts.operators[op.operator]
     kernel = row(operator).kernel
@@ -111,7 +112,8 @@ def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator
     back = phase in (Phase.BACKWARD, Phase.DGRAD) and any(r.gradient is not None for r in op.results)
     for collectives, runs in ((kernel.forward, forward), (kernel.backward, back)):
         for c in (collectives(operator) if callable(collectives) else collectives) if runs else ():
-            yield Collective(c.kind, op.kernel.axes, c.numbers * each * max(itemsize, c.width))
+            parts = math.prod(dict(submesh.axes)[a] for a in op.kernel.axes) if c.of_each else 1
+            yield Collective(c.kind, op.kernel.axes, c.numbers * parts * each * max(itemsize, c.width))
 
 
 # -- of flat parameters ------------------------------------------------------------------------------------------------

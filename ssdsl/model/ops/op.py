@@ -40,11 +40,13 @@ class Collective:
     `numbers`: how many elements it sends for each element of the dimensions of the kernel's first tensor that are
     neither fixed nor combined; 2 where [tokens, vocabulary] logits send a sum and a target for each token. A number has
     the bytes of that tensor's, and at least `width`: 4 where a kernel adds up in float32 what it is given in bfloat16.
+    `of_each`: so many for each of the parts, where all learn what every part has found.
     """
 
     numbers: int
     kind: str = "all_reduce"
     width: int = 1
+    of_each: bool = False
 
 
 Collectives = tuple[Collective, ...] | Callable[[Operator], tuple[Collective, ...]]
@@ -56,9 +58,10 @@ class PartKernel:
 
     `axis` names the split: a parameter of the operator and the axis of its tensor, the argument that says which axis or
     axes (`"dim"`), or None for any of its axes. `call` is the Python of the call: the operator's arguments in braces by
-    their parameters, `{start}` for the first index of the part along the axis, `{size}` for the length of the whole
-    axis, `{count}` for how many elements all parts have along the combined dimensions, and `{group}` for the process
-    group of the parts, which may be of unequal sizes. A result may carry the axis: it is then the part's own. `forward`
+    their parameters, `{start}` for the first index of the part along the axis, `{part}` for how many parts lie before
+    it, `{size}` for the length of the whole axis, `{count}` for how many elements all parts have along the combined
+    dimensions, and `{group}` for the process group of the parts, which may be of unequal sizes. A result may carry the
+    axis: it is then the part's own. `forward`
     and `backward` are its collectives, or a function of the operator that says them; `saved` is what it saves for
     backward. All of them have to be given, as `()` where there is none: none can be guessed.
     """
@@ -68,6 +71,11 @@ class PartKernel:
     forward: Collectives
     backward: Collectives
     saved: SavedRule
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it is told where its part is, which is then a run of the axis."""
+        return "{start}" in self.call or "{part}" in self.call
 
     @property
     def function(self) -> str:
