@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bench.fuzz.trial import try_plan
+from ssdsl.compile import compile_evaluation, compile_source
 from ssdsl.ir.layout import Layout, Shard
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
@@ -18,6 +19,8 @@ from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.runtime.flat import FlatParam, Weights
 from ssdsl.runtime.world import World
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
 from ssdsl.text.source import Source
 from tests.verify.conftest import HERE, captured
 
@@ -45,6 +48,12 @@ PLANS = {
     "zero2": f"mesh gpus(dp = 2, tp = 3)\n{DATA}{TENSOR}{ALL}{zero(2)}",
     "zero3": f"mesh gpus(tp = 3, dp = 2)\n{DATA}{TENSOR}{ALL}{zero(3)}",
     "stages": f"mesh gpus(pp = 2, tp = 3)\n{TENSOR}{STAGES}",  # with a tied embedding
+    "inside": f"mesh gpus(a = 2, b = 2)\nsplit model by ffn into a, b = [60, 4]\n{ALL}",
+    "inside in time": f"mesh gpus(dp = 2)\nsplit model by batch into dp, m = [3, 1]\n{ALL}{zero(3)}",
+    "both inside": f"mesh gpus(a = 2, b = 2)\nsplit model by ffn into a, b = [60, 4]\n"
+    f"split model by batch into m = 2, t = [1, 3]\n{ALL}",
+    "stages inside": f"use pipeline: one_f_one_b\nmesh gpus(pp = 2, dp = 2)\nsplit model by batch into dp, m = [3, 1]\n"
+    f"{STAGES}one_f_one_b(stage, 2)\n",
     "micro": f"use pipeline: one_f_one_b\nmesh gpus(pp = 2, dp = 2, tp = 2)\nsplit model by batch into dp, m = 2\n"
     f"split model by ffn into tp = [100, 28]\n{STAGES}one_f_one_b(stage, 2)\n",
 }
@@ -63,6 +72,32 @@ def compiled(name: str) -> tuple[Model, Program]:
 
 
 SHARES = {"c_fc.weight": (100, 27, 1), "wte.weight": (20, 4, 40), "c_attn.bias": (2, 1, 1)}
+
+
+REFUSED = {
+    "runs": f"mesh gpus(a = 2, b = 2)\nsplit model by vocab into a, b = [30, 2]\n{ALL}",
+    "outside": f"mesh gpus(dp = 2)\nsplit model by batch into m = [6, 2], dp\n{ALL}",
+    "twice": f"mesh gpus(dp = 2)\nsplit model by batch into dp = [6, 2], m = 2\n{ALL}",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_parts_that_do_not_line_up_are_refused(name: str) -> None:
+    _, graph = captured(GPT)
+    with pytest.raises(PlanError) as raised:
+        lower(interpret_all(parse(Source("plan.ssp", REFUSED[name])), graph, {}, HERE)[0])
+    (found,) = raised.value.diagnostics
+    assert found.code == "E0401"
+    assert ("in front of it" in render(found)) is (name != "runs")
+
+
+def test_an_evaluation_has_the_weights_as_training_has_them() -> None:
+    model, graph = captured(GPT)
+    found = compile_source(Source("plan.ssp", PLANS["both inside"]), graph, {}, HERE)
+    evaluation = compile_evaluation(found, model, ()).program
+    assert evaluation.params == found.program.params
+    wide = {p.weight: p.elements for p in found.program.params}
+    assert wide["transformer.h.0.mlp.c_fc.bias"] == 60
 
 
 @pytest.mark.parametrize("name", ["tensor", "zero3"])
