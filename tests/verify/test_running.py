@@ -33,7 +33,7 @@ PLANS = {
     "batch": plan("dp = 2", "batch into dp"),
     "width": plan("tp = 4", f"{WIDTH} into tp"),
     "widths": plan("tp = 3", f"{WIDTH} into tp = [2, 7, 3]"),
-    "twice": plan("a = 2, b = 3", f"{WIDTH} into a, b"),
+    "twice": plan("c = 2, b = 3", f"{WIDTH} into c, b"),
     "swapped": plan("a = 2, b = 3", f"{WIDTH} into b, a"),
     "tiles": plan("sp = 2, tp = 2", "seq into sp", f"{WIDTH} into tp"),
     "micro": plan("sp = 2", "batch into m = 2", "seq into sp"),
@@ -52,6 +52,13 @@ def tried(name: str, text: str) -> Outcome:
 def test_numbers_are_those_of_one_device(name: str, text: str) -> None:
     outcome = tried(name, text)
     assert outcome.kind == "equal", outcome.text
+
+
+@pytest.mark.parametrize("name", ["flat", "counted"])
+def test_unequal_parts_inside_of_unequal_ones_are_refused(name: str) -> None:
+    """Of an axis of batch and sequence: how long a run of samples is differs from device to device."""
+    outcome = tried(name, plan("sp = 3", "seq into sp = [3, 2, 1]", "batch into m = [2, 1, 1]"))
+    assert (outcome.kind, outcome.sign) == ("refused", "E0406"), outcome.text
 
 
 KERNELS = [
