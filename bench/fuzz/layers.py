@@ -185,7 +185,7 @@ class Moves(nn.Module):
 
 
 class All(nn.Module):
-    """Operators that need all of a dimension, the batch or the sequence."""
+    """Operators that need all of a dimension, the batch or the sequence, or whose parts tell each other something."""
 
     def __init__(self, kind: str, dim: int) -> None:
         super().__init__()
@@ -195,6 +195,14 @@ class All(nn.Module):
         match self.kind:
             case "cumsum":
                 return x + 0.1 * x.cumsum(self.dim)
+            case "cumprod":
+                return x * (1 + 0.1 * x.tanh()).cumprod(self.dim)
+            case "logcumsumexp":
+                return x + 0.1 * x.logcumsumexp(self.dim)
+            case "topk":
+                places = torch.arange(x.shape[self.dim]).view(-1, *[1] * (x.dim() - 1 - self.dim))
+                found = (x + 0.01 * places).topk(min(2, x.shape[self.dim]), self.dim)  # of equals torch takes any
+                return x - 0.5 * found.values.sum(self.dim, keepdim=True)
             case "sort":
                 return x.sort(self.dim).values + x
             case "max":

@@ -21,7 +21,7 @@ VOCABULARY = (  # functions of losses.py; a name that begins with `tied` has the
 )
 DROPS = ("attention", "path", "channels", "noise", "slopes", "elements", "elements")
 MOVES = ("flip", "roll", "roll batch", "cat", "stack", "shift", "mean", "turn")
-ALL = ("cumsum", "sort", "max", "var", "softmax", "logsumexp")
+ALL = ("cumsum", "cumprod", "logcumsumexp", "topk", "sort", "max", "var", "softmax", "logsumexp")
 IMAGES = ("plain", "norm", "norm", "pool", "drop")
 UNLISTED = ("batch", "hidden", "kthvalue", "trace", "inverse")
 

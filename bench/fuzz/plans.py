@@ -176,7 +176,7 @@ def _target(plan: Drawing, dim: str, sizes: dict[str, int], left: dict[str, int]
         return ""
     if name in plan.axes:
         count, text = plan.axes[name], name
-    elif draw.random() < 0.35 and left == sizes and len(set(sizes.values())) == 1 and smallest > 1:
+    elif draw.random() < 0.35 and len(set(left.values())) == 1 and smallest > 1:
         count, text = smallest, f"{name} = [{', '.join(map(str, _parts(draw, smallest)))}]"
     else:
         count = draw.choice([n for n in (2, 2, 3, 4, 5) if smallest % n == 0] or [1])

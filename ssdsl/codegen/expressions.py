@@ -114,6 +114,7 @@ def _kernel(operator: Operator, op: Op, args: Arguments, kwargs: Mapping[str, st
         raise InternalError(f"the row of `{operator.target}` has no kernel `{kernel.function}`")
     dims = [d for axis in axes_of(operator, *given.axis) for d in axis]
     named["start"] = " + ".join(_offset(offset, group) for offset in kernel.offsets)
+    named["part"] = _part(kernel.offsets, group)
     named["count"] = str(math.prod(dim.size for dim in operator.dims if dim.combined))
     named["size"] = str(math.prod(operator.dims[d].size for d in dims))
     named["group"] = group(kernel.axes) if kernel.axes else ""
@@ -152,6 +153,14 @@ def _offset(offset: Offset, group: GroupName) -> str:
         return f"{place} * {offset.stride}"
     starts = itertools.accumulate((n * offset.stride for n in offset.sizes[:-1]), initial=0)
     return f"({', '.join(map(str, starts))})[{place}]"
+
+
+def _part(offsets: tuple[Offset, ...], group: GroupName) -> str:
+    """How many parts lie before one: several indices cut into equal parts, of which it begins behind so many."""
+    if len(offsets) == 1:
+        return place_text(offsets[0].coordinate, group)
+    starts = " + ".join(_offset(offset, group) for offset in offsets)
+    return f"({starts}) // {min((o.stride for o in offsets), default=1)}" if offsets else "0"
 
 
 def extent_text(size: Size, group: GroupName, unequal: Mapping[str, tuple[int, ...] | None]) -> str:

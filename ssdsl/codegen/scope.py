@@ -32,7 +32,7 @@ class Scope:
     program: Program
     role: Role
     operators: dict[str, Operator]
-    names: Identifiers = field(default_factory=lambda: Identifiers(RUNTIME + RESERVED))
+    names: Identifiers = field(default_factory=lambda: Identifiers((*RUNTIME, *RESERVED, "c")))  # `prepare` has a `c`
     groups: dict[tuple[str, ...], str] = field(default_factory=dict)
     functions: dict[str, str] = field(default_factory=dict)  # text behind the name -> name
     waits: dict[Place, Instr] = field(default_factory=dict)  # what communicates, by where it stands

@@ -16,6 +16,7 @@ from ssdsl.ir.param import (
     SumTiedGrads,
 )
 from ssdsl.ir.program import Program, Result, Role
+from ssdsl.ir.regions import lengths_of
 from ssdsl.model.graph import Graph, Origin, Value
 
 Groups = dict[tuple[str, tuple[str, ...]], None]
@@ -85,7 +86,6 @@ def _flat(flat: FlatParam, params: dict[tuple[str, Submesh], Param]) -> dict[str
         "weights": [_param(params[w, flat.submesh]) for w in flat.weights],
         "zero": flat.zero.value,
         "shard_axes": list(flat.shard_axes),
-        "elements": flat.elements,
         "completion": [_completion(step) for step in flat.completion],
     }
 
@@ -110,14 +110,17 @@ def _param(param: Param) -> dict[str, Any]:
 
 
 def _part(name: str, shape: Shape, layout: Layout, submesh: Submesh) -> dict[str, Any]:
-    """A tensor with the takes that lead from the whole one to the local one: [axis, dim, outer, count]."""
-    takes = []
+    """A tensor with the takes that lead from the whole one to the local one: [axis, dim, outer, count, or the sizes of
+    unequal parts]."""
+    takes: list[list[Any]] = []
     done: list[Shard] = []
-    for (axis, _), place in zip(submesh.axes, layout.places, strict=True):
-        if isinstance(place, Shard):
-            where = cut(shape, place, tuple(done))
-            takes.append([axis, where.dim, where.outer, where.count])
-            done.append(place)
+    places = zip(submesh.axes, layout.places, strict=True)
+    digits = [(axis, place) for (axis, _), place in places if isinstance(place, Shard)]
+    for axis, place in sorted(digits, key=lambda digit: digit[1].at is not None):  # unequal parts cut what is left
+        where = cut(shape, place, tuple(done))
+        sizes = lengths_of(where.at) if where.at is not None else ()
+        takes.append([axis, where.dim, where.outer, list(sizes) or where.count])
+        done.append(place)
     return {"name": name, "shape": list(shape.sizes), "takes": takes}
 
 

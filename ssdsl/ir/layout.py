@@ -118,6 +118,26 @@ class Layout:
         whole = (p is PARTIAL or (isinstance(p, Shard) and p.at is not None) for p in self.places)
         return Layout(tuple(REPLICATE if w else p for w, p in zip(whole, self.places, strict=True)))
 
+    def stored(self, shape: "Shape") -> "Layout":
+        """The layout in which a weight of `shape` lives: partial sums completed, parts that overlap joined. Parts of
+        unequal sizes are joined where others lie inside of them in the same axis of the tensor.
+
+        >>> parts = Shard(0, 1, 2, (((0, 3),), ((3, 4),)))
+        >>> [str(Layout((parts, Shard(other, 1, 2))).stored(Shape(((4, 2), (2,))))) for other in (1, 2)]
+        ['[R S(1)]', '[S(0) S(2)]']
+        """
+
+        def is_apart(place: Shard, other: Shard) -> bool:
+            is_outside = other.at is None and other.factor < place.factor
+            return other == place or is_outside or shape.axis_of(other.factor) != shape.axis_of(place.factor)
+
+        def lives(place: Placement) -> bool:
+            if not isinstance(place, Shard) or place.at is None:
+                return place is not PARTIAL
+            return place.at == parts_of(lengths_of(place.at)) and all(is_apart(place, s) for s in self.shards())
+
+        return Layout(tuple(p if lives(p) else REPLICATE for p in self.places))
+
     def __str__(self) -> str:
         words = [p.value if isinstance(p, Whole) else f"S({p.factor})" for p in self.places]
         return "[" + " ".join(words) + "]"

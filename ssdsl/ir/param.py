@@ -33,7 +33,7 @@ class Param:
 
     @property
     def elements(self) -> int:
-        """Elements of the local tensor, not sharded by ZeRO."""
+        """Elements of the local tensor, not sharded by ZeRO; of unequal parts of the largest."""
         return self.shape.local(self.layout.shards()).numel
 
 
@@ -82,7 +82,8 @@ class FlatParam:
     """Trained weights of one submesh and dtype, laid end to end, in the order in which backward completes them.
 
     `completion` are the steps from the gradient that backward leaves to the one that the optimizer needs. `elements`
-    is the local length, gathered. `updated_together`: the optimizer's step is of the whole flat parameter's shard.
+    is the local length, gathered; where weights have unequal parts the largest. `updated_together`: the
+    optimizer's step is of the whole flat parameter's shard.
     """
 
     number: int

@@ -14,6 +14,7 @@ from ssdsl.lower.functions.insert_communication import insert_communication
 from ssdsl.lower.functions.narrow_inputs import narrow_inputs
 from ssdsl.lower.functions.save_tensors import save_tensors
 from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.operators.divide_dims import divide_dims
 from ssdsl.lower.operators.find_gradients import find_gradients
 from ssdsl.lower.operators.propagate_partial import propagate_partial
 from ssdsl.lower.operators.shard_operators import shard_operators
@@ -44,6 +45,7 @@ def place_operators(lowering: Lowering) -> Lowering:
 
 PASSES: tuple[Pass, ...] = (
     # which part of each operator runs where
+    divide_dims,
     place_operators,
     find_gradients,
     propagate_partial,

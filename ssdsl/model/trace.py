@@ -199,7 +199,7 @@ class _Builder:
 def _in_runs(operator: Operator) -> Operator:
     """A kernel that is told where its part begins needs a run of the axis: of several factors, the outermost is cut."""
     kernel = row(operator).kernel
-    if kernel is None or "{start}" not in kernel.call:
+    if kernel is None or not kernel.is_placed:
         return operator
     own = kernel_dims(operator, *kernel.axis)
     inner = {d for axis in axes_of(operator, *kernel.axis) for d in axis[1:] if d in own}

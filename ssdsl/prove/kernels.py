@@ -94,7 +94,7 @@ def _of_users(operator: Operator, combined: list[Split], axes: set[str]) -> tupl
         return "a kernel that does not exist", axes, {}
     parameter, _ = kernel.axis
     split = next(o for name, o in zip(parameters(operator), operator.inputs, strict=True) if name == parameter)
-    offsets = _offsets(operator, split, combined) if "{start}" in kernel.call else {}
+    offsets = _offsets(operator, split, combined) if kernel.is_placed else {}
     return kernel.function, axes if "{group}" in kernel.call else set(), offsets
 
 

@@ -44,6 +44,7 @@ COMBINING = {  # by the kind of operator, or by its full name
     **{f"aten::{kind}.dim": Combining(f"{kind}_parts", begins=True) for kind in ("max", "min")},
     **{f"aten::{kind}": Combining(f"a{kind}_parts") for kind in ("max", "min")},
     "scaled_dot_product_attention": Combining("attention_keys"),
+    **{kind: Combining(f"{kind}_parts", begins=True) for kind in ("cumsum", "cumprod", "logcumsumexp", "topk")},
 }
 
 
@@ -250,6 +251,12 @@ TOGETHER = {
 }
 OF_OURS = {"ssdsl::dropout"}  # in what it drops; its mask is the same for all addends
 ONE_BY_ONE = {"mul": (0, 1), "div": (0,), "dot": (0, 1)}  # a * b is linear in a and in b; a / b in a only
+SOME = {  # of several tensors: where the others are held, in these together
+    "where": ((1, 2),),  # a or b
+    "lerp": ((0, 1),),  # a + w * (b - a)
+    "addcmul": ((0, 1), (0, 2)),  # a + s * b * c
+    "addcdiv": ((0, 1),),  # a + s * b / c
+}
 
 
 def _combines(operator: Operator) -> bool:
@@ -275,6 +282,9 @@ def check_linear(operator: Operator, carried: Carried) -> None:
     elif operator.kind in TOGETHER:
         given = list(_tensors_and_numbers(operator))
         is_linear = len(carrying) == len(values) and (operator.kind not in ("add", "sub") or all(given))
+    elif operator.kind in SOME:
+        held = [v for at, v in enumerate(values) if at not in carrying]
+        is_linear = tuple(carrying) in SOME[operator.kind] and not carried.operands.intersection(held)
     else:
         allowed = ONE_BY_ONE.get(operator.kind, ())
         is_linear = len(carrying) == 1 and carrying[0] in allowed and len(set(values)) == len(values)

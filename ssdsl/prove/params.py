@@ -18,7 +18,7 @@ from ssdsl.model.graph import Origin
 from ssdsl.prove.devices import Share, share
 from ssdsl.prove.facts import Facts
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.local import Local, elements, of_type
+from ssdsl.prove.local import Local, covered, elements, of_type
 from ssdsl.text.source import Span
 
 
@@ -97,6 +97,10 @@ def _check_param(facts: Facts, param: Param) -> None:
         sizes = dict(param.submesh.axes)
         if local.partial or any(d.parts != sizes[c.name] for c, d in local.digits):
             raise Wrong(Rule.PARAM, "one part for each device", local)
+        for _, digit in local.digits:  # every element has one owner
+            counted = [p for runs in digit.at or () for p in sorted(covered(runs))]
+            if digit.at is not None and counted != list(range(param.shape.factors[digit.factor])):
+                raise Wrong(Rule.PARAM, "parts one behind the other", digit)
         if any(a not in sizes or local.digit(Axis(a)) is not None for a in param.partial):
             raise Wrong(Rule.PARAM, "addends over axes along which it is whole", param.partial)
     except Wrong as wrong:
@@ -106,7 +110,10 @@ def _check_param(facts: Facts, param: Param) -> None:
 def _fits(param: Param) -> bool:
     """Whether each digit of a layout lies in the weight; one that does not is a failure of its own."""
     factors = param.shape.factors
-    return all(d.factor < len(factors) and factors[d.factor] % d.parts == 0 for d in param.layout.shards())
+    return all(
+        d.factor < len(factors) and (d.at is not None or factors[d.factor] % d.parts == 0)
+        for d in param.layout.shards()
+    )
 
 
 def _check_apart(facts: Facts, weight: str, params: list[Param]) -> None:

@@ -14,12 +14,12 @@ from ssdsl.text.diagnostic import PlanError
 class Piece(TypedDict):
     """What a rank holds of a tensor of this full shape.
 
-    A take `(dim, outer, n, k)` views axis `dim` as (outer, n, rest) and keeps index k of the middle one. Takes apply in
-    order.
+    A take `(dim, outer, n, k)` views axis `dim` as (outer, n, rest) and keeps index k of the middle one. Of parts of
+    unequal sizes n are these: the axis is (outer, their sum, rest). Takes apply in order.
     """
 
     shape: tuple[int, ...]
-    takes: list[tuple[int, int, int, int]]
+    takes: list[tuple[int, int, int | tuple[int, ...], int]]
     tensor: torch.Tensor
 
 
@@ -90,10 +90,12 @@ def _held(what: str, name: str, rank: int, piece: Piece, full: torch.Tensor) -> 
     """The places of a piece; each axis's vector is shaped to broadcast against those of the others."""
     places, tensor = [torch.arange(size) for size in piece["shape"]], piece["tensor"].detach()
     for dim, outer, n, k in piece["takes"]:
-        if len(places[dim]) % (outer * n):
+        sizes = (1,) * n if isinstance(n, int) else n
+        if len(places[dim]) % (outer * sum(sizes)):
             reason = f"rank {rank} takes part {k} of {outer} x {n} of axis {dim}, which has {len(places[dim])} elements"
             raise PlanError(PiecesIncomplete(None, what, name, reason))
-        places[dim] = places[dim].view(outer, n, -1)[:, k].reshape(-1)
+        first = sum(sizes[:k])
+        places[dim] = places[dim].view(outer, sum(sizes), -1)[:, first : first + sizes[k]].reshape(-1)
     expected = [len(p) for p in places]
     if tuple(piece["shape"]) != tuple(full.shape) or list(tensor.shape) != expected or tensor.dtype != full.dtype:
         holds = f"rank {rank} holds {tensor.dtype} {list(tensor.shape)} where {full.dtype} {expected} belongs"

@@ -37,6 +37,7 @@ from .merges import (
     softmax_parts,
 )
 from .moves import extend, put, take, take_at, take_sizes
+from .prefixes import cumprod_parts, cumsum_parts, logcumsumexp_parts, topk_parts
 from .random import (
     attention_dropout,
     bernoulli,
@@ -94,6 +95,8 @@ __all__ = [
     "conv_part",
     "conv_transpose_part",
     "cross_entropy_parts",
+    "cumprod_parts",
+    "cumsum_parts",
     "dropout",
     "embedding_part",
     "exchange",
@@ -112,6 +115,7 @@ __all__ = [
     "linear_part",
     "log_normal",
     "log_softmax_parts",
+    "logcumsumexp_parts",
     "logsumexp_parts",
     "max_parts",
     "max_pool_part",
@@ -130,5 +134,6 @@ __all__ = [
     "take",
     "take_at",
     "take_sizes",
+    "topk_parts",
     "uniform",
 ]

@@ -155,12 +155,16 @@ class narrow:
 
 @dataclass(frozen=True, slots=True)
 class keep_first:
-    """The first rank keeps the value, the others have zeros, so that the sum over the group is the value."""
+    """The first rank keeps the value, the others have zeros, so that the sum over the group is the value.
+
+    It keeps a copy, in memory of its own as the others' zeros: what autograd saves of a view of a gathered weight is
+    gathered again in backward (flat.py), by all ranks or by none.
+    """
 
     group: Group
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return x.view_as(x) if self.group.index == 0 else torch.zeros_like(x)
+        return x.clone() if self.group.index == 0 else torch.zeros_like(x)
 
 
 class _Reshard(torch.autograd.Function):

@@ -67,7 +67,7 @@ class Completion:
 
 
 class FlatParam:
-    """A flat parameter of `elements` elements; `zero` says which state is sharded over `shard_group`.
+    """A flat parameter; `zero` says which state is sharded over `shard_group`.
 
     | zero | held between steps | optimizer steps on |
     |---|---|---|
@@ -84,16 +84,17 @@ class FlatParam:
         shard_group: Group | None,
         completion: list[Completion],
         tied: Tie | None,
-        elements: int,
     ) -> None:
         self.number, self.zero, self.shard_group, self.tied = number, zero, shard_group, tied
-        self.completion, self.elements = completion, elements
+        self.completion = completion
         self.slots: list[Slot] = []
         start = 0
         for name, value in values.items():
             self.slots.append(Slot(name, tuple(value.shape), start))
             start += value.numel()
         self.used = start
+        shards = shard_group.size if shard_group is not None else 1
+        self.elements = -(-start // shards) * shards  # what ranks hold along other axes may be of other sizes
         self.parameters: dict[str, torch.nn.Parameter] = {}
         self.shard: torch.nn.Parameter | None = None
         self.flat: torch.Tensor | None = None

@@ -6,12 +6,11 @@ first, and in it of the ranks with equal elements the one with the lowest number
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from .flat import Weights
 from .held import Held
 from .piece import Piece
-from .table import Table, is_at
+from .table import Table, is_at, takes_of
 from .world import World
 
 
@@ -20,7 +19,7 @@ class _Home:
     """Ranks of one mesh that have a tensor cut alike; `flat` is the number of the flat parameter that it is in."""
 
     mesh: str
-    takes: tuple[tuple[str, int, int, int], ...]
+    takes: tuple[tuple[str, int, int, int | tuple[int, ...]], ...]
     flat: int | None
     shard_axes: tuple[str, ...]
 
@@ -59,13 +58,9 @@ class Homes:
 def _homes(role: Table) -> Iterator[tuple[str, _Home]]:
     for flat in role["flats"]:
         for weight in flat["weights"]:
-            yield weight["name"], _Home(role["mesh"], _takes(weight), flat["number"], tuple(flat["shard_axes"]))
+            yield weight["name"], _Home(role["mesh"], takes_of(weight), flat["number"], tuple(flat["shard_axes"]))
     for other in role["others"]:
-        yield other["name"], _Home(role["mesh"], _takes(other), None, ())
-
-
-def _takes(weight: Table) -> Any:
-    return tuple(map(tuple, weight["takes"]))
+        yield other["name"], _Home(role["mesh"], takes_of(other), None, ())
 
 
 def held(weights: Weights, pieces: dict[str, Piece], homes: Homes) -> list[Held]:

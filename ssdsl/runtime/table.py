@@ -88,9 +88,14 @@ def pieces_of(tensors: list[Table], role: Table, world: World) -> list[Piece]:
     at = is_at(role, world)
     assert at is not None
     return [
-        Piece(t["name"], tuple(t["shape"]), tuple((dim, outer, n, at[axis]) for axis, dim, outer, n in t["takes"]))
+        Piece(t["name"], tuple(t["shape"]), tuple((dim, outer, n, at[axis]) for axis, dim, outer, n in takes_of(t)))
         for t in tensors
     ]
+
+
+def takes_of(tensor: Table) -> tuple[tuple[str, int, int, int | tuple[int, ...]], ...]:
+    """How ranks cut a tensor: (axis, dim, outer, the number of equal parts, or the sizes of unequal ones)."""
+    return tuple((axis, dim, outer, n if isinstance(n, int) else tuple(n)) for axis, dim, outer, n in tensor["takes"])
 
 
 def weights_of(
@@ -114,7 +119,7 @@ def weights_of(
         steps = [Completion(kind, world.groups[role["mesh"], tuple(axes)]) for kind, axes in flat["completion"] if axes]
         tied = any(kind == "sum_tied" for kind, _ in flat["completion"])
         tie = ties[flat["weights"][0]["name"]] if tied else None
-        flats.append(FlatParam(flat["number"], values, flat["zero"], shard_group, steps, tie, flat["elements"]))
+        flats.append(FlatParam(flat["number"], values, flat["zero"], shard_group, steps, tie))
     others = {p.name: part(p).clone() for p in pieces_of(role["others"], role, world)}
     return Weights(flats, others, world)
 

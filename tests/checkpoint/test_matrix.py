@@ -32,6 +32,16 @@ mesh gpus(pp = 3)
 let stage = balance(model, 2)
 assign stage[s] to gpus[pp = 2 * s] for s in 0..2
 """
+UNEQUAL = """
+mesh gpus(dp = 2, tp = 3)
+split model by batch into dp
+split model by heads into tp = [2, 1, 1]
+split model by ffn into tp = [100, 27, 1]
+split model by vocab into tp = [20, 4, 40]
+assign model to gpus
+split model.optimizer by row into dp
+"""
+TEXTS = {"idle": IDLE, "unequal": UNEQUAL}
 MODELS = {"gpt": "gpt:tiny,layers=2,hidden=32,heads=4,vocab=64", "mixed": f"{ROOT}/tests/models/mixed.py:mixed"}
 LATER = ".h."  # layers of gpt, whose weights are enough: their optimizer's state is left out
 NOT_GPT = {"three_f_one_b", "vocab_and_ffn"}  # plans for other models
@@ -47,6 +57,7 @@ MORE: dict[str, list[tuple[str, dict[str, int]]]] = {
         ("halves_everywhere", {"D": 2, "Z": 1}),
         ("halves_everywhere", {"D": 2, "Z": 3}),
         ("idle", {}),
+        ("unequal", {}),
     ],
     "mixed": [
         ("data_parallel", {"D": 1}),
@@ -131,7 +142,8 @@ def reference(ranks: list[Content]) -> Tensors:
 def test_every_plan_to_every_other(name: str, tmp_path: Path) -> None:
     model = load(MODELS[name])
     graph = capture(model)
-    (tmp_path / "idle.ssp").write_text(IDLE)
+    for plan, text in TEXTS.items():
+        (tmp_path / f"{plan}.ssp").write_text(text)
     state = dict(model.module.state_dict())
     first: dict[int, str] = {}
     aliases = {n: first.setdefault(t.data_ptr(), n) for n, t in state.items() if t.numel()}

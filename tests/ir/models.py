@@ -37,7 +37,7 @@ class Whole(nn.Module):
         self.up, self.down = nn.Linear(8, 8), nn.Linear(8, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(self.up(x).cumsum(0)).square().mean()
+        return self.down(self.up(x).cummax(0)[0]).square().mean()
 
 
 class Deep(nn.Module):

@@ -102,6 +102,23 @@ def weighted(net: Any, out: Any, left: Any, y: Any, labels: Any, z: Any) -> Tens
     return ((out - y).square().mean(0) * net.head.bias.softmax(0)).sum()
 
 
+def orthogonal(net: Any, out: Any, left: Any, y: Any, labels: Any, z: Any) -> Tensor:
+    """A product of weights, of another stage than the loss, is no product of two sums over examples."""
+    w = net.h[0].up.weight
+    return mse(out, y) * w.norm() + (w.t() @ w - torch.eye(HIDDEN, dtype=w.dtype)).square().mean()
+
+
+def chosen(net: Any, out: Any, left: Any, y: Any, labels: Any, z: Any) -> Tensor:
+    """Mixed by weights, and taken or not by what no example decides."""
+    mixed = torch.lerp(mse(out, y), mae(out, z), net.scale.sigmoid())
+    return torch.where(net.scale > 0, mixed, mae(out, y)) + torch.where(net.scale > 1, mse(out, y), net.vector.norm())
+
+
+def added(net: Any, out: Any, left: Any, y: Any, labels: Any, z: Any) -> Tensor:
+    error = torch.addcmul(mse(out, y), net.scale, net.head.weight.norm(), value=0.1)
+    return torch.addcdiv(error, mae(out, z), net.vector.norm(), value=0.5)
+
+
 # -- weights without a gradient, with one of zeros, with one from several losses ---------------------------------------
 
 
@@ -196,7 +213,7 @@ def _net(loss: Callable[..., Tensor]) -> tuple[nn.Module, list[dict[str, Tensor]
 
 
 LINEAR = (early, uncertainty, uncertainties, penalty, early_penalty, valid, triplet, margin, two_inputs, five_terms)
-LINEAR += (numbers, weighted)
+LINEAR += (numbers, weighted, orthogonal, chosen, added)
 GRADIENTS = (aside, zeros, rounded, several, frozen)
 OTHERS = (product, ratio, exponential, perplexity, root, gated, balanced, clip, correlation)
 

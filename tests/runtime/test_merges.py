@@ -82,12 +82,67 @@ REDUCTIONS: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Ten
     "max": (lambda x, d: x.max(d)[0], lambda x, d, s, g: runtime.max_parts(x, d, False, s, g)[0]),
     "min": (lambda x, d: x.min(d, keepdim=True)[0], lambda x, d, s, g: runtime.min_parts(x, d, True, s, g)[0]),
 }
+LARGEST: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]] = {
+    f"{k} {'largest' if most else 'smallest'}": (
+        lambda x, d, k=k, most=most: x.topk(k, d, most)[0],
+        lambda x, d, s, g, k=k, most=most: runtime.topk_parts(x, k, d, most, s, g.index, g)[0],
+    )
+    for k, most in ((1, True), (3, True), (SIZE - 1, True), (4, False))
+}
+RUNNING: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]] = {
+    "cumsum": (lambda x, d: x.cumsum(d), lambda x, d, g: runtime.cumsum_parts(x, d, g.index, g)),
+    "cumprod": (lambda x, d: x.cumprod(d), lambda x, d, g: runtime.cumprod_parts(x, d, g.index, g)),
+    "logcumsumexp": (lambda x, d: x.logcumsumexp(d), lambda x, d, g: runtime.logcumsumexp_parts(x, d, g.index, g)),
+}
 
 
 @pytest.mark.parametrize("shape", [(4, SIZE), (SIZE, 3), (2, SIZE, 3)], ids=str)
-@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("name", RUNNING)
+def test_running(name: str, shape: Sequence[int]) -> None:
+    whole, part = RUNNING[name]
+    x, dim = scores(*shape), list(shape).index(SIZE)
+    check(x, whole(x, dim), dim, lambda at, mine, group: part(mine, dim, group))
+
+
+@pytest.mark.parametrize("zeros", [[2], [5], [1, 7], [0, 5, 8], [1, 3]], ids=str)
+def test_running_products_with_zeros(zeros: list[int]) -> None:
+    """Before, in and behind a part; several in one part."""
+    x = scores(2, SIZE).detach()
+    x[0, zeros] = 0
+    x.requires_grad_()
+    check(x, x.cumprod(1), 1, lambda at, mine, group: runtime.cumprod_parts(mine, 1, at, group))
+
+
+def test_running_sums_of_other_types() -> None:
+    """Whole numbers are added up in 64 bits; numbers of half precision in float32, rounded once."""
+    whole = torch.arange(2 * SIZE, dtype=torch.int32).view(2, SIZE)
+    half = scores(2, SIZE, dtype=torch.bfloat16).detach()
+    for x, options in ((whole, {}), (whole, {"dtype": torch.float64}), (whole > 3, {}), (half, {})):
+        results = together(lambda at, g, x=x, o=options: runtime.cumsum_parts(parts(x, 1)[at], 1, at, g, **o))
+        expected = x.cumsum(1, **options) if x is not half else x.float().cumsum(1).to(x.dtype)
+        assert torch.equal(torch.cat(results, 1), expected) and results[0].dtype == expected.dtype
+
+
+def test_the_largest_are_where_they_are_said_to_be() -> None:
+    """Also where parts have fewer elements than are asked for, and elements that no other is worse than."""
+    x = torch.stack([torch.randperm(SIZE, generator=torch.Generator().manual_seed(3)).double() for _ in range(4)])
+    x[1, 1:] = -torch.inf
+    x[2] = -torch.inf
+    x[3, [0, 6]] = torch.nan
+    for most in (True, False):
+        for k in (1, 4, SIZE):
+            expected = x.topk(k, 1, most)[0]
+            run = lambda at, g, k=k, most=most: runtime.topk_parts(parts(x, 1)[at], k, 1, most, STARTS[at], at, g)  # noqa: E731
+            for values, places in together(run):
+                torch.testing.assert_close(values, expected, equal_nan=True)
+                torch.testing.assert_close(x.gather(1, places), expected, equal_nan=True)
+                assert all(len({*row}) == k for row in places.tolist())
+
+
+@pytest.mark.parametrize("shape", [(4, SIZE), (SIZE, 3), (2, SIZE, 3)], ids=str)
+@pytest.mark.parametrize("name", REDUCTIONS | LARGEST)
 def test_reductions(name: str, shape: Sequence[int]) -> None:
-    whole, part = REDUCTIONS[name]
+    whole, part = (REDUCTIONS | LARGEST)[name]
     x, dim = scores(*shape), list(shape).index(SIZE)
     check(x, whole(x, dim), dim, lambda at, mine, group: part(mine, dim, STARTS[at], group))
 

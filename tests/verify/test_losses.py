@@ -101,6 +101,20 @@ def test_so_is_a_circle_of_backwards(schedule: str, kind: str) -> None:
     assert outcome.text.startswith(f"E0403: `{kind}` needs all parts along `m` at once")
 
 
+@pytest.mark.parametrize(("model", "plan"), [("mixtral", "gpipe"), ("moe_gpt", "gpipe"), ("moe_gpt", "1f1b")])
+def test_penalties_of_routers(model: str, plan: str) -> None:
+    """Mixtral's is a product of means over the batch, which a merge completes between forwards and backwards."""
+    found, graph = captured(model)
+    outcome = try_plan(found, graph, PLANS[plan], Training(2, optimizer="adamw", lr=0.02))
+    assert outcome.kind == "equal", outcome.text
+
+
+def test_a_backward_before_the_last_forward_has_no_mean_of_the_batch() -> None:
+    found, graph = captured("mixtral")
+    outcome = try_plan(found, graph, PLANS["1f1b"], Training(1))
+    assert outcome.text.startswith("E0403: `mul` needs all parts along `m` at once"), outcome.text
+
+
 def test_what_waits_is_one_late_task() -> None:
     program = compiled("exponential", "gpipe")
     late = [f for f in program.functions if not f.time]

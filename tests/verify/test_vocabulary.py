@@ -25,6 +25,7 @@ PLANS = {
     "unequal": "mesh gpus(tp = 3)\nsplit model by head.weight.0 into tp = [5, 4, 3]\nassign model to gpus\n",
     "both": "mesh gpus(dp = 2, tp = 2)\nsplit model by batch into dp\nsplit model by vocab into tp\n"
     "assign model to gpus\n",
+    "uneven": "mesh gpus(tp = 3)\nsplit model by vocab into tp = [5, 6, 1]\nassign model to gpus\n",
     "twice": "mesh gpus(tp = 2, ep = 3)\nsplit model by vocab into tp, ep\nassign model to gpus\n",
     "micro": "mesh gpus(tp = 2)\nsplit model by batch into m = 2\nsplit model by vocab into tp\nassign model to gpus\n",
 }
@@ -47,7 +48,7 @@ def test_losses(name: str, plan: str) -> None:
     assert outcome.kind == "equal", outcome.text
 
 
-@pytest.mark.parametrize("plan", ["both", "twice", "micro"])
+@pytest.mark.parametrize("plan", ["uneven", "both", "twice", "micro"])
 @pytest.mark.parametrize("name", NAMES)
 def test_losses_of_tied_weights(name: str, plan: str) -> None:
     outcome = tried(f"tied_{name}", plan, "adamw")

@@ -1,15 +1,16 @@
 """A whole program in words, or what one role has of it."""
 
+import math
 from collections.abc import Iterable, Iterator
 
-from ssdsl.ir.layout import Submesh
+from ssdsl.ir.layout import Shard, Submesh
 from ssdsl.ir.param import FlatParam, Param, Zero
 from ssdsl.ir.program import Loss, Program, Result, Role
 from ssdsl.ir.text.comm import completion_text, message_lines
 from ssdsl.ir.text.function import function_lines, prologue_lines
 from ssdsl.ir.text.role import ActionText, role_lines
 from ssdsl.ir.text.types import dtype_text, gradient_text, layout_text, names_text
-from ssdsl.ir.value import Type
+from ssdsl.ir.value import Axis, Size, Type, Varying
 from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import Mesh
 
@@ -56,7 +57,7 @@ def mesh_text(mesh: Mesh) -> str:
 def param_text(param: Param, graph: Graph) -> str:
     """A weight or buffer with its local shape, its layout, and its gradient's."""
     axes = param.submesh.axes
-    local = ", ".join(map(str, param.shape.local(param.layout.shards()).sizes))
+    local = ", ".join(map(str, _local_sizes(param)))
     words = [f"param {param.weight} on {param.submesh} : {dtype_text(param.dtype)}[{local}]"]
     words.append(layout_text(param.layout, param.weight, graph, axes))
     text = " ".join(filter(None, words))
@@ -66,6 +67,17 @@ def param_text(param: Param, graph: Graph) -> str:
         return text
     gradient = gradient_text(Type(param.layout), Type(param.gradient), param.weight, graph, axes)
     return f"{text}; gradient {gradient}"
+
+
+def _local_sizes(param: Param) -> Iterator[Size]:
+    """The local size of each axis; of unequal parts it is that of the device's own."""
+    places = zip(param.submesh.axes, param.layout.places, strict=True)
+    uneven = [(axis, place) for (axis, _), place in places if isinstance(place, Shard) and place.at is not None]
+    equal = param.shape.local(tuple(s for s in param.layout.shards() if s.at is None))
+    for number, known in enumerate(equal.sizes):
+        own = [(axis, s) for axis, s in uneven if equal.axis_of(s.factor) == number]
+        varying = tuple(Varying(Axis(axis), s.lengths or ()) for axis, s in own)
+        yield Size(known // math.prod(equal.factors[s.factor] for _, s in own), varying)
 
 
 def flat_lines(flat: FlatParam) -> Iterator[str]:

@@ -10,6 +10,9 @@ def even_cut(plan: Plan, shape: Shape, shard: Shard, fixed: list[Shard]) -> Cut:
     """The place of a digit in the part that carries one value of each of the `fixed` digits; raises PlanError as
     `check_even` does."""
     check_even(plan, shape, shard.factor, tuple(fixed))
+    for held in fixed:  # a run of unequal parts is as long as what lies inside of it
+        if len(set(held.lengths or ())) > 1:
+            check_even(plan, shape, held.factor, (shard,))
     return cut(shape, shard, tuple(fixed))
 
 

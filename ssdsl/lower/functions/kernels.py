@@ -26,7 +26,7 @@ def kernel_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Kernel:
         return CALL
     axes = tuple(s.coordinate.name for s in over if isinstance(s.coordinate, Axis)) if "{group}" in kernel.call else ()
     offsets: tuple[Offset, ...] = ()
-    if "{start}" in kernel.call:
+    if kernel.is_placed:
         tensors = zip(parameters(operator), operator.inputs, strict=True)
         split = next(o for name, o in tensors if name == kernel.axis[0])
         offsets = _offsets(operator, split, over)

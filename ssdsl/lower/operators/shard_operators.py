@@ -49,7 +49,10 @@ def _problems(
             d.window is not None and d.window.of == index.dim for d in operator.dims
         )
         if others and (index.sizes is not None or reads_windows):
-            yield UnevenWithOthers(index.span, dim.name, index.name, others[0], path, reads_windows), index.name
+            names = [i.name for i in indices if i.dim == index.dim]
+            outside = not reads_windows and names[-1] != index.name
+            other = names[-1] if outside else others[0]
+            yield UnevenWithOthers(index.span, dim.name, index.name, other, path, reads_windows, outside), index.name
         elif any(operator.dims[d].combined for d in (index.dim, index.also) if d is not None) and not isinstance(
             coordinate_of(index, submesh), Axis
         ):

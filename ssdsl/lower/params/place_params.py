@@ -30,7 +30,7 @@ def place_params(lowering: Lowering) -> Lowering:
                 need, gradient = operand_types(operator, splits, operand, axes, is_output=False)
                 gradient = with_sunk(gradient, axes, lowering.sunk.get(operator.name, frozenset()))
                 here = uses.setdefault(operand.value, {}).setdefault(segment.submesh, [])
-                here.append((need.layout.travelling(), gradient.layout))
+                here.append((need.layout.stored(operand_shape(operator, operand)), gradient.layout))
                 shapes[operand.value] = operand_shape(operator, operand)
             for operand in operator.outputs:  # a buffer that is only written lives where that is done, whole
                 if (buffer := updates.get(operand.value)) is not None:

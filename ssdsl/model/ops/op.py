@@ -56,12 +56,12 @@ class PartKernel:
 
     `axis` names the split: a parameter of the operator and the axis of its tensor, the argument that says which axis or
     axes (`"dim"`), or None for any of its axes. `call` is the Python of the call: the operator's arguments in braces by
-    their parameters, `{start}` for the first index of the part along the axis, `{size}` for the length of the whole
-    axis, `{regions}` for the runs (start, end) of the axis that each part has, `{count}` for how many elements all
-    parts have along the combined dimensions, and `{group}` for the process group of the parts, which may be of unequal
-    sizes. A result may carry the axis: it is then the part's own. `forward` and `backward` are its collectives, or a
-    function of the operator and the number of parts that says them; `saved` is what it saves for backward. All of them
-    have to be given, as `()` where there is none: none can be guessed.
+    their parameters, `{start}` for the first index of the part along the axis, `{part}` for how many parts lie before
+    it, `{size}` for the length of the whole axis, `{regions}` for the runs (start, end) of the axis that each part has,
+    `{count}` for how many elements all parts have along the combined dimensions, and `{group}` for the process group of
+    the parts, which may be of unequal sizes. A result may carry the axis: it is then the part's own. `forward` and
+    `backward` are its collectives, or a function of the operator and the number of parts that says them; `saved` is
+    what it saves for backward. All of them have to be given, as `()` where there is none: none can be guessed.
     """
 
     axis: tuple[str, int | str | None]
@@ -69,6 +69,11 @@ class PartKernel:
     forward: Collectives
     backward: Collectives
     saved: SavedRule
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it is told where its part is, which is then a run of the axis."""
+        return "{start}" in self.call or "{part}" in self.call
 
     @property
     def function(self) -> str:

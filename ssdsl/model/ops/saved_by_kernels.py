@@ -3,6 +3,7 @@
 Each function answers for one operator in its local sizes, as the CPU's kernels of torch 2.13 do.
 """
 
+import math
 from collections.abc import Sequence
 
 from ssdsl.model.graph import Operator
@@ -141,6 +142,35 @@ def gather_part_saves(reader: Reader) -> Saved:
     """The local numbers of the picked elements, and which are elsewhere."""
     index = _shape(reader, "index")
     return extra("local index", index, "int64") + extra("outside", index, "bool")
+
+
+def cumprod_part_saves(reader: Reader) -> Saved:
+    """The operand, the running product (or logarithm of a sum) of the part's own, those of all parts, and what comes
+    before it."""
+    shape, dtype = _shape(reader, "self"), _sums(reader, "self")
+    rows = _rows(reader, shape)
+    kept = reader.named("self") if reader.value("self").dtype == dtype else extra("operand", shape, dtype)
+    return kept + extra("of the part", shape, dtype) + extra("of all parts", rows, dtype, _parts(reader) + 1)
+
+
+def topk_part_saves(reader: Reader) -> Saved:
+    """The places of what the part has found, what all have found, and which of it is taken."""
+    found = reader.shape(reader.operator.outputs[0].axes)
+    result = extra("places in the part", found, "int64") + extra("chosen", found, "int64")
+    return result + extra("of all parts", found, reader.value("self").dtype, _parts(reader))
+
+
+def _parts(reader: Reader) -> int:
+    """How many parts there are along the axis that `dim` names."""
+    (operand,) = reader.operands("self")
+    dims = operand.axes[int(reader.argument("dim"))] if operand.axes else ()
+    return math.prod(-(-reader.operator.dims[d].size // reader.sizes[d]) for d in dims)
+
+
+def _rows(reader: Reader, shape: Shape) -> Shape:
+    """A shape without the axis that `dim` names."""
+    dim = int(reader.argument("dim")) % max(1, len(shape))
+    return (*shape[:dim], *shape[dim + 1 :])
 
 
 def _sums(reader: Reader, name: str) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from ssdsl.lang import nodes
 from ssdsl.lang.formatter.spell import BINDING, POST, spell
-from ssdsl.model.graph import Dim, Operator, Origin, Stage
+from ssdsl.model.graph import ROOT, Dim, Operator, Origin, Stage
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.split import (
     BadCount,
@@ -100,7 +100,9 @@ def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: P
     given = [op for op in operators if op.stage is not Stage.CONSTANT]
     found = find_dims(ctx, given, s.dim.text)
     if not found and s.where is None:
-        raise PlanError(no_such_dimension(ctx, s.dim, given))
+        if not _is_one(ctx, s.dim.text):
+            raise PlanError(no_such_dimension(ctx, s.dim, given))
+        found = _of_one(ctx, s, given, parts)
     placed = [(op, op.dims[at]) for op, at in found if op.stage is Stage.COMPUTE]
     if placed and all(dim.fixed for _, dim in placed) and parts.count > 1 and s.where is None:
         raise PlanError(_cannot_split(ctx, s, operators, placed))
@@ -136,6 +138,24 @@ def _beside(ctx: Context, op: Operator, at: int, parts: Parts) -> Index | None:
 def _cuts(ctx: Context, op: Operator, at: int, parts: Parts) -> tuple[int, tuple[int, ...] | None]:
     """How many parts there are of a dimension, and their sizes where they differ."""
     return parts.count, _parts_for(ctx, op.dims[at], parts).sizes
+
+
+def _is_one(ctx: Context, name: str) -> bool:
+    """Whether the model gives the name to an axis of an input that has one position: no operator has it to cut."""
+    graph = ctx.model.graph
+    named = (
+        pair for value, names in graph.axes.items() for pair in zip(names, graph.values[value].shape, strict=False)
+    )
+    return (name, 1) in named
+
+
+def _of_one(ctx: Context, s: nodes.Split, operators: list[Operator], parts: Parts) -> Places:
+    """Where an index of one part goes that cuts a dimension of one position: to any, as it cuts none. Raises PlanError
+    for more parts."""
+    if parts.count > 1:
+        division = Division(parts.cut.name.text, parts.count, parts.origin)
+        raise PlanError(DoesNotDivide(s.dim.span, s.dim.text, division, (), 1, 1, (ROOT,)))
+    return [(op, at) for op in operators for at, dim in enumerate(op.dims[:1]) if not dim.fixed]
 
 
 def _index(parts: Parts, dim: int) -> Index:

@@ -1,0 +1,149 @@
+"""A dimension that equal parts cut, and unequal ones inside of each, becomes two: each is then cut by its own indices.
+
+`split model by batch into dp, m = [3, 1]` of 8 samples cuts each of two runs of 4 into 3 and 1. The samples of a part
+of `m` are then no run, but of batch = 2 · 4 they are a run of the second factor. Such factors a reshape makes as well.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+from ssdsl.lower.lowering import Lowering
+from ssdsl.model.graph import Dim, Graph, Operand, Operator, Value
+from ssdsl.model.ops.reader import kernel_dims
+from ssdsl.model.ops.registry import row
+from ssdsl.plan.plan import Index, Plan
+
+Outer = dict[int, int]  # by the class of a dimension: into how many equal parts it is cut, before unequal ones
+
+
+def divide_dims(lowering: Lowering) -> Lowering:
+    """Replaces the graph and the indices of the plan, where there is such a dimension."""
+    plan = lowering.plan
+    outer = {cls: parts for cls, parts in _outer(plan).items() if _is_divisible(plan, cls, parts)}
+    if not outer:
+        return lowering
+    pairs = {cls: (_new(plan.graph) + 2 * n, _new(plan.graph) + 2 * n + 1) for n, cls in enumerate(outer)}
+    indices = {o.name: tuple(_indices(plan, o, outer)) for o in plan.graph.operators if o.name in plan.indices}
+    whole = {
+        o.name: tuple(replace(i, dim=_numbers(o, outer)[i.dim][0]) for i in plan.whole[o.name])
+        for o in plan.graph.operators
+        if o.name in plan.whole
+    }
+    return replace(lowering, plan=replace(plan, graph=_graph(plan.graph, outer, pairs), indices=indices, whole=whole))
+
+
+# -- which dimensions --------------------------------------------------------------------------------------------------
+
+
+def _outer(plan: Plan) -> Outer:
+    found: Outer = {}
+    for operator in plan.graph.operators:
+        for number, dim in enumerate(operator.dims):
+            cuts = [i for i in plan.indices.get(operator.name, ()) if i.dim == number]
+            if len(cuts) > 1 and cuts[-1].sizes is not None and all(i.sizes is None for i in cuts[:-1]):
+                found.setdefault(dim.cls, prod(i.count for i in cuts[:-1]))
+    return found
+
+
+def _is_divisible(plan: Plan, cls: int, parts: int) -> bool:
+    """Whether the indices of every operator cut one factor or the other, and nothing needs runs of the dimension."""
+    if cls in plan.graph.windowed:
+        return False
+    for operator in plan.graph.operators:
+        for number in (n for n, dim in enumerate(operator.dims) if dim.cls == cls):
+            sides = _sides(plan, operator, number, parts)
+            if sides is None or (True in sides and _is_merged(operator, number)):
+                return False
+    return True
+
+
+def _is_merged(operator: Operator, number: int) -> bool:
+    """Whether a kernel works along a dimension, of which a part has to be a run."""
+    kernel = row(operator).kernel
+    return kernel is not None and number in kernel_dims(operator, *kernel.axis)
+
+
+def _sides(plan: Plan, operator: Operator, number: int, parts: int) -> list[bool] | None:
+    """Of each index of a dimension whether it cuts the inner factor; None where one cuts both."""
+    left, sides = parts, []
+    for index in (i for i in plan.indices.get(operator.name, ()) if i.dim == number):
+        is_inner = left == 1
+        if not is_inner and (index.sizes is not None or left % index.count):
+            return None
+        left //= 1 if is_inner else index.count
+        sides.append(is_inner)
+    return sides
+
+
+# -- what becomes of them ----------------------------------------------------------------------------------------------
+
+
+def _new(graph: Graph) -> int:
+    """A number that no class has."""
+    return 1 + max([*graph.dim_names, *(d.cls for o in graph.operators for d in o.dims)], default=0)
+
+
+def _indices(plan: Plan, operator: Operator, outer: Outer) -> Iterator[Index]:
+    numbers, seen = _numbers(operator, outer), dict[int, int]()
+    for index in plan.indices[operator.name]:
+        at = numbers[index.dim]
+        if len(at) == 1:
+            yield replace(index, dim=at[0])
+            continue
+        sides = _sides(plan, operator, index.dim, outer[operator.dims[index.dim].cls])
+        seen[index.dim] = seen.get(index.dim, -1) + 1
+        yield replace(index, dim=at[int((sides or [])[seen[index.dim]])])
+
+
+def _numbers(operator: Operator, outer: Outer) -> list[tuple[int, ...]]:
+    """For each dimension of an operator the numbers of those that it becomes."""
+    found: list[tuple[int, ...]] = []
+    for dim in operator.dims:
+        first = sum(map(len, found))
+        found.append((first, first + 1) if dim.cls in outer else (first,))
+    return found
+
+
+def _graph(graph: Graph, outer: Outer, pairs: dict[int, tuple[int, int]]) -> Graph:
+    names = {new: graph.dim_names[cls] for cls, pair in pairs.items() if cls in graph.dim_names for new in pair}
+    return replace(
+        graph,
+        operators=tuple(_operator(o, outer, pairs) for o in graph.operators),
+        values={name: _value(v, outer, pairs) for name, v in graph.values.items()},
+        dim_names=graph.dim_names | names,
+    )
+
+
+def _operator(operator: Operator, outer: Outer, pairs: dict[int, tuple[int, int]]) -> Operator:
+    numbers = _numbers(operator, outer)
+    if len(numbers) == sum(map(len, numbers)):
+        return operator
+
+    def divided(operand: Operand) -> Operand:
+        return replace(operand, axes=tuple(tuple(n for d in axis for n in numbers[d]) for axis in operand.axes))
+
+    dims: list[Dim] = []
+    for dim in operator.dims:
+        if dim.window is not None:
+            dim = replace(dim, window=replace(dim.window, of=numbers[dim.window.of][0]))
+        if dim.cls not in outer:
+            dims.append(dim)
+            continue
+        parts, (first, second) = outer[dim.cls], pairs[dim.cls]
+        dims += [replace(dim, size=parts, cls=first), replace(dim, size=dim.size // parts, cls=second)]
+    inputs, outputs = (tuple(map(divided, operands)) for operands in (operator.inputs, operator.outputs))
+    return replace(operator, inputs=inputs, outputs=outputs, dims=tuple(dims))
+
+
+def _value(value: Value, outer: Outer, pairs: dict[int, tuple[int, int]]) -> Value:
+    factors = tuple(tuple(n for c in axis for n in pairs.get(c, (c,))) for axis in value.factors)
+    sizes = tuple(
+        tuple(n for c, size in zip(axis, held, strict=True) for n in _divided(size, outer.get(c)))
+        for axis, held in zip(value.factors, value.sizes, strict=True)
+    )
+    return replace(value, factors=factors, sizes=sizes)
+
+
+def _divided(size: int, parts: int | None) -> tuple[int, ...]:
+    return (size,) if parts is None else (parts, size // parts)
