@@ -36,6 +36,9 @@ def test_data_parallel(program: Callable[..., Any], model: str) -> None:
         ("megatron", "moe_gpt:tiny"),
         ("pipeline", "mixtral:tiny"),  # its balance is a product of means over the whole batch
         ("pipeline", "resnet:tiny,statistics=4"),
+        ("spatial", "cosmoflow:tiny"),
+        ("spatial", "unet3d:tiny"),  # skips, transposed convolutions, batch norms
+        ("spatial", "cosmoflow:tiny,norm=batch"),
     ],
 )
 def test_other_plans(program: Callable[..., Any], plan: str, model: str) -> None:
