@@ -16,7 +16,7 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 
 EXAMPLES = sorted(assets_folder("examples").glob("*.ssp"))
-MODELS = {"spatial": "cosmoflow"}  # of plans that are for no transformer
+MODELS = {"spatial": "cosmoflow", "splitbrain": "vgg"}  # of plans that are for no transformer
 
 
 def test_params() -> None:

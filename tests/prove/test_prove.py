@@ -32,9 +32,9 @@ def test_what_is_compiled_is_proved(compiled: Callable[..., Program], plan: str,
     assert proof.gradients > 0
 
 
-@pytest.mark.parametrize("model", ["cosmoflow", "unet3d"])
-def test_blocks_of_volumes(compiled: Callable[..., Program], model: str) -> None:
-    assert prove(compiled("spatial", model)).failures == ()
+@pytest.mark.parametrize(("plan", "model"), [("spatial", "cosmoflow"), ("spatial", "unet3d"), ("splitbrain", "vgg")])
+def test_networks_of_images(compiled: Callable[..., Program], plan: str, model: str) -> None:
+    assert prove(compiled(plan, model)).failures == ()
 
 
 @pytest.mark.parametrize(
