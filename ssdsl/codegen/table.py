@@ -110,13 +110,14 @@ def _param(param: Param) -> dict[str, Any]:
 
 
 def _part(name: str, shape: Shape, layout: Layout, submesh: Submesh) -> dict[str, Any]:
-    """A tensor with the takes that lead from the whole one to the local one: [axis, dim, outer, count]."""
+    """A tensor with the takes that lead from the whole one to the local one: [axis, dim, outer, count], or the regions
+    of the parts in place of their count."""
     takes = []
     done: list[Shard] = []
     for (axis, _), place in zip(submesh.axes, layout.places, strict=True):
         if isinstance(place, Shard):
             where = cut(shape, place, tuple(done))
-            takes.append([axis, where.dim, where.outer, where.count])
+            takes.append([axis, where.dim, where.outer, where.at or where.count])
             done.append(place)
     return {"name": name, "shape": list(shape.sizes), "takes": takes}
 

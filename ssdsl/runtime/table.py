@@ -7,6 +7,7 @@ import torch
 from .flat import Completion, FlatParam, Tie, Weights
 from .mesh import Mesh
 from .piece import Piece
+from .regions import Regions
 from .state import State
 from .transfers import Leg, Message, Signal, Transfer
 from .world import Group, World
@@ -88,9 +89,16 @@ def pieces_of(tensors: list[Table], role: Table, world: World) -> list[Piece]:
     at = is_at(role, world)
     assert at is not None
     return [
-        Piece(t["name"], tuple(t["shape"]), tuple((dim, outer, n, at[axis]) for axis, dim, outer, n in t["takes"]))
+        Piece(
+            t["name"], tuple(t["shape"]), tuple((dim, outer, _parts(n), at[axis]) for axis, dim, outer, n in t["takes"])
+        )
         for t in tensors
     ]
+
+
+def _parts(written: Any) -> int | Regions:
+    """The count of equal parts, or the regions of others."""
+    return written if isinstance(written, int) else tuple(tuple((s, e) for s, e in runs) for runs in written)
 
 
 def weights_of(
