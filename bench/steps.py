@@ -111,7 +111,7 @@ def table(chosen: tuple[Contender, ...], runs: Runs, failures: dict[Contender, s
     """One row for each contender, under its strategy; the ratios stand in the rows of ours."""
     result = Table(
         title="A training step of a small model, one thread a process",
-        caption="MB: the fullest process, beyond what it began with\n! slower in every round, ? slower, but not in every round",
+        caption="MB: the fullest process, beyond what it began with; !: slower in every round, ?: in most",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,

@@ -40,7 +40,8 @@ def train(
     dist.all_reduce(losses)
 
     args.out.mkdir(parents=True, exist_ok=True)
-    memory = {"base_bytes": base, "peak_bytes": held_bytes()}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    memory = {"base_bytes": base, "peak_bytes": peak}
     result = {"step_s": step_s, "losses": losses.tolist(), **memory}
     (args.out / f"rank{rank}.json").write_text(json.dumps(result))
     dist.barrier()
@@ -48,8 +49,8 @@ def train(
 
 
 def held_bytes() -> int:
-    """The most that this process has held."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """What this process holds now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def read_arguments() -> argparse.Namespace:

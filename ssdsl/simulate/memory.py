@@ -1,9 +1,9 @@
 """Memory by liveness: what each device holds at every moment of a step, and what its peak is made of.
 
 Weights, optimizer state and, from a weight's first gradient on, gradients stay, and so does what a device loads of the
-batch, with what its prologue makes of that; activations live from a forward to its
-backward (or to the gradients of weights, where the plan has those apart), received values until they are read or, where
-nothing keeps them for backward, freed. The program's own overhead (torch, the allocator's gaps) is not in it.
+batch, with what its prologue makes of that. Activations live from a forward to its backward (or to the gradients of
+weights, where the plan has those apart), received values until they are read or, where nothing keeps them for backward,
+freed. The program's own overhead is not in it (torch, the allocator's gaps, what a kernel takes for itself).
 """
 
 from collections.abc import Iterator
