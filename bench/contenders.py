@@ -12,6 +12,8 @@ class Maker(StrEnum):
     LIBRARY = "torch"
 
 
+GPT = "gpt:small"
+VOLUME = "cosmoflow:tiny,width=64,batch=1"  # channels 8, 16, 32, 64; linear layers to 64, 32 and 4
 LIMITS = {Maker.HAND: 1.05, Maker.LIBRARY: 1.00}  # our step may take so many times as long as theirs
 
 
@@ -25,16 +27,20 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A program that trains the small GPT: a module of `bench.peers`, or a plan to compile."""
+    """A program that trains a small model: a module of `bench.peers`, or a plan to compile."""
 
     name: str
     strategy: str
     maker: Maker
     program: str | Plan
     processes: int = 2
+    model: str = GPT
 
 
-SINGLE = Contender("single process", "", Maker.LIBRARY, "single", processes=1)
+SINGLES = {  # of each model, whose losses all others must have
+    GPT: Contender("single process", "", Maker.LIBRARY, "single", processes=1),
+    VOLUME: Contender("single process, volumes", "", Maker.LIBRARY, "single_volume", processes=1, model=VOLUME),
+}
 
 CONTENDERS = (
     Contender("data_parallel.ssp", "data parallel x2", Maker.OURS, Plan("examples/data_parallel.ssp", ("D=2",))),
@@ -48,4 +54,6 @@ CONTENDERS = (
     Contender("Schedule1F1B", "pipeline x2, 1F1B", Maker.LIBRARY, "pipelining_1f1b"),
     Contender("zero.ssp", "ZeRO-3 x2", Maker.OURS, Plan("examples/zero.ssp", ("D=2", "Z=3"))),
     Contender("FSDP2 fully_shard", "ZeRO-3 x2", Maker.LIBRARY, "fsdp2"),
+    Contender("spatial.ssp", "halo x2", Maker.OURS, Plan("examples/spatial.ssp", ("D=2", "H=1")), model=VOLUME),
+    Contender("planes at the cut", "halo x2", Maker.HAND, "hand_halo", model=VOLUME),
 )

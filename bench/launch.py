@@ -8,12 +8,12 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from bench.contenders import Contender, Plan
+from bench.contenders import GPT, Contender, Plan
 
 ROOT = Path(__file__).resolve().parent.parent
 SSDSL = (sys.executable, "-m", "ssdsl")
-MODEL = "gpt:small"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone")
 LIMIT_S = 300
 
@@ -24,13 +24,15 @@ class Failed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One launch: the median step of the slowest rank, and the loss of every step."""
+    """One launch: the median step of the slowest rank, the most that a rank held beyond what it began with, and the
+    loss of every step."""
 
     step_ms: float
+    peak_mb: float
     losses: tuple[float, ...]
 
 
-def compile_plan(plan: Plan, folder: Path, model: str = MODEL) -> None:
+def compile_plan(plan: Plan, folder: Path, model: str = GPT) -> None:
     """Write the program of a plan into `folder`."""
     settings = [word for setting in plan.settings for word in ("--set", setting)]
     call([*SSDSL, "compile", plan.path, "--model", model, *settings, "-o", str(folder)])
@@ -49,10 +51,11 @@ def launch(contender: Contender, folder: Path, steps: int, warmup: int) -> Run:
     return read_run([json.loads((out / f"rank{r}.json").read_text()) for r in range(contender.processes)], warmup)
 
 
-def read_run(ranks: list[dict[str, list[float]]], warmup: int) -> Run:
+def read_run(ranks: list[dict[str, Any]], warmup: int) -> Run:
     slowest = [max(step) for step in zip(*(rank["step_s"] for rank in ranks), strict=True)]
     losses = next(rank["losses"] for rank in ranks if rank.get("losses"))
-    return Run(statistics.median(slowest[warmup:]) * 1e3, tuple(losses))
+    peak = max(rank["peak_bytes"] - rank["base_bytes"] for rank in ranks)
+    return Run(statistics.median(slowest[warmup:]) * 1e3, peak / 1e6, tuple(losses))
 
 
 def call(command: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Step times of compiled plans beside hand-written programs and libraries, all of which train the same small GPT.
+"""Step times of compiled plans beside hand-written programs and libraries, which all train the same small model.
 
 A round launches every contender once, in turn, and every other round turns the order around: a machine that slows down
 slows all of them. Times are medians over rounds; a ratio is the median of the ratios within each round. Each one's
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench.contenders import CONTENDERS, LIMITS, SINGLE, Contender, Maker, Plan
+from bench.contenders import CONTENDERS, LIMITS, SINGLES, Contender, Maker, Plan
 from bench.launch import Failed, Run, compile_plan, launch
 
 LOSS_TOLERANCE = 1e-4  # relative, in every step
@@ -28,7 +28,7 @@ Runs = dict[Contender, list[Run]]
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark, print its table; 1 if a contender failed or trained on other numbers."""
     args = read_arguments(arguments)
-    chosen = (SINGLE, *(c for c in CONTENDERS if args.only in f"{c.strategy} {c.name}"))
+    chosen = with_singles([c for c in CONTENDERS if args.only in f"{c.strategy} {c.name}"])
     with tempfile.TemporaryDirectory() as folder:
         runs, failures = race(chosen, Path(folder), args)
     failures |= dict.fromkeys(strangers(runs), "its losses are not those of the single process")
@@ -37,6 +37,12 @@ def main(arguments: list[str] | None = None) -> int:
     for contender, why in failures.items():
         console.print(f"[red]{contender.name}[/red]: {why}", soft_wrap=True, highlight=False)
     return 1 if failures else 0
+
+
+def with_singles(contenders: list[Contender]) -> tuple[Contender, ...]:
+    """Each model's single process in front of those that train it."""
+    models = dict.fromkeys(c.model for c in contenders)
+    return tuple(c for m in models for c in (SINGLES[m], *(c for c in contenders if c.model == m)))
 
 
 def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
@@ -76,7 +82,7 @@ def prepare(chosen: tuple[Contender, ...], folder: Path, compiled: dict[str, str
             if contender.name in compiled:
                 program.symlink_to(Path(compiled[contender.name]).resolve())
             elif isinstance(contender.program, Plan):
-                compile_plan(contender.program, program)
+                compile_plan(contender.program, program, contender.model)
         except Failed as failed:
             failures[contender] = f"not compiled: {failed}"
     return failures
@@ -89,8 +95,9 @@ def turns(chosen: tuple[Contender, ...], rounds: int) -> Iterator[Contender]:
 
 def strangers(runs: Runs) -> Iterator[Contender]:
     """The contenders whose losses are not those of the single process."""
-    truth = runs[SINGLE][0].losses if runs[SINGLE] else ()
     for contender, own in runs.items():
+        single = runs[SINGLES[contender.model]]
+        truth = single[0].losses if single else ()
         if any(not agree(run.losses, truth) for run in own):
             yield contender
 
@@ -103,14 +110,14 @@ def agree(losses: tuple[float, ...], truth: tuple[float, ...]) -> bool:
 def table(chosen: tuple[Contender, ...], runs: Runs, failures: dict[Contender, str]) -> Table:
     """One row for each contender, under its strategy; the ratios stand in the rows of ours."""
     result = Table(
-        title="A training step of a small GPT, one thread a process",
-        caption="! slower in every round, ? slower, but not in every round",
+        title="A training step of a small model, one thread a process",
+        caption="MB: the fullest process, beyond what it began with; !: slower in every round, ?: in most",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
     result.add_column("program", no_wrap=True)
-    for heading in ("ms", "noise", "/ single", "/ hand", "/ library", "loss"):
+    for heading in ("ms", "noise", "/ single", "/ hand", "/ library", "MB", "loss"):
         result.add_column(heading, justify="right", no_wrap=True)
     for strategy, members in itertools.groupby(chosen, lambda contender: contender.strategy):
         if strategy:
@@ -126,13 +133,14 @@ def row(contender: Contender, runs: Runs, failures: dict[Contender, str]) -> tup
     if contender in failures:
         return name, "[red]failed[/red]"
     times = [run.step_ms for run in runs[contender]]
-    is_ours = contender.maker is Maker.OURS
+    is_ours, single = contender.maker is Maker.OURS, SINGLES[contender.model]
     return (
         name,
         f"{statistics.median(times):.1f}",
         f"±{(max(times) - min(times)) / sum(times) * len(times) / 2:.0%}",
-        f"{statistics.median(ratios(contender, SINGLE, runs)):.2f}" if SINGLE not in failures else "",
+        f"{statistics.median(ratios(contender, single, runs)):.2f}" if single not in failures else "",
         *(verdict(contender, maker, runs, failures) if is_ours else "" for maker in (Maker.HAND, Maker.LIBRARY)),
+        f"{statistics.median(run.peak_mb for run in runs[contender]):.0f}",
         f"{runs[contender][-1].losses[-1]:.4f}",
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.contenders import CONTENDERS, SINGLE, Contender, Plan
+from bench.contenders import CONTENDERS, SINGLES, Contender, Plan
 from bench.launch import launch
 from bench.steps import LOSS_TOLERANCE
 
@@ -27,4 +27,4 @@ def losses(tmp_path_factory: pytest.TempPathFactory) -> Losses:
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.program)
 def test_losses_are_those_of_the_single_process(peer: Contender, losses: Losses) -> None:
-    assert losses(peer) == pytest.approx(losses(SINGLE), rel=LOSS_TOLERANCE)
+    assert losses(peer) == pytest.approx(losses(SINGLES[peer.model]), rel=LOSS_TOLERANCE)

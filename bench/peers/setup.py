@@ -2,19 +2,21 @@
 
 A peer builds a `Step`: it trains on one batch and returns this rank's share of the loss; the shares of all ranks add up
 to the loss of the single process. Each rank writes `OUT/rank{r}.json` with the keys of a compiled program: the seconds
-of each step, and the losses. The losses are added up after the last step, outside the timing.
+of each step, the losses, and what the process held before there was a model and at most. The losses are added up after
+the last step, outside the timing.
 """
 
 import argparse
 import json
+import resource
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from transformers import GPT2LMHeadModel
 
 from bench.gpt import Batch, build_small
 
@@ -22,22 +24,33 @@ Step = Callable[[Batch], Tensor]
 IGNORED = -100  # the label that cross_entropy skips
 
 
-def train(build: Callable[[GPT2LMHeadModel, int, int], Step]) -> None:
-    """Run the peer's `build(model, rank, ranks)` and its step as often as the command line says."""
+def train(
+    build: Callable[[Any, int, int], Step], made: Callable[[], tuple[Any, tuple[Batch, ...]]] = build_small
+) -> None:
+    """Run the peer's `build(model, rank, ranks)` and its step as often as the command line says. `made` makes the model
+    and its batches."""
     args = read_arguments()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
 
-    model, batches = build_small()
+    base = held_bytes()
+    model, batches = made()
     step_s, losses = time_steps(build(model, rank, ranks), batches, args.steps)
     dist.all_reduce(losses)
 
     args.out.mkdir(parents=True, exist_ok=True)
-    result = {"step_s": step_s, "losses": losses.tolist()}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    memory = {"base_bytes": base, "peak_bytes": peak}
+    result = {"step_s": step_s, "losses": losses.tolist(), **memory}
     (args.out / f"rank{rank}.json").write_text(json.dumps(result))
     dist.barrier()
     dist.destroy_process_group()
+
+
+def held_bytes() -> int:
+    """What this process holds now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def read_arguments() -> argparse.Namespace:

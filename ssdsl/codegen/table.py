@@ -16,7 +16,6 @@ from ssdsl.ir.param import (
     SumTiedGrads,
 )
 from ssdsl.ir.program import Program, Result, Role
-from ssdsl.ir.regions import lengths_of
 from ssdsl.model.graph import Graph, Origin, Value
 
 Groups = dict[tuple[str, tuple[str, ...]], None]
@@ -110,16 +109,15 @@ def _param(param: Param) -> dict[str, Any]:
 
 
 def _part(name: str, shape: Shape, layout: Layout, submesh: Submesh) -> dict[str, Any]:
-    """A tensor with the takes that lead from the whole one to the local one: [axis, dim, outer, count, or the sizes of
-    unequal parts]."""
+    """A tensor with the takes that lead from the whole one to the local one: [axis, dim, outer, count], or the regions
+    of the parts in place of their count."""
     takes: list[list[Any]] = []
     done: list[Shard] = []
     places = zip(submesh.axes, layout.places, strict=True)
     digits = [(axis, place) for (axis, _), place in places if isinstance(place, Shard)]
     for axis, place in sorted(digits, key=lambda digit: digit[1].at is not None):  # unequal parts cut what is left
         where = cut(shape, place, tuple(done))
-        sizes = lengths_of(where.at) if where.at is not None else ()
-        takes.append([axis, where.dim, where.outer, list(sizes) or where.count])
+        takes.append([axis, where.dim, where.outer, where.at or where.count])
         done.append(place)
     return {"name": name, "shape": list(shape.sizes), "takes": takes}
 

@@ -6,6 +6,7 @@ from typing import TypedDict
 
 import torch
 
+from ssdsl.ir.regions import Regions, parts_of
 from ssdsl.run.compare import tensors
 from ssdsl.run.errors import PiecesIncomplete
 from ssdsl.text.diagnostic import PlanError
@@ -90,12 +91,13 @@ def _held(what: str, name: str, rank: int, piece: Piece, full: torch.Tensor) -> 
     """The places of a piece; each axis's vector is shaped to broadcast against those of the others."""
     places, tensor = [torch.arange(size) for size in piece["shape"]], piece["tensor"].detach()
     for dim, outer, n, k in piece["takes"]:
-        sizes = (1,) * n if isinstance(n, int) else n
-        if len(places[dim]) % (outer * sum(sizes)):
+        regions: Regions = parts_of((1,) * n) if isinstance(n, int) else n
+        total = max(end for runs in regions for _, end in runs)
+        if len(places[dim]) % (outer * total):
             reason = f"rank {rank} takes part {k} of {outer} x {n} of axis {dim}, which has {len(places[dim])} elements"
             raise PlanError(PiecesIncomplete(None, what, name, reason))
-        first = sum(sizes[:k])
-        places[dim] = places[dim].view(outer, sum(sizes), -1)[:, first : first + sizes[k]].reshape(-1)
+        blocks = places[dim].view(outer, total, -1)
+        places[dim] = torch.cat([blocks[:, start:end] for start, end in regions[k]], 1).reshape(-1)
     expected = [len(p) for p in places]
     if tuple(piece["shape"]) != tuple(full.shape) or list(tensor.shape) != expected or tensor.dtype != full.dtype:
         holds = f"rank {rank} holds {tensor.dtype} {list(tensor.shape)} where {full.dtype} {expected} belongs"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from .flat import Weights
 from .held import Held
 from .piece import Piece
+from .regions import Regions
 from .table import Table, is_at, takes_of
 from .world import World
 
@@ -19,7 +20,7 @@ class _Home:
     """Ranks of one mesh that have a tensor cut alike; `flat` is the number of the flat parameter that it is in."""
 
     mesh: str
-    takes: tuple[tuple[str, int, int, int | tuple[int, ...]], ...]
+    takes: tuple[tuple[str, int, int, int | Regions], ...]
     flat: int | None
     shard_axes: tuple[str, ...]
 

@@ -5,20 +5,21 @@ from typing import Any
 
 import torch
 
-from .moves import take, take_sizes
+from .moves import take, take_at
+from .regions import Regions
 
-Taken = tuple[int, int, int | tuple[int, ...], int]  # dim, outer, the number of equal parts or the sizes, index
+Taken = tuple[int, int, int | Regions, int]  # dim, outer, the number of equal parts or the regions, index
 
 
 @dataclass(frozen=True)
 class Piece:
-    """How the local part of a tensor follows from the whole, of `shape`: takes of (dim, outer, count, index), with the
-    sizes of unequal parts in place of their count.
+    """How the local part of a tensor follows from the whole, of `shape`: takes of (dim, outer, count, index); where
+    parts are unequal or overlap, with their regions in place of the count.
 
     >>> Piece("w", (4, 6), ((0, 1, 2, 1), (1, 3, 2, 0))).of(torch.arange(24).view(4, 6)).tolist()
     [[12, 14, 16], [18, 20, 22]]
-    >>> Piece("w", (5,), ((0, 1, (1, 3, 1), 1),)).of(torch.arange(5)).tolist()
-    [1, 2, 3]
+    >>> Piece("x", (6,), ((0, 1, (((0, 4),), ((2, 6),)), 1),)).of(torch.arange(6)).tolist()
+    [2, 3, 4, 5]
     """
 
     name: str
@@ -33,13 +34,13 @@ class Piece:
         """
         found = [torch.arange(size) for size in self.shape]
         for dim, outer, parts, index in self.takes:
-            found[dim] = _part(found[dim], (0, outer, parts, index))
+            found[dim] = _take(found[dim], 0, outer, parts, index)
         return [place.reshape(-1) for place in found]
 
     def of(self, whole: torch.Tensor) -> torch.Tensor:
         """This rank's part, contiguous."""
         for taken in self.takes:
-            whole = _part(whole, taken)
+            whole = _take(whole, *taken)
         return whole.contiguous()
 
     def saved(self, local: torch.Tensor) -> dict[str, Any]:
@@ -47,8 +48,6 @@ class Piece:
         return {"shape": self.shape, "takes": list(self.takes), "tensor": local.detach().cpu().clone()}
 
 
-def _part(whole: torch.Tensor, taken: Taken) -> torch.Tensor:
-    dim, outer, parts, index = taken
-    if isinstance(parts, int):
-        return take(whole, dim, outer, parts, index)
-    return take_sizes(whole, dim, outer, parts, index)
+def _take(x: torch.Tensor, dim: int, outer: int, parts: int | Regions, index: int) -> torch.Tensor:
+    """One part, of so many equal ones or of these regions."""
+    return take(x, dim, outer, parts, index) if isinstance(parts, int) else take_at(x, dim, outer, parts, index)

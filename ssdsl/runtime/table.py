@@ -7,6 +7,7 @@ import torch
 from .flat import Completion, FlatParam, Tie, Weights
 from .mesh import Mesh
 from .piece import Piece
+from .regions import Regions
 from .state import State
 from .transfers import Leg, Message, Signal, Transfer
 from .world import Group, World
@@ -93,9 +94,14 @@ def pieces_of(tensors: list[Table], role: Table, world: World) -> list[Piece]:
     ]
 
 
-def takes_of(tensor: Table) -> tuple[tuple[str, int, int, int | tuple[int, ...]], ...]:
-    """How ranks cut a tensor: (axis, dim, outer, the number of equal parts, or the sizes of unequal ones)."""
-    return tuple((axis, dim, outer, n if isinstance(n, int) else tuple(n)) for axis, dim, outer, n in tensor["takes"])
+def takes_of(tensor: Table) -> tuple[tuple[str, int, int, int | Regions], ...]:
+    """How ranks cut a tensor: (axis, dim, outer, the number of equal parts, or the regions of others)."""
+    return tuple((axis, dim, outer, _parts(n)) for axis, dim, outer, n in tensor["takes"])
+
+
+def _parts(written: Any) -> int | Regions:
+    """The count of equal parts, or the regions of others."""
+    return written if isinstance(written, int) else tuple(tuple((s, e) for s, e in runs) for runs in written)
 
 
 def weights_of(

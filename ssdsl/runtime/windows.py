@@ -200,14 +200,19 @@ class _Windows(NamedTuple):
         self, x: torch.Tensor, value: float, most: Sequence[int] | None = None
     ) -> tuple[torch.Tensor, list[int], list[int]]:
         """The input with what its windows read outside it, how much the operator has still to add on both sides of each
-        axis (at `most` so much, None for any), and how much is in front by now."""
+        axis (at `most` so much, None for any), and how much is in front by now.
+
+        What the operator adds is no copy. It adds as much behind as in front, which is more than is read where that
+        makes no further result, and to inputs no shorter than its window."""
         native, pads = [0] * len(self.parts), dict[int, tuple[int, int]]()
         for at, (part, stride, before, span) in enumerate(zip(*self, strict=True)):
             front = part.first - part.start * stride + before
             behind = (part.end - 1) * stride - before + span - part.first - x.shape[part.axis]
             if not x.shape[part.axis]:
                 front, behind = front + behind, 0
-            if front == behind >= 0 and x.shape[part.axis] and (most is None or front <= most[at]):
+            alike = (x.shape[part.axis] + 2 * front - span) // stride + 1 == part.end - part.start
+            adds = front >= max(behind, 0) and x.shape[part.axis] >= span and alike
+            if adds and (most is None or front <= most[at]):
                 native[at] = front
             else:
                 pads[part.axis] = (front, behind)

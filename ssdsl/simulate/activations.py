@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ssdsl.ir.function import Backward, Function, Input, Op, Section, Side, reads_of, results_of
 from ssdsl.ir.value import Name
 from ssdsl.simulate.collectives import Facts, size_bytes
+from ssdsl.simulate.padded import padded_bytes
 
 Sizes = dict[str, int]  # bytes by storage
 
@@ -93,7 +94,11 @@ class _Function:
         saved = op.saved
         found: Sizes = {}
         for name in op.reads:
-            if name.value in saved.inputs:
+            if name.value not in saved.inputs:
+                continue
+            if name == op.reads[0] and (padded := padded_bytes(self.facts, op, self.variables[name])):
+                found[f"{op.operator} padded"] = padded
+            else:
                 self._hold(found, name)
         for var in op.results:
             if var.name.value in saved.outputs:

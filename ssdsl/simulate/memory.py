@@ -1,8 +1,9 @@
 """Memory by liveness: what each device holds at every moment of a step, and what its peak is made of.
 
-Weights, optimizer state and, from a weight's first gradient on, gradients stay; activations live from a forward to its
-backward (or to the gradients of weights, where the plan has those apart), received values until they are read or, where
-nothing keeps them for backward, freed. The program's own overhead (torch, the allocator's gaps) is not in it.
+Weights, optimizer state and, from a weight's first gradient on, gradients stay, and so does what a device loads of the
+batch, with what its prologue makes of that. Activations live from a forward to its backward (or to the gradients of
+weights, where the plan has those apart), received values until they are read or, where nothing keeps them for backward,
+freed. The program's own overhead is not in it (torch, the allocator's gaps, what a kernel takes for itself).
 """
 
 from collections.abc import Iterator
@@ -18,12 +19,13 @@ from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.activations import Activations
 from ssdsl.simulate.collectives import flat_bytes
+from ssdsl.simulate.inputs import Inputs
 from ssdsl.simulate.roofline import shards
 from ssdsl.simulate.run import Interval, Trace, by_role
 from ssdsl.simulate.timeline import Memory
 
 MOMENTS = 2  # of AdamW, in the dtype of the weights
-PARTS = ("weights", "gradients", "optimizer", "activations", "transfers", "workspace")
+PARTS = ("weights", "gradients", "optimizer", "inputs", "activations", "transfers", "scratch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +39,14 @@ class Change:
 
 def memories(program: Program, trace: Trace, activations: Activations, capacity: list[int | None]) -> list[Memory]:
     """The memory of one device of each role."""
-    found = []
+    found, inputs = [], Inputs(activations.facts)
     for r, own in enumerate(by_role(trace.intervals, len(program.roles))):
         ran = {x.action: x for x in own if isinstance(x.action, Compute)}
         arrived = {_key(x.action): x for x in own if isinstance(x.action, Start) and x.part is Part.RECEIVED}
         sent = {_key(x.action): x for x in own if isinstance(x.action, Start) and x.part is Part.SENT}
         role = program.roles[r]
         live = _Liveness(program, activations, ran, arrived, sent)
-        changes = [*_state(program, role, ran), *live.changes(role)]
+        changes = [*_state(program, role, ran), Change(0.0, "inputs", inputs.of(role)), *live.changes(role)]
         found.append(_curve(r, changes, capacity[r]))
     return found
 
@@ -170,8 +172,8 @@ class _Liveness:
                 yield Change(end, "activations", -kept.for_weights)
         if task.phase in (Phase.BACKWARD, Phase.DGRAD):
             working = kept.recomputed_bytes + kept.gradient_bytes
-            yield Change(start, "workspace", working)
-            yield Change(end, "workspace", -working)
+            yield Change(start, "scratch", working)
+            yield Change(end, "scratch", -working)
 
     def _message(self, action: Start) -> Iterator[Change]:
         """A received value lies in its buffer until it is read, a sent one until it is gone."""

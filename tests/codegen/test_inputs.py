@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 
 from ssdsl.codegen.write import program_files
 from ssdsl.compile import compile_source
+from ssdsl.ir.function import Reshard
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
+from ssdsl.prove.prove import prove
 from ssdsl.runtime.piece import Piece
 from ssdsl.text.source import Source
 
@@ -95,3 +98,24 @@ assign model to gpus
     assert [i["takes"] for i in role["inputs"]] == [[["dp", 0, 1, 2]]]
     (given,) = program.prologues[0].given
     assert math.prod(s.known for s in given.shape) == 2 * 6 * 8
+
+
+def test_blocks_of_a_volume_come_with_what_their_windows_read() -> None:
+    """A part of the depth with the plane beyond its face, and a part of the batch: each device loads no more."""
+    plan = """
+mesh gpus(dp = 2, d = 2)
+
+split model by batch into dp
+split model by depth into d
+assign model to gpus
+"""
+    program = compile_source(Source("plan.ssp", plan), capture(load("cosmoflow")), {}, Path()).program
+    volume = _inputs(json.loads(program_files(program)["program.json"]), "gpus")["volume"]
+    assert volume["takes"] == [["dp", 0, 1, 2], ["d", 2, 1, [[[0, 9]], [[7, 16]]]]]
+    assert [v.elements for v in program.prologues[0].given] == [4 * 4 * 9 * 16 * 16, 4 * 4]
+    assert not any(isinstance(i, Reshard) for i in program.prologues[0].body)
+    (given, *others), body = program.prologues[0].given, program.prologues[0]
+    shifted = replace(given.type.layout.places[1], at=(((0, 9),), ((6, 15),)))  # type: ignore[type-var]
+    wrong = replace(given, type=replace(given.type, layout=given.type.layout.replacing(1, shifted)))
+    broken = replace(program, prologues=(replace(body, given=(wrong, *others)),))
+    assert prove(program).failures == () and prove(broken).failures

@@ -1,6 +1,5 @@
 """The figures and pictures of docs/schedules.md are what the simulator finds; `--update-golden` writes them there."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +19,7 @@ from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
 from ssdsl.simulate.timeline import Event, Kind, Stream
 from ssdsl.text.source import Source
+from tests.docs.pages import with_text
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "schedules.md"
 P, M, V, R = 4, 8, 2, 3
@@ -95,9 +95,9 @@ def simulated(blocks: list[Any], graph_of: Callable[[str], Any]) -> Callable[...
 def test_page(simulated: Callable[..., Report], golden: Callable[[Path, str], None]) -> None:
     text = PAGE.read_text("utf-8")
     for name in SCHEDULES:
-        text = _with(text, f"picture: {name}", f"```text\n{_picture(simulated(name))}```\n")
-    text = _with(text, "table: figures", _figures(simulated))
-    golden(PAGE, _with(text, "table: published", _published()))
+        text = with_text(text, f"picture: {name}", f"```text\n{_picture(simulated(name))}```\n")
+    text = with_text(text, "table: figures", _figures(simulated))
+    golden(PAGE, with_text(text, "table: published", _published()))
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -140,13 +140,6 @@ def _cluster(devices: int) -> Cluster:
     """The laptop of the pictures, or one that has so many devices."""
     laptop, *others = (load_cluster(name) for name in ("laptop", *known_clusters()))
     return laptop if devices <= 4 else next(c for c in others if c.size >= devices)
-
-
-def _with(text: str, mark: str, new: str) -> str:
-    """The page with what follows a mark, up to the next empty line, replaced."""
-    before, found, after = text.partition(f"<!-- {mark} -->\n")
-    assert found, f"the page has no {mark}"
-    return before + found + new + re.sub(r"\A([^\n]+\n)*", "", after)
 
 
 def _picture(report: Report) -> str:

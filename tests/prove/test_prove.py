@@ -32,6 +32,11 @@ def test_what_is_compiled_is_proved(compiled: Callable[..., Program], plan: str,
     assert proof.gradients > 0
 
 
+@pytest.mark.parametrize(("plan", "model"), [("spatial", "cosmoflow"), ("spatial", "unet3d"), ("splitbrain", "vgg")])
+def test_networks_of_images(compiled: Callable[..., Program], plan: str, model: str) -> None:
+    assert prove(compiled(plan, model)).failures == ()
+
+
 @pytest.mark.parametrize(
     ("plan", "params"),
     [

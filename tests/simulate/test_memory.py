@@ -8,6 +8,8 @@ from ssdsl.ir.function import Backward
 from ssdsl.model.graph import Origin
 from ssdsl.model.zoo.gpt import SIZES
 from ssdsl.plan.plan import Phase
+from ssdsl.simulate.collectives import Facts
+from ssdsl.simulate.inputs import Inputs
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import Kind, Stream
 from tests.simulate.steps import UNIT, activations, compiled, graph_of, peak, step
@@ -85,14 +87,15 @@ def test_v_shaped_has_half_a_stage_more_than_one_f_one_b_and_the_same_everywhere
 
 @schedules
 def test_nothing_is_left_over(name: str) -> None:
-    """A step ends with weights, gradients, and AdamW's two moments: what it began with, and the gradients."""
+    """A step ends with what it began with, weights, AdamW's two moments and the batch, and with the gradients."""
     program = compiled(name.partition(" ")[0], CHAIN, S=STAGES, M=MICRO, **SCHEDULES[name]).program
     report = pipeline(name)
     values = program.graph.values
     for role, memory in zip(program.roles, report.timeline.memory, strict=True):
         held = [values[p.weight] for p in program.params_of(role)]
         sizes = [(v.origin is Origin.WEIGHT, v.itemsize * prod(v.shape)) for v in held]
-        assert memory.size_bytes[-1] == sum(n * (4 if trained else 1) for trained, n in sizes)
+        state = sum(n * (4 if trained else 1) for trained, n in sizes)
+        assert memory.size_bytes[-1] == state + Inputs(Facts(program)).of(role)
         assert list(memory.times_s) == sorted(set(memory.times_s)) and min(memory.size_bytes) > 0
         assert memory.peak_bytes == max(memory.size_bytes) == sum(n for _, n in memory.peak_parts)
         assert memory.size_bytes[memory.times_s.index(memory.peak_s)] == memory.peak_bytes

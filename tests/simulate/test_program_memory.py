@@ -22,6 +22,8 @@ from ssdsl.runtime.share import Share
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InFolder
 from ssdsl.runtime.world import World
+from ssdsl.simulate.collectives import Facts
+from ssdsl.simulate.inputs import Inputs
 from tests.simulate.steps import activations, compiled, model_of
 
 RUNS = "models.py:runs"
@@ -50,7 +52,9 @@ class Alone:
     def nothing(self, *args: object) -> "Alone":
         return self
 
-    barrier = all_reduce = start_all_reduce = all_gather = reduce_scatter = all_to_all = isend = irecv = nothing
+    barrier = all_reduce = start_all_reduce = all_gather = reduce_scatter = all_to_all = exchange = isend = irecv = (
+        nothing
+    )
 
 
 class Living(TorchDispatchMode):
@@ -79,8 +83,8 @@ class Living(TorchDispatchMode):
 class Watched:
     """One rank's program, a step of it, and what each of its tasks left alive."""
 
-    def __init__(self, program: Compiled, rank: int, folder: Path) -> None:
-        write_program(program.program, model_of(RUNS), folder, program.source)
+    def __init__(self, program: Compiled, rank: int, folder: Path, spec: str = RUNS) -> None:
+        write_program(program.program, model_of(spec), folder, program.source)
         self.world = World(Alone(rank))
         self.share, self.prepared = _share(folder, self.world)
         self.left: list[tuple[Task, Bytes, Bytes]] = []  # before and after each task
@@ -135,8 +139,8 @@ def _share(folder: Path, world: World) -> tuple[Share, dict[str, torch.Tensor]]:
 
 @pytest.fixture
 def watch(tmp_path: Path) -> Callable[..., Watched]:
-    def run(plan: str, rank: int, **params: int) -> Watched:
-        watched = Watched(compiled(plan, RUNS, **params), rank, tmp_path / "program")
+    def run(plan: str, rank: int, spec: str = RUNS, **params: int) -> Watched:
+        watched = Watched(compiled(plan, spec, **params), rank, tmp_path / "program", spec)
         gc.collect()
         gc.freeze()  # what is here already need not be looked through at every task
         try:
@@ -172,6 +176,22 @@ def test_what_a_forward_keeps(watch: Callable[..., Watched], plan: str, params: 
     assert here
     for function in here:
         assert watched.forward(function.number) == says.of(function).size_bytes, function.name
+
+
+@pytest.mark.parametrize(
+    ("params", "rank"),
+    [({"D": 1, "H": 1}, 0), ({}, 3), ({"D": 1, "W": 2}, 3)],
+    ids=lambda value: "".join(f"{k}{v}" for k, v in value.items()) if isinstance(value, dict) else "",
+)
+def test_what_blocks_of_a_volume_keep(watch: Callable[..., Watched], params: dict[str, int], rank: int) -> None:
+    """Blocks with what their windows read beyond them, padded on one side where the volume ends, and the inputs.
+
+    Of unequal parts the fullest is as large as the mean, which is rounded up."""
+    program = compiled("spatial", "cosmoflow", **params).program
+    ((function,), (role,)), watched = (program.functions, program.roles), watch("spatial", rank, "cosmoflow", **params)
+    assert watched.forward(function.number) == activations(program).of(function).size_bytes
+    loaded = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in watched.prepared.values()}
+    assert Inputs(Facts(program)).of(role) == sum(loaded.values())
 
 
 @pytest.mark.parametrize("plan", ["halves", "recomputed_halves"])

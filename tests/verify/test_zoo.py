@@ -36,10 +36,19 @@ def test_data_parallel(program: Callable[..., Any], model: str) -> None:
         ("megatron", "moe_gpt:tiny"),
         ("pipeline", "mixtral:tiny"),  # its balance is a product of means over the whole batch
         ("pipeline", "resnet:tiny,statistics=4"),
+        ("splitbrain", "vgg:tiny"),
+        ("spatial", "cosmoflow:tiny"),
+        ("spatial", "unet3d:tiny"),  # skips, transposed convolutions, batch norms
+        ("spatial", "cosmoflow:tiny,norm=batch"),
     ],
 )
 def test_other_plans(program: Callable[..., Any], plan: str, model: str) -> None:
     program(plan, model).verify()
+
+
+@pytest.mark.parametrize(("workers", "group"), [(4, 1), (4, 4), (6, 2)])
+def test_groups_of_splitbrain(program: Callable[..., Any], workers: int, group: int) -> None:
+    program("splitbrain", "vgg:tiny,batch=12", N=workers, G=group).verify()
 
 
 @pytest.mark.parametrize("group", ["sequence", "batch"])

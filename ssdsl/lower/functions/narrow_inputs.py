@@ -61,7 +61,7 @@ def _needs(prologue: Prologue, name: Name) -> Iterator[Part]:
 
 def _part(layout: Layout, axes: tuple[tuple[str, int], ...]) -> Part:
     places = zip(axes, layout.places, strict=True)
-    return Part((axis, place) for (axis, _), place in places if isinstance(place, Shard) and place.at is None)
+    return Part((axis, place) for (axis, _), place in places if isinstance(place, Shard))
 
 
 def _common(parts: Iterable[Part]) -> Part:

@@ -1,0 +1,119 @@
+"""The plans of docs/splits.md are the examples, its tables and its picture what the compiler finds.
+
+`--update-golden` writes them.
+"""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.cluster.load import load_cluster
+from ssdsl.compile import Compiled, compile_plan
+from ssdsl.simulate.report import Report
+from ssdsl.simulate.simulate import simulate
+from tests.docs.blocks import picture
+from tests.docs.pages import with_text
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "splits.md"
+EXAMPLES = ("spatial", "splitbrain")
+LARGE = "cosmoflow:512,batch=1"
+BLOCKS = ((1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 2, 2), (4, 2, 2), (4, 4, 2), (4, 4, 4))
+WORKERS, GROUPS, FLOAT = 32, (1, 2, 4, 8, 16, 32), 4
+GIB = 2**30
+
+Compile = Callable[..., Compiled]
+
+
+@pytest.fixture(scope="module")
+def compiled(graph_of: Callable[[str], Any]) -> Compile:
+    """An example for a model; params by keyword."""
+    return lambda plan, model, **params: compile_plan(ROOT / "examples" / f"{plan}.ssp", graph_of(model), params)
+
+
+@pytest.fixture(scope="module")
+def reports(compiled: Compile, tmp_path_factory: pytest.TempPathFactory) -> list[Report]:
+    """A step of one sample in each number of blocks, on the page's cluster."""
+    cluster = _cluster(tmp_path_factory.mktemp("cluster"))
+    found = (compiled("spatial", LARGE, D=d, H=h, W=w) for d, h, w in BLOCKS)
+    return [simulate(c.program, c.source, cluster) for c in found]
+
+
+def test_page(compiled: Compile, reports: list[Report], golden: Callable[[Path, str], None]) -> None:
+    text = PAGE.read_text("utf-8")
+    for name in EXAMPLES:
+        plan = (ROOT / "examples" / f"{name}.ssp").read_text("utf-8")
+        text = re.sub(
+            rf"(<!-- name: {name} -->\n(?:<!--[^\n]*\n)*```ssp\n).*?```\n", partial(_filled, plan), text, flags=re.S
+        )
+    text = with_text(text, "table: scaling", _scaling(reports))
+    golden(PAGE, with_text(text, "table: groups", _groups(compiled)))
+
+
+def test_picture(compiled: Compile, golden: Callable[[Path, str], None]) -> None:
+    golden(ROOT / "docs" / "spatial.svg", picture(compiled("spatial", "cosmoflow").program))
+
+
+def test_the_largest_volume_fits_only_when_it_is_split(reports: list[Report]) -> None:
+    """The paper's 24.7 GiB of forward activations count the sample."""
+    (one,), (two,), (four,) = (r.devices for r in reports[:3])
+    parts = dict(one.peak_parts)
+    assert (parts["inputs"] + parts["activations"]) / GIB == pytest.approx(24.65, abs=0.01)
+    assert parts["inputs"] / GIB == pytest.approx(2, abs=0.01)
+    assert all(d.capacity_bytes and d.peak_bytes > d.capacity_bytes for d in (one, two))
+    assert four.capacity_bytes and four.peak_bytes < four.capacity_bytes
+
+
+def test_workers_of_a_group_have_its_part_of_the_connected_layers(compiled: Compile) -> None:
+    for model, convolved in (("vgg:16-cifar", 14_714_688), ("vgg:11-cifar", 9_220_480)):
+        for group in GROUPS:
+            whole = 4096 + 10  # biases behind a sum
+            assert _parameters(compiled, model, group) == convolved + (18_923_530 - whole) // group + whole
+
+
+def _filled(plan: str, match: re.Match[str]) -> str:
+    return f"{match[1]}{plan}```\n"
+
+
+def _cluster(folder: Path) -> Cluster:
+    found = re.search(r"<!-- file: (\S+) -->\n```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert found
+    (folder / found[1]).write_text(found[2])
+    return load_cluster(str(folder / found[1]))
+
+
+def _scaling(reports: list[Report]) -> str:
+    rows = [
+        "| devices | D x H x W | step ms | speed-up | halo MB | inputs GB | activations GB | peak GB | of 15.7 GiB |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for blocks, report in zip(BLOCKS, reports, strict=True):
+        (device,) = report.devices
+        count, parts = len(device.ranks), dict(device.peak_parts)
+        halo = sum(t.size_bytes for t in report.traffic if t.kind == "exchange") / count
+        sizes = " | ".join(f"{n / 1e9:.2f}" for n in (parts["inputs"], parts["activations"], device.peak_bytes))
+        times = f"{report.step_s * 1e3:.1f} | {reports[0].step_s / report.step_s:.1f}"
+        assert device.capacity_bytes
+        share = f"{device.peak_bytes / device.capacity_bytes:.0%}"
+        rows.append(f"| {count} | {' x '.join(map(str, blocks))} | {times} | {halo / 1e6:.1f} | {sizes} | {share} |")
+    return "".join(f"{row}\n" for row in rows)
+
+
+def _parameters(compiled: Compile, model: str, group: int) -> int:
+    program = compiled("splitbrain", model, N=WORKERS, G=group).program
+    (role,) = program.roles
+    return sum(p.elements for p in program.params_of(role))
+
+
+def _groups(compiled: Compile) -> str:
+    rows = ["| G | VGG-16: bytes | of G = 1 | VGG-11: bytes | of G = 1 |", "|---|---|---|---|---|"]
+    sizes = {m: [FLOAT * _parameters(compiled, f"vgg:{m}-cifar", g) for g in GROUPS] for m in (16, 11)}
+    for number, group in enumerate(GROUPS):
+        cells = [f"{own[number]:,} | {own[number] / own[0]:.1%}" for own in sizes.values()]
+        rows.append(f"| {group} | {' | '.join(cells)} |")
+    return "".join(f"{row}\n" for row in rows)
