@@ -50,7 +50,7 @@ from .random import (
 )
 from .recompute import checkpoint
 from .resampling import linear_part, nearest_part
-from .routed import routed_mm
+from .routed import combine, dispatch, expert_mm, routed_mm
 from .runner import Input, Join, Output, block
 from .windows import (
     Part,
@@ -87,12 +87,15 @@ __all__ = [
     "cauchy",
     "checkpoint",
     "checkpoint_halves",
+    "combine",
     "conv_part",
     "conv_transpose_part",
     "cross_entropy_parts",
+    "dispatch",
     "dropout",
     "embedding_part",
     "exchange",
+    "expert_mm",
     "exponential",
     "first",
     "first_time",

@@ -264,3 +264,23 @@ def skip() -> Given:
 
 def computed_whole() -> Given:
     return _of_rows(Whole())
+
+
+class Experts(nn.Module):
+    """A feed-forward for each of four experts; the router sends each token to one, times its probability."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(8, 4)
+        self.up, self.down = nn.Parameter(torch.randn(4, 8, 16)), nn.Parameter(torch.randn(4, 16, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = x.flatten(0, 1)
+        share, expert = self.router(tokens).softmax(-1).max(-1)
+        inner = torch.ops.ssdsl.routed_mm(tokens, self.up, expert).relu()
+        return (torch.ops.ssdsl.routed_mm(inner, self.down, expert) * share.unsqueeze(-1)).square().mean()
+
+
+def experts() -> Given:
+    torch.manual_seed(0)
+    return Experts(), {"x": torch.randn(4, 4, 8)}, {"x": ("batch", "seq", "width")}

@@ -37,7 +37,7 @@ ABOUT = "GPT with a mixture of experts with a capacity, next-token loss"
 class MoeGpt:
     """The numbers of such a GPT; every `every`-th layer has experts, each of inner dimension `ffn`.
 
-    `balance` and `z` are the factors of the router's losses. Tokens go to `top` of the experts, and to all `shared` ones.
+    `balance` and `z` are the factors of the router's losses. Tokens go to `top` experts, and to all `shared` ones.
     """
 
     layers: int

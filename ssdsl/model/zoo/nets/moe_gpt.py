@@ -1,6 +1,5 @@
 """A GPT whose feed-forwards are, in some layers, mixtures of experts with a router and a capacity."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -117,9 +116,9 @@ class Mixture(nn.Module):
         scores = self.router(groups).float()  # group, token, expert
         shares = scores.softmax(-1)
         chosen = self._chosen(scores)
-        sent = sum(self._sent(chosen)).to(x.dtype)  # group, token, expert, slot
+        sent = torch.stack(self._sent(chosen)).sum(0).to(x.dtype)  # group, token, expert, slot
         outputs = self.experts(torch.einsum("gtes,gth->egsh", sent, groups))
-        gates = shares * sum(chosen)
+        gates = shares * torch.stack(chosen).sum(0)
         if self.top > 1:
             gates = gates / gates.sum(-1, keepdim=True)  # GShard's; of one expert it is the probability, as in Switch
         y = torch.einsum("gtes,egsh->gth", sent * gates.to(x.dtype).unsqueeze(-1), outputs).reshape(x.shape)
@@ -129,18 +128,19 @@ class Mixture(nn.Module):
         """The best expert of each token, the second best, ..., as masks (group, token, expert)."""
         chosen: list[torch.Tensor] = []
         for _ in range(self.top):
-            left = scores.masked_fill(sum(chosen) > 0, -torch.inf) if chosen else scores
-            chosen.append(F.one_hot(left.argmax(-1), scores.shape[-1]))
+            chosen.append(F.one_hot(scores.argmax(-1), scores.shape[-1]))
+            scores = scores.masked_fill(chosen[-1] > 0, -torch.inf)
         return chosen
 
-    def _sent(self, chosen: list[torch.Tensor]) -> Iterator[torch.Tensor]:
+    def _sent(self, chosen: list[torch.Tensor]) -> list[torch.Tensor]:
         """Where the tokens of each choice are sent: masks (group, token, expert, slot), empty where no slot is left."""
         taken = torch.zeros_like(chosen[0][:, :1])
-        slots = torch.arange(self.slots, device=taken.device)
+        slots, sent = torch.arange(self.slots, device=taken.device), []
         for choice in chosen:
             place = ((choice.cumsum(1) + taken) * choice).sum(-1) - 1  # of a token among those of its expert
-            yield choice.unsqueeze(-1) * (place.unsqueeze(-1) == slots).unsqueeze(-2)
+            sent.append(choice.unsqueeze(-1) * (place.unsqueeze(-1) == slots).unsqueeze(-2))
             taken = taken + choice.sum(1, keepdim=True)
+        return sent
 
     def _penalty(self, scores: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
         """Switch's equation 4 (the share of tokens times the mean probability, summed), and the z-loss of ST-MoE."""
