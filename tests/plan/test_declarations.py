@@ -8,6 +8,8 @@ from ssdsl.lang.assets import assets_folder, library_files
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.model.graph import Graph
+from ssdsl.model.load import load
+from ssdsl.model.trace import capture
 from ssdsl.plan.declarations import ParamDecl, declarations, params
 from ssdsl.plan.interpret import interpret, interpret_all
 from ssdsl.text.diagnostic import PlanError
@@ -36,6 +38,8 @@ def test_a_default_is_a_number(text: str) -> None:
 
 @pytest.mark.parametrize("path", [*EXAMPLES, *library_files()], ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_what_comes_with_ssdsl(path: Path, graph: Graph) -> None:
+    if path.stem == "experts":  # it names a module that not every model has
+        graph = capture(load("moe_gpt:tiny"))
     source = read_source(path)
     script = parse(source)
     found = declarations(script)
