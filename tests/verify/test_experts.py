@@ -115,7 +115,7 @@ def test_experts_in_a_pipeline_whose_backward_comes_in_halves() -> None:
 
 # -- rows of a router without a capacity lie with their experts --------------------------------------------------------
 
-ROWS, HIDDEN, FFN = 8 * 16 * 2, 32, 64  # of mixtral:tiny: two rows for each token
+ROWS, HIDDEN = 8 * 16 * 2, 32  # of mixtral:tiny: two rows for each token
 
 
 @pytest.mark.parametrize("plan", [p for p in PLANS if p != "unequal"])
@@ -130,12 +130,22 @@ def test_no_device_has_the_rows_of_all_experts(plan: str) -> None:
     assert {op.results[0].shape[0].known for op in products} == {ROWS // parts // 2}
 
 
-@pytest.mark.parametrize("plan", ["own", "over_data", "products_over_data"])
-def test_what_is_between_products_does_not_travel(plan: str) -> None:
-    """Rows travel as they are, in front of the experts and behind them, and never in the experts' width."""
-    found = [c for c in communications(compiled("mixtral", plan)) if "experts" in c.of and c.when != "gradients"]
-    assert found
-    assert {c.size_bytes for c in found if c.size_bytes > ROWS * 8} <= {ROWS * HIDDEN * 4, ROWS // 2 * HIDDEN * 4}
+@pytest.mark.parametrize(
+    ("plan", "wanted"),
+    [
+        ("own", ["all_reduce forward", "all_reduce backward"]),
+        (
+            "over_data",
+            ["all_gather forward", "reduce_scatter forward", "all_gather backward", "reduce_scatter backward"],
+        ),
+    ],
+)
+def test_tokens_travel_once_each_way(plan: str, wanted: list[str]) -> None:
+    """Of each layer a token as it is, and the sum of what its experts make of it; nothing in the experts' width."""
+    found = [c for c in communications(compiled("mixtral", plan)) if "mlp" in c.of and c.when != "gradients"]
+    large = [c for c in found if c.size_bytes >= ROWS * HIDDEN]
+    assert sorted(f"{c.kind} {c.when}" for c in large) == sorted(wanted * 2)
+    assert {c.size_bytes for c in large} == {ROWS // 2 * HIDDEN * 4}
 
 
 def test_rows_that_no_number_of_experts_divides_stay_where_they_are() -> None:
