@@ -171,7 +171,8 @@ def _linear_tail(graph: Graph) -> frozenset[str]:
 
 def _to_smaller(graph: Graph) -> frozenset[str]:
     """The operators behind a `combine` from which linear ones alone lead to one that leaves a smaller tensor."""
-    consumers, sizes = _consumers(graph), {v.name: math.prod(v.shape) for v in graph.values.values()}
+    consumers = _consumers(graph)
+    sizes = {v.name: math.prod(v.shape) * v.itemsize for v in graph.values.values()}
     smaller, found = set[str](), set[str]()
     for operator in reversed(graph.operators):
         users = [c for o in operator.outputs for c in consumers.get(o.value, ())]
