@@ -157,6 +157,15 @@ def test_rows_that_no_number_of_experts_divides_stay_where_they_are() -> None:
     assert not any(o.kind == "dispatch" for o in program.graph.operators)
 
 
+def test_rows_that_go_to_the_experts_of_two_routers() -> None:
+    model, graph = captured(f"{HERE.parent / 'ir' / 'models.py'}:two_routers")
+    text = "mesh gpus(ep = 2)\nsplit model by experts into ep\nassign model to gpus\n"
+    assert try_plan(model, graph, text, Training(2, lr=0.05)).kind == "equal"
+    program = lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, HERE)[0])
+    assert sum(o.kind == "dispatch" for o in program.graph.operators) == 4  # the tokens, and what names their experts
+    assert sum(o.kind == "combine" for o in program.graph.operators) == 2
+
+
 def test_wrong_programs_of_rows_at_experts_are_refuted() -> None:
     """Of experts of other parts, of other weights than those of the rows, of rows that are not put back by all."""
     program = compiled("mixtral", "over_data")

@@ -66,6 +66,8 @@ class _Region:
 def _region(plan: Plan, products: list[Operator]) -> _Region | None:
     """The region of products that read the same experts, if rows can lie with them."""
     first = products[0]
+    if any(len(p.inputs[1].axes[0]) != 1 for p in products):
+        return None
     experts, of_first = _experts(first), _rows(first)
     cuts = _cuts(plan, first, (experts,))
     names = {name for (name, _, _), _ in cuts}
@@ -169,7 +171,7 @@ class _Rewriting:
     regions: list[_Region]
     operators: list[Operator] = field(default_factory=list)
     beside: dict[str, str] = field(default_factory=dict)  # an operator that is added, with the one beside which it runs
-    moved: dict[str, str] = field(default_factory=dict)  # a value -> its rows, at their experts
+    moved: dict[tuple[str, str], str] = field(default_factory=dict)  # what names the experts, a value -> its rows there
     own: dict[str, str] = field(default_factory=dict)  # what names the experts of rows -> the numbers of a part's
     values: dict[str, Value] = field(init=False)
     names: dict[int, str] = field(init=False)
@@ -224,6 +226,14 @@ class _Rewriting:
         self.values[name] = _value(made, out, "int64", learns=False)
         return name
 
+    def _name(self, value: str) -> str:
+        """A name for rows at their experts: rows may go to those of several routers."""
+        name, count = f"{value}_at_experts", 1
+        while name in self.values:
+            count += 1
+            name = f"{value}_at_experts_{count}"
+        return name
+
     # -- one operator of a region ------------------------------------------------------------------------------------
 
     def _inside(self, operator: Operator, region: _Region) -> None:
@@ -248,9 +258,11 @@ class _Rewriting:
         reads: dict[str, str] = {}
         for operand in operator.inputs:
             if any(operand.carries(d) for d in rows):
-                reads[operand.value] = self.moved.get(operand.value) or self._dispatched(operator, operand, region)
+                reads[operand.value] = self.moved.get((region.ids, operand.value)) or self._dispatched(
+                    operator, operand, region
+                )
         inputs = tuple(placed(o, reads.get(o.value, o.value)) for o in operator.inputs)
-        made = {o.value: f"{o.value}_at_experts" for o in operator.outputs}
+        made = {o.value: self._name(o.value) for o in operator.outputs}
         args, kwargs = _renamed(operator.args, reads), _renamed(operator.kwargs, reads)
         kind, target = operator.kind, operator.target
         if is_product:
@@ -270,7 +282,7 @@ class _Rewriting:
             dims=tuple(dims),
         )
         self.operators.append(found)
-        self.moved |= made
+        self.moved |= {(region.ids, value): name for value, name in made.items()}
         self.indices[operator.name] = (
             *self._experts_cut(region),
             *(replace(i, dim=number[i.dim]) for i in self._beside_experts(operator, region)),
@@ -314,15 +326,12 @@ class _Rewriting:
 
     def _dispatched(self, reader: Operator, operand: Operand, region: _Region) -> str:
         """The rows of a value of which only those of a part's experts are wanted."""
-        name = f"{operand.value}_at_experts"
+        name = self._name(operand.value)
         value = self.values[operand.value]
-        if operand.value != region.ids and region.ids not in self.moved:
-            ids = next(o for o in reader.inputs if o.value == region.ids)
-            self.moved[region.ids] = self._dispatched(reader, ids, region)
         args = (torch.ops.ssdsl.dispatch.default, Ref(operand.value), Ref(region.ids), Ref(self.own[region.ids]))
         self._add(name, "dispatch", args, reader, operand, region, gathers=False)
         self.values[name] = _value(self.operators[-1], self.operators[-1].outputs[0], value.dtype, value.differentiable)
-        self.moved[operand.value] = name
+        self.moved[region.ids, operand.value] = name
         return name
 
     def _combined(self, maker: Operator, before: Operand, operand: Operand, region: _Region) -> None:
@@ -352,7 +361,7 @@ class _Rewriting:
         rest = [tuple(number[d] for d in axis) for axis in operand.axes[1:]]
         there, here = (at_experts, *rest), (tuple(number[d] for d in rows), *rest)
         ids, own = Operand(region.ids, (here[0],)), Operand(self.own[region.ids], ((0,),))
-        given = Operand(self.moved[operand.value], there) if gathers else Operand(operand.value, here)
+        given = Operand(self.moved[region.ids, operand.value], there) if gathers else Operand(operand.value, here)
         made = Operand(operand.value, here) if gathers else Operand(name, there)
         self.operators.append(
             Operator(
