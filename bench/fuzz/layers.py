@@ -360,3 +360,20 @@ class Gates(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.einsum("bse,bsh,ehk->bsk", self.gate(x).softmax(-1), x, self.weight)
+
+
+class Routed(nn.Module):
+    """Each token goes to some of the experts, through two products."""
+
+    def __init__(self, hidden: int, experts: int, top: int) -> None:
+        super().__init__()
+        self.top, self.gate = top, nn.Linear(hidden, experts, bias=False)
+        self.up = nn.Parameter(torch.randn(experts, hidden, 2 * hidden) * 0.2)
+        self.down = nn.Parameter(torch.randn(experts, 2 * hidden, hidden) * 0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        score, chosen = self.gate(x).softmax(-1).topk(self.top, dim=-1)
+        rows = x.unsqueeze(2).expand(-1, -1, self.top, -1).flatten(0, 2)
+        inner = torch.ops.ssdsl.routed_mm(rows, self.up, chosen.flatten()).tanh()
+        made = torch.ops.ssdsl.routed_mm(inner, self.down, chosen.flatten()).view(*chosen.shape, -1)
+        return x + (made * score.unsqueeze(-1)).sum(2)

@@ -232,6 +232,8 @@ def _layer(draw: Random, hidden: int, seq: int) -> Layer:
             return name, (hidden, draw.random() < 0.5)
         case "Gates":
             return name, (hidden, draw.choice([2, 4]))
+        case "Routed":
+            return name, (hidden, draw.choice([2, 4, 6]), draw.choice([1, 2]))
         case _:
             return name, (hidden,)
 

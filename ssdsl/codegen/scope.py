@@ -12,6 +12,7 @@ from ssdsl.ir.function import Function, Instr
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator
+from ssdsl.model.ops.experts import OF_ROWS
 from ssdsl.model.ops.random import FUNCTIONS
 from ssdsl.model.ops.registry import kernel_functions, modules
 
@@ -20,7 +21,7 @@ RUNTIME = (
     *("Input", "Join", "Output", "Part", "block"),
     *(step.kind for step in get_args(Step)),
     *("all_reduce_", "reshard"),
-    *("first", "first_time", *kernel_functions(), *FUNCTIONS),
+    *("first", "first_time", *kernel_functions(), *FUNCTIONS, *OF_ROWS),
     *("checkpoint", "checkpoint_halves", "extend", "group", "halves", "put", "take", "take_at", "take_sizes"),
 )
 

@@ -8,8 +8,9 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from ssdsl.ir.comm import AllGather, AllToAll, Exchange, Move, Narrow, ReduceScatter, Signal, Step, Transfer
+from ssdsl.ir.comm import AllGather, AllToAll, Exchange, Move, Narrow, ReduceScatter, Signal, Step, Transfer, cuts_of
 from ssdsl.ir.function import (
+    Concat,
     Conversion,
     Extend,
     First,
@@ -28,7 +29,7 @@ from ssdsl.ir.param import SumTiedGrads, Zero
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
 from ssdsl.ir.verify_roles import ROLE_ROWS
-from ssdsl.model.graph import Stage
+from ssdsl.model.graph import Stage, Value
 from ssdsl.text.diagnostic import InternalError
 
 SHOWN = 8
@@ -143,6 +144,30 @@ def _steps_are_along_axes_of_the_submesh(program: Program) -> Iterator[str]:
                 case Slice() | Extend():
                     if not instr.cut.dim < len(instr.result.shape):
                         yield f"{where}: %{instr.result.name} is cut along axis {instr.cut.dim}"
+
+
+def _rows_at_experts_stay_as_they_are(program: Program) -> Iterator[str]:
+    """How many rows an expert has is known when it runs: no step, slice or join may cut them by a number of before."""
+    values = program.graph.values
+    ragged = {v.name for v in values.values() if any(cls < 0 for axis in v.factors for cls in axis)}
+    for where, body, _ in _bodies(program):
+        for instr in (i for i in body if isinstance(i, Reshard | Slice) and i.source.value in ragged):
+            steps = (*instr.forward, *instr.backward) if isinstance(instr, Reshard) else ()
+            cuts = [instr.cut] if isinstance(instr, Slice) else [c for step in steps for c in cuts_of(step)]
+            if any(_is_of_rows(values[instr.source.value], cut) for cut in cuts):
+                yield f"{where} cuts the rows of %{instr.source}"
+    for function in program.functions:
+        for given in (i for i in function.inputs if i.var.name.value in ragged):
+            joins = [m.cut for m in given.merges if isinstance(m, Concat)]
+            if given.producer in range(len(program.functions)):
+                moved = program.functions[given.producer].submesh != function.submesh
+                if moved or any(_is_of_rows(values[given.var.name.value], cut) for cut in joins):
+                    yield f"{function.name} needs the rows of %{given.var.name} in another way than they are"
+
+
+def _is_of_rows(value: Value, cut: Cut) -> bool:
+    """Whether an axis is that of rows at their experts."""
+    return any(cls < 0 for cls in value.factors[cut.dim])
 
 
 def _step(step: Step, axes: set[str], dims: int) -> Iterator[str]:
@@ -374,6 +399,7 @@ ROWS: tuple[Row, ...] = (
     _conversions_keep_their_value,
     _layouts_have_a_place_for_each_axis,
     _steps_are_along_axes_of_the_submesh,
+    _rows_at_experts_stay_as_they_are,
     _inputs_are_left_for_them,
     _outputs_are_made_and_have_a_slot_of_their_own,
     _parameters_are_where_the_function_is,

@@ -17,6 +17,7 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.divide_dims import divide_dims
 from ssdsl.lower.operators.find_gradients import find_gradients
 from ssdsl.lower.operators.propagate_partial import propagate_partial
+from ssdsl.lower.operators.route_rows import route_rows
 from ssdsl.lower.operators.shard_operators import shard_operators
 from ssdsl.lower.operators.sink_grad_reductions import sink_grad_reductions
 from ssdsl.lower.params.flatten_params import flatten_params
@@ -45,6 +46,7 @@ def place_operators(lowering: Lowering) -> Lowering:
 
 PASSES: tuple[Pass, ...] = (
     # which part of each operator runs where
+    route_rows,
     divide_dims,
     place_operators,
     find_gradients,

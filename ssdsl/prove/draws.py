@@ -20,7 +20,12 @@ DRAWN_OF_RESULT = frozenset(  # a number for each element of the result
     PREFIX + word
     for word in "dropout uniform normal log_normal exponential geometric cauchy integers bernoulli".split()
 )
-NO_DRAWS = (KEYS, KEY, "ssdsl::routed_mm")  # ssdsl's own operators that draw nothing
+# ssdsl's own operators that draw nothing
+NO_DRAWS = (
+    KEYS,
+    KEY,
+    *(PREFIX + word for word in "routed_mm expert_mm dispatch combine".split()),
+)
 DRAWN_OF_SCORES = "ssdsl::attention_dropout"  # a number for each pair of a query and a key
 
 

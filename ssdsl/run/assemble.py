@@ -20,7 +20,7 @@ class Piece(TypedDict):
     """
 
     shape: tuple[int, ...]
-    takes: list[tuple[int, int, int | tuple[int, ...], int]]
+    takes: list[tuple[int, int, int | Regions, int]]
     tensor: torch.Tensor
 
 

@@ -52,7 +52,7 @@ from .random import (
 )
 from .recompute import checkpoint
 from .resampling import linear_part, nearest_part
-from .routed import routed_mm
+from .routed import combine, dispatch, expert_mm, routed_mm
 from .runner import Input, Join, Output, block
 from .windows import (
     Part,
@@ -92,14 +92,17 @@ __all__ = [
     "causal_attention_part",
     "checkpoint",
     "checkpoint_halves",
+    "combine",
     "conv_part",
     "conv_transpose_part",
     "cross_entropy_parts",
     "cumprod_parts",
     "cumsum_parts",
+    "dispatch",
     "dropout",
     "embedding_part",
     "exchange",
+    "expert_mm",
     "exponential",
     "extend",
     "first",

@@ -56,3 +56,23 @@ def routed_mm(rows: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor, 
     rows [n, in], weights [experts of this part, in, out], experts [n] -> [n, out].
     """
     return _RoutedMm.apply(rows, weights, experts - start)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def dispatch(rows: torch.Tensor, experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """The rows whose expert is one of `own`, consecutive numbers, in the order in which they stand."""
+    return rows.index_select(0, _mine(experts, own))
+
+
+def combine(rows: torch.Tensor, experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """What `dispatch` picked, where it was; zeros where the expert is none of `own`."""
+    whole = rows.new_zeros(experts.shape[0], *rows.shape[1:])
+    return whole.index_copy(0, _mine(experts, own), rows)
+
+
+def _mine(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    return ((experts >= own[0]) & (experts <= own[-1])).nonzero().flatten()
+
+
+def expert_mm(rows: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """Each row times the weights of its expert; `weights` are those of the experts `own`."""
+    return _RoutedMm.apply(rows, weights, experts - own[0])  # type: ignore[no-any-return, no-untyped-call]

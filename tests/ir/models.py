@@ -264,3 +264,45 @@ def skip() -> Given:
 
 def computed_whole() -> Given:
     return _of_rows(Whole())
+
+
+class Experts(nn.Module):
+    """A feed-forward for each of four experts; the router sends each token to one, times its probability."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(8, 4)
+        self.up, self.down = nn.Parameter(torch.randn(4, 8, 16)), nn.Parameter(torch.randn(4, 16, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = x.flatten(0, 1)
+        share, expert = self.router(tokens).softmax(-1).max(-1)
+        inner = torch.ops.ssdsl.routed_mm(tokens, self.up, expert).relu()
+        return (torch.ops.ssdsl.routed_mm(inner, self.down, expert) * share.unsqueeze(-1)).square().mean()
+
+
+def experts() -> Given:
+    torch.manual_seed(0)
+    return Experts(), {"x": torch.randn(4, 4, 8)}, {"x": ("batch", "seq", "width")}
+
+
+class TwoRouters(nn.Module):
+    """Two mixtures see the same tokens, and send them elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.routers = nn.Linear(8, 8)
+        self.weights = nn.ParameterList(torch.randn(4, 8, 8) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = x.flatten(0, 1)
+        y = torch.zeros_like(tokens)
+        for scores, weights in zip(self.routers(tokens).split(4, -1), self.weights, strict=True):
+            share, expert = scores.softmax(-1).max(-1)
+            y = y + torch.ops.ssdsl.routed_mm(tokens, weights, expert) * share.unsqueeze(-1)
+        return y.square().mean()
+
+
+def two_routers() -> Given:
+    torch.manual_seed(0)
+    return TwoRouters(), {"x": torch.randn(4, 4, 8)}, {"x": ("batch", "seq", "width")}

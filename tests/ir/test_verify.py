@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from ssdsl.ir.comm import Transfer
-from ssdsl.ir.function import Op, Reshard
+from ssdsl.ir.comm import AllGather, AllToAll, Transfer
+from ssdsl.ir.function import Op, Reshard, results_of
+from ssdsl.ir.layout import REPLICATE, Cut, Layout
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name
 from ssdsl.ir.verify import verify, violations
@@ -43,6 +44,25 @@ def test_what_refers_to_nothing(program_of: Callable[[str], Program], name: str)
     program = program_of(name)
     for what, changed in _changes(program):
         assert violations(changed), what
+
+
+def test_rows_at_experts_that_are_cut(program_of: Callable[[str], Program]) -> None:
+    """Where their rows begin and end is known when it runs; a step that cuts them elsewhere would mix them."""
+    program = program_of("routed")
+    assert not violations(program)
+    (function,) = program.functions
+    made = {v.name.value: v for i in function.body() for v in results_of(i)}
+    rows = made["relu_at_experts"]
+    whole = replace(rows, name=replace(rows.name, version=1), type=replace(rows.type, layout=Layout((REPLICATE,))))
+    for step in (AllGather(("ep",), 128, Cut(0, 1, 2)), AllToAll(("ep",), 64, Cut(0, 1, 2), Cut(1, 1, 2))):
+        spoilt = [*function.sections[0].body, Reshard(rows.name, whole, (step,), ())]
+        sections = (replace(function.sections[0], body=tuple(spoilt)), *function.sections[1:])
+        found = violations(_with_function(program, replace(function, sections=sections)))
+        assert found and all("cuts the rows" in text for text in found)
+    step = AllGather(("ep",), 128, Cut(1, 1, 2))  # along their width they are as other values
+    spoilt = [*function.sections[0].body, Reshard(rows.name, whole, (step,), ())]
+    sections = (replace(function.sections[0], body=tuple(spoilt)), *function.sections[1:])
+    assert not violations(_with_function(program, replace(function, sections=sections)))
 
 
 def test_a_program_that_is_not_legal_is_our_mistake(program_of: Callable[[str], Program]) -> None:

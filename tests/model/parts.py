@@ -17,11 +17,12 @@ from ssdsl.ir.value import Axis, Name, Time, Var
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, operand_types
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
+from ssdsl.model.ops.experts import OF_ROWS
 from ssdsl.model.ops.random import FUNCTIONS
 from ssdsl.model.ops.registry import kernel_functions
 from ssdsl.runtime.world import Group, World
 
-KERNELS = {n: getattr(runtime, n) for n in ("Part", "first", "first_time", *kernel_functions())}
+KERNELS = {n: getattr(runtime, n) for n in ("Part", "first", "first_time", *kernel_functions(), *OF_ROWS)}
 DRAWS = {n: getattr(runtime, n) for n in FUNCTIONS}
 CODE = {"torch": torch, "F": F, "aten": torch.ops.aten, "device": torch.device("cpu"), **KERNELS, **DRAWS}
 Values = dict[str, torch.Tensor]

@@ -279,7 +279,11 @@ def experts(p: Probe) -> Results:
     import transformers.integrations.moe  # noqa: F401
 
     rows, weights = w(6, 16).bfloat16(), w(3, 16, 8).bfloat16()
+    of, own = p.ids(6, below=3), p.buffer(lambda: torch.arange(3))
+    sent, sent_of = torch.ops.ssdsl.dispatch(w(6, 4), of, own), torch.ops.ssdsl.dispatch(of, of, own)
+    made = torch.ops.ssdsl.expert_mm(sent, w(3, 4, 2), sent_of, own)
     return [
+        torch.ops.ssdsl.combine(made, of, own),
         torch.ops.ssdsl.routed_mm(w(6, 4), w(3, 4, 2), p.ids(6, below=3)),
         torch.ops.transformers.grouped_mm_fallback(w(6, 4), w(3, 4, 2), ends),
         torch._grouped_mm(rows, weights, offs=ends) * p.data(6, 8),

@@ -42,6 +42,13 @@ def test_mixtures_have_the_billions_of_their_names() -> None:
     assert round(MOE_GPT["70b"].parameters() / 1e9) == 70
 
 
+@pytest.mark.parametrize("options", ["", ",top=2", ",shared=2"])
+def test_a_mixture_counts_its_parameters(options: str) -> None:
+    model = load(f"moe_gpt:tiny{options}")
+    size = replace(MOE_GPT["tiny"], shared=2 if "shared" in options else 0)
+    assert sum(p.numel() for p in model.module.parameters()) == size.parameters()
+
+
 def test_splitbrain_counts_convolutions_and_fully_connected_layers() -> None:
     assert [VGG[f"{n}-cifar"].convolved() for n in (11, 16)] == [9_220_480, 14_714_688]
     assert [VGG[f"{n}-cifar"].connected() for n in (11, 16)] == [18_923_530] * 2
@@ -78,30 +85,42 @@ def test_batch_norm_is_an_option_of_cosmoflow() -> None:
 SMALL = MoeGpt(layers=2, hidden=8, heads=2, ffn=16, experts=4, seq=12, batch=3, vocab=16)
 
 
-def by_hand(mixture: Mixture, group: torch.Tensor, slots: int) -> list[torch.Tensor]:
-    """Token after token, in the order of the sequence."""
-    taken, results = [0] * 4, []
-    for token in group:
-        shares = mixture.router(token).softmax(-1)
-        expert = shares.tolist().index(shares.max())
-        taken[expert] += 1
-        inner = nn.functional.gelu(token @ mixture.experts.up[expert])
-        y = shares[expert] * (inner @ mixture.experts.down[expert])
-        results.append(y if taken[expert] <= slots else torch.zeros_like(y))
-    return results
+def by_hand(mixture: Mixture, group: torch.Tensor, size: MoeGpt) -> torch.Tensor:
+    """Token after token, in the order of the sequence; the second choices when all first ones are done."""
+    taken, results = [0] * 4, torch.zeros_like(group)
+    shares = mixture.router(group).softmax(-1)
+    best = shares.argsort(dim=-1, descending=True)[:, : size.top]
+    for choice in range(size.top):
+        for at, token in enumerate(group):
+            expert = best[at, choice]
+            taken[expert] += 1
+            inner = nn.functional.gelu(token @ mixture.experts.up[expert])
+            gate = shares[at, expert] / (shares[at, best[at]].sum() if size.top > 1 else 1)
+            if taken[expert] <= size.slots:
+                results[at] += gate * (inner @ mixture.experts.down[expert])
+    return results if mixture.shared is None else results + mixture.shared(group)
 
 
-@pytest.mark.parametrize("group", ["sequence", "batch"])
-def test_tokens_go_to_the_best_expert_until_it_is_full(group: str) -> None:
-    size = replace(SMALL, group=group)
+@pytest.mark.parametrize(
+    "size",
+    [
+        SMALL,
+        replace(SMALL, group="batch"),
+        replace(SMALL, top=2, capacity_percent=75),
+        replace(SMALL, top=2, shared=1, group="batch"),
+    ],
+    ids=["one", "one of the batch", "two", "two and a shared one"],
+)
+def test_tokens_go_to_the_best_experts_until_they_are_full(size: MoeGpt) -> None:
     torch.manual_seed(0)
     mixture, x = Mixture(size), torch.randn(3, 12, 8)
     nn.init.normal_(mixture.router.weight)
-    groups = x if group == "sequence" else x.reshape(1, 36, 8)
-    expected = torch.stack([torch.stack(by_hand(mixture, g, size.slots)) for g in groups]).reshape(x.shape)
+    groups = x if size.group == "sequence" else x.reshape(1, 36, 8)
+    expected = torch.stack([by_hand(mixture, g, size) for g in groups]).reshape(x.shape)
     torch.testing.assert_close(mixture(x)[0], expected)
-    dropped = (expected == 0).all(-1).sum()
-    assert 0 < dropped < 18  # some tokens, but not most of them
+    if size.shared == 0:
+        dropped = (expected == 0).all(-1).sum()
+        assert 0 < dropped < 18  # some tokens, but not most of them
 
 
 def test_of_equal_scores_the_first_expert_is_taken() -> None:

@@ -39,6 +39,8 @@ def test_a_default_is_a_number(text: str) -> None:
 
 @pytest.mark.parametrize("path", [*EXAMPLES, *library_files()], ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_what_comes_with_ssdsl(path: Path, graph: Graph) -> None:
+    if path.stem == "experts":  # it names a module that not every model has
+        graph = capture(load("moe_gpt:tiny"))
     source = read_source(path)
     script = parse(source)
     found = declarations(script)

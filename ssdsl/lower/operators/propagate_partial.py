@@ -5,9 +5,13 @@ is linear: each part divides its own partial sum, and only the reported loss is 
 (a weight penalty) joins such a sum as the addend of its first part. Where an operator is not linear, it runs once, on
 the completed sum, and so does what mixes parts with a value that waits for all of them.
 
+What `combine` leaves of rows that were at their experts is carried through linear operators up to the last one that
+makes it smaller: the weighted sum over the experts of a token comes before the sum over devices.
+
 A sum over devices is carried on the same devices only: a value that goes to others is completed first.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 
 from ssdsl.ir.function import Carried, Split
@@ -28,7 +32,9 @@ def propagate_partial(lowering: Lowering) -> Lowering:
 
     In the plan, takes an index in time from what lies behind the model's last weights and waits for all its parts.
     """
-    walk = _Walk(lowering, _linear_tail(lowering.graph), _loss_tail(lowering.graph), _ordered_indices(lowering.plan))
+    graph = lowering.graph
+    linear = _linear_tail(graph) | _to_smaller(graph)
+    walk = _Walk(lowering, linear, _loss_tail(graph), _ordered_indices(lowering.plan))
     for operator in lowering.graph.operators:
         if operator.stage is Stage.COMPUTE:
             walk.operator(operator)
@@ -162,6 +168,26 @@ def _linear_tail(graph: Graph) -> frozenset[str]:
         is_loss = any(o.value == graph.loss for o in operator.outputs)
         if row(operator).linear_in and (users or is_loss) and all(u.name in found for u in users):
             found.add(operator.name)
+    return frozenset(found)
+
+
+def _to_smaller(graph: Graph) -> frozenset[str]:
+    """The operators behind a `combine` from which linear ones alone lead to one that leaves a smaller tensor."""
+    consumers = _consumers(graph)
+    sizes = {v.name: math.prod(v.shape) * v.itemsize for v in graph.values.values()}
+    smaller, found = set[str](), set[str]()
+    for operator in reversed(graph.operators):
+        users = [c for o in operator.outputs for c in consumers.get(o.value, ())]
+        if row(operator).linear_in and operator.inputs:
+            shrinks = max(sizes[i.value] for i in operator.inputs) > sum(sizes[o.value] for o in operator.outputs)
+            if shrinks or (users and all(u.name in smaller for u in users)):
+                smaller.add(operator.name)
+    behind = set[str]()
+    for operator in graph.operators:
+        if operator.name in smaller and any(i.value in behind for i in operator.inputs):
+            found.add(operator.name)
+        if operator.name in found or operator.target == "ssdsl::combine":
+            behind.update(o.value for o in operator.outputs)
     return frozenset(found)
 
 

@@ -2,7 +2,8 @@
 
 The backward of every operator is linear in the gradient. An operator that depends on weights only (a position
 embedding, a relative position bias) can therefore take a partial gradient and hand on partial ones: the sum is taken
-once, with the gradients of all other weights.
+once, with the gradients of all other weights. So can what repeats rows for `dispatch`: the gradients of a token's rows
+are added up before they travel.
 """
 
 from dataclasses import replace
@@ -12,6 +13,7 @@ from ssdsl.ir.value import Type
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import Axes, operand_types
 from ssdsl.model.graph import Operator, Stage
+from ssdsl.model.ops.registry import row
 from ssdsl.model.weight_values import weight_values
 
 
@@ -23,9 +25,10 @@ def sink_grad_reductions(lowering: Lowering) -> Lowering:
         for operand in operator.inputs:
             consumers.setdefault(operand.value, []).append(operator)
     alone = weight_values(lowering.graph)
+    moving = _moving(operators, consumers)
     sunk: dict[str, frozenset[str]] = {}
     for operator in reversed(operators):
-        if not all(o.value in alone for o in operator.outputs):
+        if not (all(o.value in alone for o in operator.outputs) or operator.name in moving):
             continue
         users = [c for o in operator.outputs for c in consumers.get(o.value, ())]
         if any(lowering.submeshes[c.name] != lowering.submeshes[operator.name] for c in users):
@@ -35,6 +38,17 @@ def sink_grad_reductions(lowering: Lowering) -> Lowering:
         if axes - split:
             sunk[operator.name] = frozenset(axes - split)
     return replace(lowering, sunk=sunk)
+
+
+def _moving(operators: list[Operator], consumers: dict[str, list[Operator]]) -> set[str]:
+    """What repeats rows, or gives them another shape, for `dispatch` alone."""
+    found = set[str]()
+    for operator in reversed(operators):
+        users = [c for o in operator.outputs for c in consumers.get(o.value, ())]
+        for_dispatch = users and all(u.name in found or u.target == "ssdsl::dispatch" for u in users)
+        if for_dispatch and (row(operator).regroups or operator.kind == "expand"):
+            found.add(operator.name)
+    return found
 
 
 def _partial(lowering: Lowering, user: Operator, producer: Operator, sunk: dict[str, frozenset[str]]) -> set[str]:

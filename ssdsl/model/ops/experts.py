@@ -5,6 +5,8 @@ name their expert, `ssdsl::routed_mm`, which may be split as one likes: by rows,
 an expert.
 """
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,30 +17,45 @@ from ssdsl.model.ops.reader import Reader
 from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.ops.whole import all_whole
 from ssdsl.model.saved_tensors import Saved, extra
-from ssdsl.runtime.routed import routed_mm
+from ssdsl.runtime.routed import combine, dispatch, expert_mm, routed_mm
 
-LIBRARY.define("routed_mm(Tensor rows, Tensor weights, Tensor experts) -> Tensor")
-
-
-def _fake(rows: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
-    return rows.new_empty(rows.shape[0], weights.shape[2])
+Function = Callable[..., torch.Tensor]
+FORMS: dict[Function, tuple[str, Function]] = {  # the operands, and the form of the result for all experts
+    routed_mm: (
+        "Tensor rows, Tensor weights, Tensor experts",
+        lambda rows, weights, experts: rows.new_empty(rows.shape[0], weights.shape[2]),
+    ),
+    expert_mm: (
+        "Tensor rows, Tensor weights, Tensor experts, Tensor own",
+        lambda rows, weights, experts, own: rows.new_empty(rows.shape[0], weights.shape[2]),
+    ),
+    dispatch: ("Tensor rows, Tensor experts, Tensor own", lambda rows, experts, own: torch.empty_like(rows)),
+    combine: ("Tensor rows, Tensor experts, Tensor own", lambda rows, experts, own: torch.empty_like(rows)),
+}
+OF_ROWS = ("combine", "dispatch", "expert_mm")  # only lowering makes them
 
 
 def _saved(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    rows, weights, experts = ctx.saved_tensors
-    leaves = rows.detach().requires_grad_(), weights.detach().requires_grad_()
-    with torch.enable_grad():
-        result = routed_mm(*leaves, experts)
-    return *torch.autograd.grad(result, leaves, gradient), None
+def _backward_of(function: Function) -> Callable[..., tuple[torch.Tensor | None, ...]]:
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        given = [t.detach().requires_grad_(t.is_floating_point()) for t in ctx.saved_tensors]
+        with torch.enable_grad():
+            result = function(*given)
+        found = iter(torch.autograd.grad(result, [t for t in given if t.requires_grad], gradient))
+        return tuple(next(found) if t.requires_grad else None for t in given)
+
+    return backward
 
 
-LIBRARY.impl("routed_mm", routed_mm, "CompositeExplicitAutograd")
-torch.library.register_fake("ssdsl::routed_mm", _fake, lib=LIBRARY)
-torch.library.register_autograd("ssdsl::routed_mm", _backward, setup_context=_saved, lib=LIBRARY)
+for function, (operands, form) in FORMS.items():
+    name = f"ssdsl::{function.__name__}"
+    LIBRARY.define(f"{function.__name__}({operands}) -> Tensor")
+    LIBRARY.impl(function.__name__, function, "CompositeExplicitAutograd")
+    torch.library.register_fake(name, form, lib=LIBRARY)
+    torch.library.register_autograd(name, _backward_of(function), setup_context=_saved, lib=LIBRARY)
 
 
 def _flops(call: TypedCall) -> int:
@@ -51,6 +68,13 @@ def routed_mm_saves(reader: Reader) -> Saved:
     rows = reader.shape(reader.operand("experts").axes)
     order = extra("order of the rows", rows, "int64")
     return reader.named("rows/weights weights/rows") + order
+
+
+def places_saves(reader: Reader) -> Saved:
+    """What moves rows keeps: where those of the part's experts are."""
+    tensors = (*reader.operator.inputs, *reader.operator.outputs)
+    fewest = min(math.prod(reader.shape(t.axes[:1])) for t in tensors if len(t.axes) > 1 or t in tensors[-1:])
+    return extra("places of the rows", (fewest,), "int64")
 
 
 ROUTED_PART = PartKernel(
@@ -81,4 +105,16 @@ OPS = (
         saved=routed_mm_saves,
         text="routed_mm",
     ),
+    # rows at their experts, which lowering makes of `routed_mm`: their dimensions are not read from these rows
+    Op(
+        "ssdsl::expert_mm",
+        all_whole,
+        contraction=True,
+        flops=_flops,
+        projects=True,
+        saved=routed_mm_saves,
+        text="expert_mm",
+    ),
+    Op("ssdsl::dispatch", all_whole, saved=places_saves, text="dispatch"),
+    Op("ssdsl::combine", all_whole, saved=places_saves, text="combine", fresh=True),
 )

@@ -1,11 +1,13 @@
 """A GPT with mixtures of experts in the manner of the Switch Transformer (Fedus et al. 2021, arXiv 2101.03961).
 
-A router sends each token to one expert, times its probability. An expert has `capacity_percent` / 100 x tokens /
-experts slots in each group of tokens; tokens that find none are dropped, the first ones stay. A group is a sequence
-(as in GShard, Lepikhin et al. 2020, arXiv 2006.16668, whose groups are some thousand tokens), or with `group=batch` the
-whole batch. The load-balancing loss is Switch's equation 4, of each group, 0.01 times; the z-loss is that of ST-MoE
-(Zoph et al. 2022, arXiv 2202.08906), 0.001 times. Tokens are sent by products with one-hot masks, as GShard's
-algorithm 2 does: with experts split where the batch is, that is one all_to_all each way.
+A router sends each token to one expert, times its probability; or with `top=2` to the two best, with shares that sum to
+one, as GShard does (Lepikhin et al. 2020, arXiv 2006.16668). An expert has `capacity_percent` / 100 x top x tokens /
+experts slots in each group of tokens; tokens that find none are dropped, the first ones stay. A group is a sequence (as
+in GShard, whose groups are some thousand tokens), or with `group=batch` the whole batch. The load-balancing loss is
+Switch's equation 4, of each group, 0.01 times; the z-loss is that of ST-MoE (Zoph et al. 2022, arXiv 2202.08906), 0.001
+times. Tokens are sent by products with one-hot masks, as GShard's algorithm 2 does: with experts split where the batch
+is, that is one all_to_all each way. `shared=1` adds a feed-forward that sees all tokens, as the residual experts of
+DeepSpeed do (Rajbhandari et al. 2022, arXiv 2201.05596), of `shared` times the inner dimension.
 
 Routing is deterministic. Scores are compared in fp32; of exactly equal ones the lowest number wins (`argmax`), and
 tokens take slots in the order of the sequence. A plan computes scores in another order of additions, so a token whose
@@ -15,7 +17,7 @@ two best scores differ by no more than rounding may take the other expert than o
   layers of encoder and decoder each are 24 layers here; two matrices of 3072 have the parameters of the paper's three
   of 2048. It has 7.4 billion parameters, as there. Batch and sequence are those of T5: 2048 x 512 tokens.
 - `70b` is the largest GShard MoE of Alpa (Zheng et al. 2022, arXiv 2201.12023, table 7), for 64 GPUs: inner dimensions
-  of 8 x hidden, 64 experts in every second layer. It routes each token to one expert here, to two there.
+  of 8 x hidden, 64 experts in every second layer. It routes each token to one expert here, to two there (`top=2`).
 """
 
 from dataclasses import dataclass
@@ -28,14 +30,14 @@ if TYPE_CHECKING:
     from ssdsl.model.source import Model
     from ssdsl.runtime.bits import Generator
 
-ABOUT = "GPT with a mixture of experts, top-1 with a capacity, next-token loss"
+ABOUT = "GPT with a mixture of experts with a capacity, next-token loss"
 
 
 @dataclass(frozen=True, slots=True)
 class MoeGpt:
     """The numbers of such a GPT; every `every`-th layer has experts, each of inner dimension `ffn`.
 
-    `balance` and `z` are the factors of the router's losses.
+    `balance` and `z` are the factors of the router's losses. Tokens go to `top` experts, and to all `shared` ones.
     """
 
     layers: int
@@ -48,6 +50,8 @@ class MoeGpt:
     vocab: int
     every: int = 2
     capacity_percent: int = 125
+    top: int = 1
+    shared: int = 0
     group: str = choice(("sequence", "batch"), "sequence")
     balance: float = 0.01
     z: float = 0.001
@@ -58,6 +62,8 @@ class MoeGpt:
             return f"hidden = {self.hidden} is no multiple of heads = {self.heads}"
         if self.every > self.layers:
             return f"every = {self.every} is more than layers = {self.layers}, so no layer has experts"
+        if self.top > self.experts:
+            return f"top = {self.top} is more than experts = {self.experts}"
         return ""
 
     @property
@@ -68,7 +74,7 @@ class MoeGpt:
         20
         """
         tokens = self.seq if self.group == "sequence" else self.batch * self.seq
-        return -(-tokens * self.capacity_percent // (100 * self.experts))
+        return -(-tokens * self.top * self.capacity_percent // (100 * self.experts))
 
     def has_experts(self, layer: int) -> bool:
         return layer % self.every == self.every - 1
@@ -79,6 +85,8 @@ class MoeGpt:
         attention = 4 * self.hidden**2 + 8 * self.hidden
         dense = (2 * self.ffn + 1) * self.hidden + self.ffn
         mixture = (2 * self.ffn + 1) * self.hidden * self.experts
+        if self.shared:
+            mixture += (2 * self.shared * self.ffn + 1) * self.hidden + self.shared * self.ffn
         embeddings = (self.vocab + self.seq + 2) * self.hidden
         return self.layers * attention + (self.layers - mixtures) * dense + mixtures * mixture + embeddings
 

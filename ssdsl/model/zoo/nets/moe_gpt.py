@@ -1,4 +1,4 @@
-"""A GPT whose feed-forwards are, in some layers, mixtures of experts with a top-1 router and a capacity."""
+"""A GPT whose feed-forwards are, in some layers, mixtures of experts with a router and a capacity."""
 
 from typing import TYPE_CHECKING
 
@@ -92,35 +92,55 @@ class Experts(nn.Module):
 
 
 class Mixture(nn.Module):
-    """Each token goes to the expert that the router scores highest, if there is still a slot for it.
+    """Each token goes to the `top` experts that the router scores highest, where there is still a slot for it.
 
-    Tokens compete within a group, for `slots` slots of each expert, in the order in which they stand. Those that find
-    none get nothing here: the residual connection carries them past. Of experts with exactly equal scores the token
-    takes the one with the lowest number: that is what `argmax` promises.
+    Tokens compete within a group, for `slots` slots of each expert, in the order in which they stand: first all tokens
+    for the best expert of each, then all for the second best. Those that find none get nothing here: the residual
+    connection carries them past. Of experts with exactly equal scores the token takes the one with the lowest number:
+    that is what `argmax` promises. A shared feed-forward, if there is one, sees all tokens.
     """
 
     def __init__(self, size: "MoeGpt") -> None:
         super().__init__()
-        self.grouping, self.slots = size.group, size.slots
+        self.grouping, self.slots, self.top = size.group, size.slots, size.top
         self.balance, self.z = size.balance, size.z
         self.router = nn.Linear(size.hidden, size.experts, bias=False)
         self.experts = Experts(size.experts, size.hidden, size.ffn)
         for weight in self.parameters():
             nn.init.normal_(weight, std=0.02)
+        self.shared = FeedForward(size.hidden, size.shared * size.ffn) if size.shared else None
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The sum of the experts' results, shaped as x (batch, seq, hidden), and the router's penalty."""
         groups = x if self.grouping == "sequence" else x.flatten(0, 1).unsqueeze(0)
         scores = self.router(groups).float()  # group, token, expert
         shares = scores.softmax(-1)
-        chosen = F.one_hot(scores.argmax(-1), scores.shape[-1])
-        place = (chosen.cumsum(1) * chosen).sum(-1) - 1  # of a token among those of its expert
-        slot = place.unsqueeze(-1) == torch.arange(self.slots, device=x.device)  # none where all slots are taken
-        sent = (chosen.unsqueeze(-1) * slot.unsqueeze(-2)).to(x.dtype)  # group, token, expert, slot
+        chosen = self._chosen(scores)
+        sent = torch.stack(self._sent(chosen)).sum(0).to(x.dtype)  # group, token, expert, slot
         outputs = self.experts(torch.einsum("gtes,gth->egsh", sent, groups))
-        gate = (shares * chosen).sum(-1).to(x.dtype)
-        y = torch.einsum("gtes,egsh->gth", sent, outputs) * gate.unsqueeze(-1)
-        return y.reshape(x.shape), self._penalty(scores, shares, chosen)
+        gates = shares * torch.stack(chosen).sum(0)
+        if self.top > 1:
+            gates = gates / gates.sum(-1, keepdim=True)  # GShard's; of one expert it is the probability, as in Switch
+        y = torch.einsum("gtes,egsh->gth", sent * gates.to(x.dtype).unsqueeze(-1), outputs).reshape(x.shape)
+        return y if self.shared is None else y + self.shared(x), self._penalty(scores, shares, chosen[0])
+
+    def _chosen(self, scores: torch.Tensor) -> list[torch.Tensor]:
+        """The best expert of each token, the second best, ..., as masks (group, token, expert)."""
+        chosen: list[torch.Tensor] = []
+        for _ in range(self.top):
+            chosen.append(F.one_hot(scores.argmax(-1), scores.shape[-1]))
+            scores = scores.masked_fill(chosen[-1] > 0, -torch.inf)
+        return chosen
+
+    def _sent(self, chosen: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Where the tokens of each choice are sent: masks (group, token, expert, slot), empty where no slot is left."""
+        taken = torch.zeros_like(chosen[0][:, :1])
+        slots, sent = torch.arange(self.slots, device=taken.device), []
+        for choice in chosen:
+            place = ((choice.cumsum(1) + taken) * choice).sum(-1) - 1  # of a token among those of its expert
+            sent.append(choice.unsqueeze(-1) * (place.unsqueeze(-1) == slots).unsqueeze(-2))
+            taken = taken + choice.sum(1, keepdim=True)
+        return sent
 
     def _penalty(self, scores: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
         """Switch's equation 4 (the share of tokens times the mean probability, summed), and the z-loss of ST-MoE."""
