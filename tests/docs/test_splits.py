@@ -6,14 +6,18 @@
 import re
 from collections.abc import Callable
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import Compiled, compile_plan
+from ssdsl.show.gantt import gantt
+from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
 from tests.docs.blocks import picture
@@ -21,9 +25,16 @@ from tests.docs.pages import with_text
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "splits.md"
-EXAMPLES = ("spatial", "splitbrain")
+EXAMPLES = ("spatial", "context_parallel", "terapipe", "splitbrain")
 LARGE = "cosmoflow:512,batch=1"
 BLOCKS = ((1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 2, 2), (4, 2, 2), (4, 4, 2), (4, 4, 4))
+TOKENS = "gpt:350m,seq=131072,batch=1,dtype=bf16"
+WAYS = {
+    "gathered": {"C": 32, "ring": 0},
+    "around a ring": {"C": 32},
+    "ring of 8, 4 devices for the heads": {"C": 8, "U": 4},
+    "ring of 2, 16 devices for the heads": {"C": 2, "U": 16},
+}
 WORKERS, GROUPS, FLOAT = 32, (1, 2, 4, 8, 16, 32), 4
 GIB = 2**30
 
@@ -52,6 +63,8 @@ def test_page(compiled: Compile, reports: list[Report], golden: Callable[[Path, 
             rf"(<!-- name: {name} -->\n(?:<!--[^\n]*\n)*```ssp\n).*?```\n", partial(_filled, plan), text, flags=re.S
         )
     text = with_text(text, "table: scaling", _scaling(reports))
+    text = with_text(text, "table: tokens", _tokens(compiled))
+    text = with_text(text, "table: slices", _slices(compiled))
     golden(PAGE, with_text(text, "table: groups", _groups(compiled)))
 
 
@@ -102,6 +115,33 @@ def _scaling(reports: list[Report]) -> str:
         share = f"{device.peak_bytes / device.capacity_bytes:.0%}"
         rows.append(f"| {count} | {' x '.join(map(str, blocks))} | {times} | {halo / 1e6:.1f} | {sizes} | {share} |")
     return "".join(f"{row}\n" for row in rows)
+
+
+def _tokens(compiled: Compile) -> str:
+    """A long sequence in the ways to have keys and values."""
+    rows = ["| keys and values | step ms | received GB | peak GB | of 79.1 GiB |", "|---|---|---|---|---|"]
+    cluster = load_cluster("h100x1024")
+    for words, params in WAYS.items():
+        found = compiled("context_parallel", TOKENS, **params)
+        report = simulate(found.program, found.source, cluster)
+        (device,) = report.devices
+        received = sum(t.size_bytes for t in report.traffic if t.kind in ("exchange", "all_to_all")) / len(device.ranks)
+        assert device.capacity_bytes
+        share = f"{device.peak_bytes / device.capacity_bytes:.0%}"
+        rows.append(
+            f"| {words} | {report.step_s * 1e3:.0f} | {received / 1e9:.2f} | {device.peak_bytes / 1e9:.1f} | {share} |"
+        )
+    return "".join(f"{row}\n" for row in rows)
+
+
+def _slices(compiled: Compile) -> str:
+    found = compiled("terapipe", "gpt:tiny", S=4, M=1, T=4)
+    unit = Measured(found.program, Times(1.0, 1.0, 1.0))
+    report = simulate(found.program, found.source, load_cluster("laptop"), unit)
+    out = StringIO()
+    Console(file=out, width=100, color_system=None).print(gantt(report.timeline, 100))
+    lines = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+    return f"```\n{lines}```\n"
 
 
 def _parameters(compiled: Compile, model: str, group: int) -> int:
