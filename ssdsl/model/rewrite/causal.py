@@ -17,8 +17,10 @@ from ssdsl.model.graph import Ref
 from ssdsl.model.rewrite.known_numbers import LARGEST, known_numbers, with_numbers
 
 ATTENTION = {"aten::scaled_dot_product_attention", "ssdsl::attention_dropout"}
+LONGEST = 1 << 13  # of a mask of which all elements are looked at
 BLOCK = 1 << 24  # elements of a mask that are looked at together
 aten = torch.ops.aten
+UNTAGGED = (aten.__and__.Tensor, aten.__or__.Tensor, aten.__xor__.Tensor)  # pointwise too
 
 
 def flag_causal(capture: Capture) -> Capture:
@@ -73,6 +75,8 @@ class _Masks:
 
     def _is_triangle(self, mask: str) -> bool:
         size = self.capture.tensors[mask].shape[-1]
+        if size > LONGEST:
+            return self._compares(mask)
         step = max(1, BLOCK // size)
         columns = torch.arange(size)
         for start in range(0, size, step):
@@ -81,6 +85,32 @@ class _Masks:
             if found is None or not _hides(found, columns > rows[:, None]):
                 return False
         return True
+
+    def _compares(self, value: str) -> bool:
+        """Whether a long mask compares the positions of queries and keys, and says nothing else."""
+        call = self.calls.get(value)
+        if call is None or len(call.outputs) > 1:
+            return False
+        if call.target is aten.expand.default:
+            return self._compares(call.refs()[0])
+        if call.target in (aten.__and__.Tensor, aten.bitwise_and.Tensor, aten.logical_and.default):
+            found = [self._rows(r, 0, 1) for r in call.refs()]
+            rest = [r for r, t in zip(call.refs(), found, strict=True) if t is None or t.numel() > 1 or not bool(t)]
+            return len(rest) == 1 and self._compares(rest[0])
+        if call.target not in (aten.le.Tensor, aten.ge.Tensor):
+            return False
+        size = self.capture.tensors[value].shape[-1]
+        low, high = (self._rows(r, 0, size) for r in call.refs()[:: 1 if call.target is aten.le.Tensor else -1])
+        if (
+            low is None
+            or high is None
+            or low.shape[-1] != low.numel()
+            or high.dim() < 2
+            or high.shape[-2] != high.numel()
+        ):
+            return False  # of keys, and of queries
+        keys, queries = low.flatten(), high.flatten()
+        return bool((keys <= queries).all() and (keys[1:] > queries[:-1]).all() and (keys[1:] >= keys[:-1]).all())
 
     def _rows(self, value: str, start: int, end: int) -> torch.Tensor | None:
         """Rows (of the axis before the last) of a constant, which may have size one where all of an axis is alike."""
@@ -96,7 +126,7 @@ class _Masks:
             return None
         if call.target is aten.full.default:
             return torch.full([], call.args[1], dtype=getattr(torch, self.capture.tensors[value].dtype))
-        if torch.Tag.pointwise not in call.target.tags and call.target is not aten.expand.default:
+        if torch.Tag.pointwise not in call.target.tags and call.target not in (aten.expand.default, *UNTAGGED):
             return None
         given = {r: self._rows(r, start, end) for r in call.refs()}
         tensors = {r: t for r, t in given.items() if t is not None}
