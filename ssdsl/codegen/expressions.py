@@ -107,7 +107,9 @@ def _kernel(operator: Operator, op: Op, args: Arguments, kwargs: Mapping[str, st
     kernel, own = op.kernel, row(operator)
     named = _named(operator, args, kwargs)
     if kernel.windows:
-        named["parts"] = f"[{', '.join(_window(part, group) for part in kernel.windows)}]"
+        inside = " + ".join(_offset(offset, group) for offset in kernel.offsets)
+        rows = min((offset.stride for offset in kernel.offsets), default=0)
+        named["parts"] = f"[{', '.join(_window(part, group, inside, rows) for part in kernel.windows)}]"
         return own.windows.format_map(named)
     given = next((k for k in (own.kernel, own.ring) if k is not None and k.function == kernel.function), None)
     if given is None:
@@ -129,16 +131,21 @@ def runs_of(operator: Operator, split: Split) -> Regions:
     return parts_of(split.sizes or (operator.dims[split.dim].size // split.parts,) * split.parts)
 
 
-def _window(part: WindowPart, group: GroupName) -> str:
-    """`Part(2, start=(0, 7)[h.index], end=(7, 13)[h.index], first=(0, 6)[h.index], size=13)`."""
+def _window(part: WindowPart, group: GroupName, inside: str, rows: int) -> str:
+    """`Part(2, start=(0, 7)[h.index], end=(7, 13)[h.index], first=(0, 6)[h.index], size=13)`. A part of a part
+    begins `inside` of it, and has so many `rows`."""
     place = place_text(part.coordinate, group)
     columns = {
         "start": [start for start, _ in part.results],
         "end": [end for _, end in part.results],
         "first": [first for first, _ in part.needs],
     }
-    words = [f"{name}=({', '.join(map(str, values))})[{place}]" for name, values in columns.items()]
-    return f"Part({', '.join([str(part.axis), *words, f'size={part.size}'])})"
+    words = {name: f"({', '.join(map(str, values))})[{place}]" for name, values in columns.items()}
+    if inside:
+        words["start"] += f" + {inside}"
+        words["end"] = f"{words['start']} + {rows}"
+    given = [f"{name}={value}" for name, value in words.items()]
+    return f"Part({', '.join([str(part.axis), *given, f'size={part.size}'])})"
 
 
 def place_text(coordinate: Coordinate, group: GroupName) -> str:

@@ -85,7 +85,8 @@ class Adaptive:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What lies in front, and the results' own positions: the keys that a query of causal attention may see.
+    """What lies in front, and the results' own positions: the keys that a query of causal attention may see. To have
+    more is no harm: what lies behind is left out.
 
     >>> Prefix(13).needs(5, 9)
     (0, 9)

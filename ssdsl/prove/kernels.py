@@ -10,7 +10,7 @@ from ssdsl.model.ops.reader import argument, parameters
 from ssdsl.model.ops.registry import row
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.operators import combining
-from ssdsl.prove.windows import part_function, parts_of
+from ssdsl.prove.windows import is_inside, part_function, parts_of
 
 Offsets = dict[Coordinate, tuple[int, tuple[int, ...] | None]]  # per coordinate: elements per part, or the parts' sizes
 
@@ -39,6 +39,9 @@ def check_kernel(operator: Operator, op: Op) -> None:
     kernel = op.kernel
     if (windows := _windows(operator, splits)) or kernel.windows:
         function = part_function(operator) or "a kernel that does not exist"
+        of = {d.window.of for d in operator.dims if d.window is not None}
+        inside = (s for s in splits if s.dim in of and s.also is None and is_inside(operator, s))
+        offsets = {s.coordinate: (s.stride, None) for s in inside}
         if set(kernel.windows) != windows or len(kernel.windows) != len(windows):
             raise Wrong(Rule.KERNEL, sorted(map(str, windows)), sorted(map(str, kernel.windows)))
     found: Offsets = {o.coordinate: (o.stride, o.sizes) for o in kernel.offsets}
@@ -52,7 +55,8 @@ def _windows(operator: Operator, splits: list[Split]) -> set[WindowPart]:
     found = set()
     for number, dim in enumerate(operator.dims):
         for split in splits:
-            if dim.window is not None and dim.window.of == split.dim and number != split.also:
+            is_read = dim.window is not None and dim.window.of == split.dim and number != split.also
+            if is_read and not is_inside(operator, split):
                 axis = next(a for o in operator.inputs for a, dims in enumerate(o.axes) if number in dims)
                 results, needs = zip(*parts_of(operator, split, number), strict=True)
                 found.add(WindowPart(split.coordinate, axis, results, needs, dim.size))

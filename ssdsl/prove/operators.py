@@ -199,8 +199,6 @@ def _check_cuts(signature: _Signature, cuts: list[_Cut]) -> None:
         digits = frozenset(c.digit for c in cuts if dim in (c.dim, c.also))
         if len(digits) != sum(dim in (c.dim, c.also) for c in cuts):
             raise Wrong(Rule.NEST, "each digit once", f"dimension {dim}")
-        if len(digits) > 1 and any(c.windows for c in cuts if c.dim == dim):
-            raise Wrong(Rule.NEST, "one split of a dimension that windows are on", f"dimension {dim}")
         size = signature.dims[dim].size
         free(((size,),), digits)
         for digit in digits:  # parts of results are apart, and all of them are there

@@ -64,9 +64,17 @@ def windows_of(operator: Operator, split: Split) -> tuple[tuple[int, Regions], .
     )
 
 
+def is_inside(operator: Operator, split: Split) -> bool:
+    """Whether a split cuts the parts of another one, of results that may be given more than they need: of attention."""
+    within = split.sizes is None and split.stride * split.parts < operator.dims[split.dim].size
+    return within and _kind_and_space(operator)[0] in ATTENTION
+
+
 def parts_of(operator: Operator, split: Split, number: int) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
     """For each part the run of results, and the run of the windowed dimension that it needs."""
     size = operator.dims[split.dim].size
+    if is_inside(operator, split):
+        return (((0, size), (0, operator.dims[number].size)),) * split.parts
     sizes = split.sizes or (size // split.parts,) * split.parts
     if sum(sizes) != size or (split.stride * split.parts not in (size, split.parts) and split.sizes is None):
         raise Wrong(Rule.NEST, "one split of a dimension that windows are on", split)

@@ -31,12 +31,14 @@ def causal_attention_part(
     enable_gqa: bool,
     parts: Sequence[Part],
 ) -> torch.Tensor:
-    """Causal attention of the queries start..end, which see the keys in front of them and their own.
+    """Causal attention of the queries start..end, which see the keys in front of them and their own; those behind these
+    are left out.
 
     Of q queries and k keys: query [.., heads, q, d], key [.., heads, k, d], value [.., heads, k, v] ->
     [.., heads, q, v].
     """
     (part,) = parts
+    key, value = (x.narrow(-2, 0, part.end) for x in (key, value))
     if not part.start:
         return F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=enable_gqa)
     mask = causal_lower_right(query.shape[-2], key.shape[-2])  # the fused kernels of a GPU make no mask of it

@@ -38,6 +38,7 @@ OTHERS = [  # plans of these tests for models of their own
     ("tiles", f"{HERE / 'models.py'}:space"),
     ("slices", f"{HERE.parent / 'models' / 'sequences.py'}:causal"),
     ("context", f"{HERE.parent / 'models' / 'sequences.py'}:groups"),
+    ("slices_of_parts", MODEL),
     ("ring", f"{HERE.parent / 'models' / 'sequences.py'}:causal"),
 ]
 if importlib.util.find_spec("transformers"):

@@ -52,6 +52,12 @@ order by clock for s in 0..2, t in 0..4:
     stage[s].dgrad[t = t] at 3 * (7 - t - s) + 1
     stage[s].wgrad[t = t] at 3 * (7 - t - s) + 2
 """
+NESTED = """
+mesh gpus(x = 2)
+split model by seq into {}
+assign model to gpus
+"""
+NESTINGS = ("x, t = 2", "t = 2, x", "x, t = 2, u = 2")
 TERAPIPE = (ROOT / "examples" / "terapipe.ssp").read_text()
 UNEQUAL = TERAPIPE.replace("into t = T", "into t = [40, 24]")
 KINDS = ("causal", "masked", "groups", "dropped", "open_", "local", "eager")
@@ -63,6 +69,7 @@ CASES = [
     ("gpt:tiny,layers=2", RING_THE_OTHER_WAY_ROUND),
     ("llama:tiny", RING_AND_HEADS),
     ("gpt:tiny,layers=2", CONTEXT_AND_HEADS),
+    *(("gpt:tiny,layers=2", NESTED.format(parts)) for parts in NESTINGS),
     ("gpt:tiny,layers=2", TERAPIPE),
     ("gpt:tiny,layers=2", UNEQUAL),
     ("llama:tiny", CONTEXT_AND_HEADS),

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ssdsl.ir.function import Backward, Function, Instr, Op, Split
 from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.operators.operand_types import results_of
+from ssdsl.lower.operators.operand_types import is_inner, results_of
 from ssdsl.model.graph import Operator
 from ssdsl.model.saved import saved
 from ssdsl.model.storage import Storage, storages
@@ -40,7 +40,12 @@ def local_dims(operator: Operator, op: Op) -> list[int]:
     sizes = [d.size for d in operator.dims]
     for split in (s for s in op.splits if isinstance(s, Split)):
         for number, read in enumerate(operator.dims):
-            if read.window is not None and read.window.of == split.dim and number != split.also:
+            if (
+                read.window is not None
+                and read.window.of == split.dim
+                and number != split.also
+                and not is_inner(operator, split)
+            ):
                 needs = [read.window.shape.needs(*run) for (run,) in results_of(operator, split)]
                 sizes[number] = -(-sum(end - start for start, end in needs) // split.parts)
         for dim in split.dims:

@@ -113,9 +113,16 @@ def place_in(operator: Operator, split: OpSplit, operand: Operand) -> Placement 
     for factor, dim in enumerate(dims):
         window = operator.dims[dim].window
         if window is not None and window.of == split.dim:
+            if is_inner(operator, split):  # a part of a part: all that the outer part has
+                return REPLICATE
             at = tuple((window.shape.needs(start, end),) for ((start, end),) in results_of(operator, split))
             return regions(factor, operator.dims[dim].size, at)
     return None
+
+
+def is_inner(operator: Operator, split: Split) -> bool:
+    """Whether a split cuts the parts of another one."""
+    return split.sizes is None and split.stride * split.parts < operator.dims[split.dim].size
 
 
 def results_of(operator: Operator, split: Split) -> Regions:

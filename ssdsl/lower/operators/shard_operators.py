@@ -11,6 +11,7 @@ from ssdsl.lower.errors import CombinedInTime, UnevenWithOthers
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
 from ssdsl.model.graph import Operator, Stage
+from ssdsl.model.window import Prefix
 from ssdsl.plan.plan import Index
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
@@ -45,9 +46,8 @@ def _problems(
         dim = operator.dims[index.dim]
         others = [i.name for i in indices if i.dim == index.dim and i.name != index.name]
         parts = math.prod(i.count for i in indices if i.dim == index.dim)
-        reads_windows = dim.beside is not None or any(
-            d.window is not None and d.window.of == index.dim for d in operator.dims
-        )
+        windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == index.dim]
+        reads_windows = dim.beside is not None or any(not isinstance(w, Prefix) for w in windows)
         if others and (index.sizes is not None or reads_windows):
             names = [i.name for i in indices if i.dim == index.dim]
             outside = not reads_windows and names[-1] != index.name

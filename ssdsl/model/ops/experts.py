@@ -32,6 +32,7 @@ FORMS: dict[Function, tuple[str, Function]] = {  # the operands, and the form of
     dispatch: ("Tensor rows, Tensor experts, Tensor own", lambda rows, experts, own: torch.empty_like(rows)),
     combine: ("Tensor rows, Tensor experts, Tensor own", lambda rows, experts, own: torch.empty_like(rows)),
 }
+MOVES = (dispatch, combine)
 OF_ROWS = ("combine", "dispatch", "expert_mm")  # only lowering makes them
 
 
@@ -39,9 +40,14 @@ def _saved(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> 
     ctx.save_for_backward(*inputs)
 
 
+def _places_saved(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+    ctx.save_for_backward(*inputs[1:])
+
+
 def _backward_of(function: Function) -> Callable[..., tuple[torch.Tensor | None, ...]]:
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        given = [t.detach().requires_grad_(t.is_floating_point()) for t in ctx.saved_tensors]
+        moved = [torch.zeros_like(gradient)] if function in MOVES else []  # rows that are moved could be any
+        given = [t.detach().requires_grad_(t.is_floating_point()) for t in (*moved, *ctx.saved_tensors)]
         with torch.enable_grad():
             result = function(*given)
         found = iter(torch.autograd.grad(result, [t for t in given if t.requires_grad], gradient))
@@ -51,11 +57,11 @@ def _backward_of(function: Function) -> Callable[..., tuple[torch.Tensor | None,
 
 
 for function, (operands, form) in FORMS.items():
-    name = f"ssdsl::{function.__name__}"
+    name, context = f"ssdsl::{function.__name__}", _places_saved if function in MOVES else _saved
     LIBRARY.define(f"{function.__name__}({operands}) -> Tensor")
     LIBRARY.impl(function.__name__, function, "CompositeExplicitAutograd")
     torch.library.register_fake(name, form, lib=LIBRARY)
-    torch.library.register_autograd(name, _backward_of(function), setup_context=_saved, lib=LIBRARY)
+    torch.library.register_autograd(name, _backward_of(function), setup_context=context, lib=LIBRARY)
 
 
 def _flops(call: TypedCall) -> int:
