@@ -66,7 +66,7 @@ def dispatch(rows: torch.Tensor, experts: torch.Tensor, own: torch.Tensor) -> to
 def combine(rows: torch.Tensor, experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
     """What `dispatch` picked, where it was; zeros where the expert is none of `own`."""
     whole = rows.new_zeros(experts.shape[0], *rows.shape[1:])
-    return whole.index_copy(0, _mine(experts, own), rows)
+    return whole.index_put((_mine(experts, own),), rows)  # which keeps the places alone
 
 
 def _mine(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
