@@ -100,7 +100,7 @@ def _shared(indices: Iterable[Index], host: Operator, operator: Operator) -> Ite
         cls = host.dims[index.dim].cls
         at = next((k for k, d in enumerate(operator.dims) if d.cls == cls and not (d.fixed or d.combined)), None)
         if at is not None:
-            yield replace(index, dim=at)
+            yield replace(index, dim=at, also=None)
 
 
 def _named(operators: Iterable[Operator]) -> Iterator[tuple[Twin, Operator]]:
@@ -123,4 +123,5 @@ def _moved(indices: Iterable[Index], twin: Operator, operator: Operator) -> Iter
         fits = left[at] % index.count == 0 if index.sizes is None else left[at] == sum(index.sizes)
         if fits:
             left[at] //= index.count
-            yield replace(index, dim=at)
+            also = None if index.also is None else names.get(twin.dims[index.also].name)
+            yield replace(index, dim=at, also=also)

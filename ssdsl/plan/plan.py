@@ -35,6 +35,11 @@ class Index:
     sizes: tuple[int, ...] | None = None
     also: int | None = None
 
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The dimensions that are cut."""
+        return (self.dim,) if self.also is None else (self.dim, self.also)
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:

@@ -141,3 +141,19 @@ def test_the_bytes_of_gathered_prefixes() -> None:
     for rank, count in counts("sequences.py:causal", CONTEXT).items():
         front, own, parts_behind = (0, 5, 9)[rank], (5, 4, 4)[rank], 2 - rank
         assert count["bytes"] == TRAINING.steps * 2 * 2 * (front + parts_behind * own) * 4 * 32 * FLOAT
+
+
+@pytest.mark.parametrize(
+    ("split", "code"),
+    [
+        ("seq.keys into cp = [6, 7]", "E0205"),  # unlike the queries
+        ("seq.keys into cp, x", "E0401"),  # again
+        ("seq.keys into t = 13", "E0206"),  # of attention that drops
+    ],
+)
+def test_what_keys_cannot_be(split: str, code: str) -> None:
+    model = "sequences.py:dropped" if code == "E0206" else "gpt:tiny,layers=2"
+    cut = "split model by seq into cp\n" if code != "E0206" else ""
+    text = f"mesh gpus(cp = 2, x = 2)\n{cut}split model by {split}\nassign model to gpus\n"
+    outcome = tried(model, text)
+    assert (outcome.kind, outcome.sign) == ("refused", code), outcome.text

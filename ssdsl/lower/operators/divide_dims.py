@@ -67,6 +67,8 @@ def _is_merged(operator: Operator, number: int) -> bool:
 def _sides(plan: Plan, operator: Operator, number: int, parts: int) -> list[bool] | None:
     """Of each index of a dimension whether it cuts the inner factor; None where one cuts both."""
     left, sides = parts, []
+    if any(i.also is not None and number in (i.dim, i.also) for i in plan.indices.get(operator.name, ())):
+        return None
     for index in (i for i in plan.indices.get(operator.name, ()) if i.dim == number):
         is_inner = left == 1
         if not is_inner and (index.sizes is not None or left % index.count):
@@ -89,7 +91,7 @@ def _indices(plan: Plan, operator: Operator, outer: Outer) -> Iterator[Index]:
     for index in plan.indices[operator.name]:
         at = numbers[index.dim]
         if len(at) == 1:
-            yield replace(index, dim=at[0])
+            yield replace(index, dim=at[0], also=None if index.also is None else numbers[index.also][0])
             continue
         sides = _sides(plan, operator, index.dim, outer[operator.dims[index.dim].cls])
         seen[index.dim] = seen.get(index.dim, -1) + 1
@@ -127,6 +129,8 @@ def _operator(operator: Operator, outer: Outer, pairs: dict[int, tuple[int, int]
     for dim in operator.dims:
         if dim.window is not None:
             dim = replace(dim, window=replace(dim.window, of=numbers[dim.window.of][0]))
+        if dim.beside is not None:
+            dim = replace(dim, beside=numbers[dim.beside][0])
         if dim.cls not in outer:
             dims.append(dim)
             continue

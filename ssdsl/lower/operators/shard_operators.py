@@ -44,18 +44,18 @@ def _problems(
     batch = operator.inputs[0].axes[0] if operator.inputs and operator.inputs[0].axes else ()
     for index in indices:
         dim = operator.dims[index.dim]
-        others = [i.name for i in indices if i.dim == index.dim and i.name != index.name]
-        parts = math.prod(i.count for i in indices if i.dim == index.dim)
+        same = [i for i in indices if not {*i.dims}.isdisjoint(index.dims)]
+        names = [i.name for i in same]
+        others = [name for name in names if name != index.name]
+        parts = math.prod(i.count for i in same)
         windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == index.dim]
-        reads_windows = dim.beside is not None or any(not isinstance(w, Prefix) for w in windows)
+        is_of_keys = any(operator.dims[d].beside is not None for d in index.dims)
+        reads_windows = is_of_keys or any(not isinstance(w, Prefix) for w in windows)
         if others and (index.sizes is not None or reads_windows):
-            names = [i.name for i in indices if i.dim == index.dim]
             outside = not reads_windows and names[-1] != index.name
             other = names[-1] if outside else others[0]
             yield UnevenWithOthers(index.span, dim.name, index.name, other, path, reads_windows, outside), index.name
-        elif any(operator.dims[d].combined for d in (index.dim, index.also) if d is not None) and not isinstance(
-            coordinate_of(index, submesh), Axis
-        ):
+        elif any(operator.dims[d].combined for d in index.dims) and not isinstance(coordinate_of(index, submesh), Axis):
             groups = parts if index.dim in batch else 0
             yield (
                 CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, groups),

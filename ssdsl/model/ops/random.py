@@ -75,7 +75,7 @@ def attention_dropout(call: TypedCall) -> Signature:
 
 
 def _uncombined(letter: Letter) -> Letter:
-    return replace(letter, combined=False, fixed=True, beside="") if letter.combined else letter
+    return replace(letter, combined=False, fixed=True) if letter.combined else letter
 
 
 CALL = "{key}, {index}, {sizes}, {generator}"

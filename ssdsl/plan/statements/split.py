@@ -187,8 +187,8 @@ def find_dims(ctx: Context, operators: list[Operator], name: str) -> Places:
             [dim.cls in classes for dim in op.dims],
         )
         if (at := next((way.index(True) for way in ways if any(way)), None)) is not None:
-            window = op.dims[at].window  # what is windowed is cut as the results need it
-            found.append((op, at if window is None or op.dims[at].combined else window.of))
+            dim = op.dims[at]  # what is windowed is cut as the results need it; keys may be cut by themselves
+            found.append((op, at if dim.window is None or dim.beside is not None else dim.window.of))
     return found
 
 
