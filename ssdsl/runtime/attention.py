@@ -121,15 +121,15 @@ class _Chunk:
         log: torch.Tensor,
         query: torch.Tensor,
         keys: Sequence[torch.Tensor],
-    ) -> tuple[Triple, list[torch.Tensor]]:
-        """The gradients of query, key and value, and of the scores block by block, for an output and a logarithm of all
-        keys."""
+        d_mask: torch.Tensor | None,
+    ) -> Triple:
+        """The gradients of query, key and value, for an output and a logarithm of all keys. That of the mask is added
+        to `d_mask`."""
         key, value = keys
         all_keys, all_values = self._for_all(query, key), self._for_all(query, value)
         d_query = []
         d_key = _wide(all_keys).new_zeros(all_keys.shape)
         d_value = _wide(all_values).new_zeros(all_values.shape)
-        d_scores = []
         log = log.masked_fill(log.isinf(), 0.0)
         for rows in self._blocks(query, key):
             chances = self._scores(query[..., rows, :], all_keys, rows).sub_(log[..., rows, :]).exp_()
@@ -137,11 +137,13 @@ class _Chunk:
             d_value += chances.transpose(-2, -1) @ given
             of_row = (given * _wide(output[..., rows, :])).sum(-1, keepdim=True)
             scores = (given @ _wide(all_values).transpose(-2, -1)).sub_(of_row).mul_(chances)
-            d_scores.append(scores)
+            if d_mask is not None:
+                part = d_mask if d_mask.dim() < 2 or d_mask.shape[-2] == 1 else d_mask[..., rows, :]
+                part += scores.sum_to_size(part.shape)
             d_query.append((scores @ _wide(all_keys)).mul_(self.scale))
             d_key += (scores.transpose(-2, -1) @ _wide(query[..., rows, :])).mul_(self.scale)
         whole = torch.cat(d_query, -2)
-        return (whole, self._for_given(d_key, key), self._for_given(d_value, value)), d_scores
+        return whole, self._for_given(d_key, key), self._for_given(d_value, value)
 
     def _blocks(self, query: torch.Tensor, key: torch.Tensor) -> Iterator[slice]:
         """Runs of rows whose scores fit in memory."""
@@ -218,10 +220,9 @@ class _Keys(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         query, key, value, mask, output, log = ctx.saved_tensors
-        found, scores = ctx.chunk.backward(gradients[0], output, log, query, (key, value))
-        learns = mask is not None and ctx.needs_input_grad[3]
-        of_mask = torch.cat(scores, -2).sum_to_size(mask.shape).to(mask.dtype) if learns else None
-        return *(x.to(query.dtype) for x in found), of_mask, None, None
+        d_mask = torch.zeros_like(mask) if mask is not None and ctx.needs_input_grad[3] else None
+        found = ctx.chunk.backward(gradients[0], output, log, query, (key, value), d_mask)
+        return *(x.to(query.dtype) for x in found), d_mask, None, None
 
 
 # -- keys that go around -----------------------------------------------------------------------------------------------
@@ -239,9 +240,13 @@ class _Ring:
     def chunk(self, step: int, mask: torch.Tensor | None) -> tuple[_Chunk, int]:
         """The chunk that is here after so many steps, and whose it is."""
         mine, whose = self.group.index, (self.group.index - step) % self.group.size
+        here = None if mask is None else self.columns(mask, whose)
+        return _Chunk(self.runs[mine][0], self.runs[whose][0], self.is_causal, self.scale, here), whose
+
+    def columns(self, mask: torch.Tensor, whose: int) -> torch.Tensor:
+        """Those of the keys of a part."""
         start, end = self.runs[whose]
-        here = mask if mask is None or mask.shape[-1] == 1 else mask[..., start:end]
-        return _Chunk(self.runs[mine][0], start, self.is_causal, self.scale, here), whose
+        return mask if mask.shape[-1] == 1 else mask[..., start:end]
 
     def passed_on(self, step: int, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What arrives from the part before, of the next chunk, when these go to the part behind."""
@@ -285,13 +290,10 @@ class _Around(torch.autograd.Function):
         for step in range(ring.group.size):
             chunk, whose = ring.chunk(step, mask)
             if chunk.is_seen(query.shape[-2]):
-                (of_query, *of_keys), scores = chunk.backward(gradients[0], output, log, query, keys)
+                columns = None if d_mask is None else ring.columns(d_mask, whose)
+                of_query, *of_keys = chunk.backward(gradients[0], output, log, query, keys, columns)
                 d_query += of_query
                 d_keys = [so_far + more for so_far, more in zip(d_keys, of_keys, strict=True)]
-                if d_mask is not None:
-                    start, end = (0, 1) if d_mask.shape[-1] == 1 else ring.runs[whose]
-                    part = d_mask[..., start:end]
-                    part += torch.cat(scores, -2).sum_to_size(part.shape)
             d_keys = ring.passed_on(step, d_keys)  # at last they are at home
             if step < ring.group.size - 1:
                 keys = ring.passed_on(step, keys)

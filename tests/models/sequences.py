@@ -9,7 +9,8 @@ SEQ, HIDDEN, HEADS, WORDS = 13, 32, 4, 24
 
 class Block(nn.Module):
     """`kind`: causal (by the flag), masked (by a constant mask), groups (two heads for each key), open (all see all),
-    local (a mask of neighbours), eager (scores, softmax and product written out), dropped (causal, with dropout)."""
+    local (a mask of neighbours), biased (a bias of each head is learned, as in T5), eager (scores, softmax and product
+    written out), dropped (causal, with dropout)."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -18,6 +19,7 @@ class Block(nn.Module):
         self.query, self.out = nn.Linear(HIDDEN, HIDDEN), nn.Linear(HIDDEN, HIDDEN)
         self.key, self.value = (nn.Linear(HIDDEN, keys * self.size) for _ in range(2))
         self.norm = nn.LayerNorm(HIDDEN)
+        self.bias = nn.Parameter(torch.randn(HEADS, SEQ, SEQ)) if kind == "biased" else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         normal = self.norm(x)
@@ -44,6 +46,8 @@ class Block(nn.Module):
             case "local":
                 near = (places[None, :] - places[:, None]).abs() < 4
                 return F.scaled_dot_product_attention(q, k, v, attn_mask=near & ~behind)
+            case "biased":
+                return F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias)
             case "eager":
                 scores = q @ k.transpose(-2, -1) / self.size**0.5
                 return scores.masked_fill(behind, -torch.inf).softmax(-1) @ v
@@ -95,3 +99,7 @@ def local():
 
 def eager():
     return _model("eager")
+
+
+def biased():
+    return _model("biased")

@@ -60,7 +60,7 @@ assign model to gpus
 NESTINGS = ("x, t = 2", "t = 2, x", "x, t = 2, u = 2")
 TERAPIPE = (ROOT / "examples" / "terapipe.ssp").read_text()
 UNEQUAL = TERAPIPE.replace("into t = T", "into t = [40, 24]")
-KINDS = ("causal", "masked", "groups", "dropped", "open_", "local", "eager")
+KINDS = ("causal", "masked", "groups", "dropped", "open_", "local", "biased", "eager")
 CASES = [
     *((f"sequences.py:{kind}", text) for kind in KINDS for text in (CONTEXT, SLICES)),
     *((f"sequences.py:{kind}", text) for kind in KINDS if kind not in ("dropped", "eager") for text in (RING, KEYS)),
