@@ -71,7 +71,9 @@ def main(folder: Path, kills: bool) -> None:
     for batch in loader.epochs():
         losses.append((engine.steps, engine.step(batch, clip=1.0).hex()))
         scheduler.step()
-        (folder / f"losses-{attempt}-{engine.rank}").write_text(json.dumps([resumed, losses]))
+        written = folder / f"written-{attempt}-{engine.rank}"
+        written.write_text(json.dumps([resumed, losses]))
+        written.replace(folder / f"losses-{attempt}-{engine.rank}")  # whole, also where the rank is killed meanwhile
         if engine.steps % 3 == 0:
             engine.save(folder / "run", more={"loss": losses[-1][1]})
         if engine.steps == STEPS:
