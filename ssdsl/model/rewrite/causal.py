@@ -81,7 +81,7 @@ class _Masks:
         columns = torch.arange(size)
         for start in range(0, size, step):
             rows = torch.arange(start, min(start + step, size))
-            found = self._rows(mask, start, start + len(rows))
+            found = self._part(mask, slice(start, start + len(rows)))
             if found is None or not _hides(found, columns > rows[:, None]):
                 return False
         return True
@@ -94,33 +94,28 @@ class _Masks:
         if call.target is aten.expand.default:
             return self._compares(call.refs()[0])
         if call.target in (aten.__and__.Tensor, aten.bitwise_and.Tensor, aten.logical_and.default):
-            found = [self._rows(r, 0, 1) for r in call.refs()]
-            rest = [r for r, t in zip(call.refs(), found, strict=True) if t is None or t.numel() > 1 or not bool(t)]
+            found = [self._part(r, None) for r in call.refs()]
+            rest = [r for r, t in zip(call.refs(), found, strict=True) if t is None or not bool(t)]
             return len(rest) == 1 and self._compares(rest[0])
         if call.target not in (aten.le.Tensor, aten.ge.Tensor):
             return False
-        size = self.capture.tensors[value].shape[-1]
-        low, high = (self._rows(r, 0, size) for r in call.refs()[:: 1 if call.target is aten.le.Tensor else -1])
-        if (
-            low is None
-            or high is None
-            or low.shape[-1] != low.numel()
-            or high.dim() < 2
-            or high.shape[-2] != high.numel()
-        ):
-            return False  # of keys, and of queries
+        whole = slice(0, self.capture.tensors[value].shape[-1])
+        low, high = (self._part(r, whole) for r in call.refs()[:: 1 if call.target is aten.le.Tensor else -1])
+        if low is None or high is None or low.dim() < 1 or high.dim() < 2:
+            return False
+        if (low.shape[-1], high.shape[-2]) != (low.numel(), high.numel()):
+            return False  # the one is of keys, the other of queries
         keys, queries = low.flatten(), high.flatten()
         return bool((keys <= queries).all() and (keys[1:] > queries[:-1]).all() and (keys[1:] >= keys[:-1]).all())
 
-    def _rows(self, value: str, start: int, end: int) -> torch.Tensor | None:
-        """Rows (of the axis before the last) of a constant, which may have size one where all of an axis is alike."""
+    def _part(self, value: str, rows: slice | None) -> torch.Tensor | None:
+        """Some rows (along the axis before the last) of a constant, with size one along axes along which all is alike;
+        without `rows` the one number that it has everywhere. None where it is no such constant."""
         if math.prod(self.capture.tensors[value].shape) <= LARGEST:
-            if value not in self.numbers:
-                known = known_numbers(value, self.calls, self.capture)
-                self.numbers[value] = None if known is None else _alike(known)
-            found = self.numbers[value]
-            is_long = found is not None and found.dim() > 1 and found.shape[-2] > 1
-            return found[..., start:end, :] if found is not None and is_long else found
+            found = self._small(value)
+            if found is None or rows is None:
+                return found if found is not None and found.numel() == 1 else None
+            return found[..., rows, :] if found.dim() > 1 and found.shape[-2] > 1 else found
         call = self.calls.get(value)
         if call is None or len(call.outputs) > 1:
             return None
@@ -128,11 +123,17 @@ class _Masks:
             return torch.full([], call.args[1], dtype=getattr(torch, self.capture.tensors[value].dtype))
         if torch.Tag.pointwise not in call.target.tags and call.target not in (aten.expand.default, *UNTAGGED):
             return None
-        given = {r: self._rows(r, start, end) for r in call.refs()}
+        given = {r: self._part(r, rows) for r in call.refs()}
         tensors = {r: t for r, t in given.items() if t is not None}
         if len(tensors) < len(given):
             return None
         return tensors[call.refs()[0]] if call.target is aten.expand.default else with_numbers(call, tensors)
+
+    def _small(self, value: str) -> torch.Tensor | None:
+        if value not in self.numbers:
+            known = known_numbers(value, self.calls, self.capture)
+            self.numbers[value] = None if known is None else _alike(known)
+        return self.numbers[value]
 
 
 def _alike(numbers: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,58 @@
+"""Masks that say what `is_causal` says, and masks that say more, short and long."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ssdsl.model.rewrite.causal import LONGEST
+from ssdsl.model.source import Model
+from ssdsl.model.trace import capture
+
+Mask = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of the rows [seq, 1] and the columns [seq]
+CAUSAL: dict[str, Mask] = {
+    "at most": lambda row, column: column <= row,
+    "at least": lambda row, column: row >= column,
+    "and all": lambda row, column: torch.ones((), dtype=torch.bool) & (column <= row),
+    "of a batch": lambda row, column: (column <= row).expand(1, 1, -1, -1),
+}
+OTHER: dict[str, Mask] = {
+    "before": lambda row, column: column < row,
+    "the other way": lambda row, column: column >= row,
+    "but for a row": lambda row, column: (column <= row) & (row != 5),
+    "but for a column": lambda row, column: (column != 5) & (column <= row),
+    "in a window": lambda row, column: (column <= row) & (row - column < 50),
+    "to the next": lambda row, column: column <= row + 1,
+}
+LENGTHS = (64, 1200, LONGEST + 8)  # all numbers of a constant are known, rows of it, what it compares
+
+
+class Attends(nn.Module):
+    def __init__(self, mask: Mask) -> None:
+        super().__init__()
+        self.mask, self.up = mask, nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, at = self.up(x)[:, None], torch.arange(x.shape[1])
+        return F.scaled_dot_product_attention(q, q, q, attn_mask=self.mask(at[:, None], at)).sum()
+
+
+def operands(mask: Mask, seq: int) -> int:
+    """How many tensors attention reads: with a mask, one more."""
+    model = Model("attends", Attends(mask), ({"x": torch.zeros(1, seq, 2)},), {"x": ("batch", "seq", "hidden")})
+    (attention,) = (o for o in capture(model).operators if "attention" in o.kind)
+    return len(attention.inputs)
+
+
+@pytest.mark.parametrize("seq", LENGTHS)
+@pytest.mark.parametrize("name", CAUSAL)
+def test_a_causal_mask_becomes_the_flag(name: str, seq: int) -> None:
+    assert operands(CAUSAL[name], seq) == 3
+
+
+@pytest.mark.parametrize("seq", LENGTHS)
+@pytest.mark.parametrize("name", OTHER)
+def test_a_mask_that_says_more_stays(name: str, seq: int) -> None:
+    assert operands(OTHER[name], seq) == 4
