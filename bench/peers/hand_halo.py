@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bench.peers.hand_tp import Leave
 from bench.peers.setup import Batch, Step, adamw, train
 from bench.volume import build_volume
 from ssdsl.model.zoo.nets.cosmoflow import SLOPE, CosmoFlowNet
@@ -73,7 +74,7 @@ def forward(x: Tensor, w: Weights, layers: int, rank: int) -> Tensor:
         x = F.conv3d(x, w[f"blocks.{layer}.conv.weight"], w[f"blocks.{layer}.conv.bias"], padding=(0, 1, 1))
         x = Halo.apply(F.leaky_relu(x, SLOPE), rank, (False, True))
         x = F.avg_pool3d(x, 3, 2, padding=(0, 1, 1))
-    x = Sum.apply(F.linear(x.flatten(1), w["first.weight"])) + w["first.bias"]
+    x = Leave.apply(F.linear(x.flatten(1), w["first.weight"])) + w["first.bias"]
     x = F.linear(F.leaky_relu(x, SLOPE), w["second.weight"], w["second.bias"])
     return F.linear(F.leaky_relu(x, SLOPE), w["last.weight"], w["last.bias"])
 
@@ -128,21 +129,6 @@ def swap(mine: Tensor | None, other: Tensor | None, rank: int) -> None:
     works += [] if other is None else [dist.irecv(other, 1 - rank)]
     for work in works:
         work.wait()
-
-
-class Sum(torch.autograd.Function):
-    """An all_reduce forward, in place, and identity backward."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:
-        ctx.mark_dirty(x)
-        dist.all_reduce(x)
-        return x
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient: Tensor) -> Tensor:
-        return gradient
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from ssdsl.ir.function import Offset, Op, Split, WindowPart
-from ssdsl.ir.regions import Regions, parts_of
 from ssdsl.ir.value import Axis, Coordinate, Size, Time
 from ssdsl.model.call import schema_arguments
 from ssdsl.model.graph import Operator, Ref
@@ -122,13 +121,8 @@ def _kernel(operator: Operator, op: Op, args: Arguments, kwargs: Mapping[str, st
     named["group"] = group(kernel.axes) if kernel.axes else ""
     if "{regions}" in given.call:
         (split,) = (s for s in op.splits if isinstance(s, Split) and not {*s.dims}.isdisjoint(dims))
-        named["regions"] = str(runs_of(operator, split))
+        named["regions"] = str(split.regions(operator.dims[split.dim].size))
     return given.call.format_map(named)
-
-
-def runs_of(operator: Operator, split: Split) -> Regions:
-    """The runs of a dimension that each part has."""
-    return parts_of(split.sizes or (operator.dims[split.dim].size // split.parts,) * split.parts)
 
 
 def _window(part: WindowPart, group: GroupName, inside: str, rows: int) -> str:

@@ -10,6 +10,7 @@ from enum import Enum
 
 from ssdsl.ir.comm import Step
 from ssdsl.ir.layout import Cut, Submesh
+from ssdsl.ir.regions import Regions, parts_of
 from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var
 from ssdsl.model.saved_tensors import Saved
 from ssdsl.text.source import Span
@@ -37,6 +38,10 @@ class Split:
     def dims(self) -> tuple[int, ...]:
         """The dimensions that have the digit."""
         return (self.dim,) if self.also is None else (self.dim, self.also)
+
+    def regions(self, size: int) -> Regions:
+        """Which positions of a dimension of this size each part has, where no other split cuts it."""
+        return parts_of(self.sizes or (size // self.parts,) * self.parts)
 
 
 @dataclass(frozen=True, slots=True)

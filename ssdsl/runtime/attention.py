@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 from torch.nn.attention.bias import causal_lower_right
 
+from .merges import widened
 from .regions import Regions
 from .windows import Part
 from .world import Group
@@ -52,7 +53,6 @@ def attention_keys(
     mask: torch.Tensor | None,
     is_causal: bool,
     scale: float | None,
-    enable_gqa: bool,
     regions: Regions,
     group: Group,
 ) -> torch.Tensor:
@@ -70,7 +70,6 @@ def attention_ring(
     mask: torch.Tensor | None,
     is_causal: bool,
     scale: float | None,
-    enable_gqa: bool,
     regions: Regions,
     group: Group,
 ) -> torch.Tensor:
@@ -110,7 +109,7 @@ class _Chunk:
             scores = self._scores(query[..., rows, :], key, rows)
             log = scores.logsumexp(-1, keepdim=True)
             chances = (scores - log.masked_fill(log.isinf(), 0.0)).exp_()
-            outputs.append(chances @ _wide(value))
+            outputs.append(chances @ widened(value))
             logs.append(log)
         return torch.cat(outputs, -2), torch.cat(logs, -2)
 
@@ -128,20 +127,20 @@ class _Chunk:
         key, value = keys
         all_keys, all_values = self._for_all(query, key), self._for_all(query, value)
         d_query = []
-        d_key = _wide(all_keys).new_zeros(all_keys.shape)
-        d_value = _wide(all_values).new_zeros(all_values.shape)
+        d_key = widened(all_keys).new_zeros(all_keys.shape)
+        d_value = widened(all_values).new_zeros(all_values.shape)
         log = log.masked_fill(log.isinf(), 0.0)
         for rows in self._blocks(query, key):
             chances = self._scores(query[..., rows, :], all_keys, rows).sub_(log[..., rows, :]).exp_()
-            given = _wide(gradient[..., rows, :])
+            given = widened(gradient[..., rows, :])
             d_value += chances.transpose(-2, -1) @ given
-            of_row = (given * _wide(output[..., rows, :])).sum(-1, keepdim=True)
-            scores = (given @ _wide(all_values).transpose(-2, -1)).sub_(of_row).mul_(chances)
+            of_row = (given * widened(output[..., rows, :])).sum(-1, keepdim=True)
+            scores = (given @ widened(all_values).transpose(-2, -1)).sub_(of_row).mul_(chances)
             if d_mask is not None:
                 part = d_mask if d_mask.dim() < 2 or d_mask.shape[-2] == 1 else d_mask[..., rows, :]
                 part += scores.sum_to_size(part.shape)
-            d_query.append((scores @ _wide(all_keys)).mul_(self.scale))
-            d_key += (scores.transpose(-2, -1) @ _wide(query[..., rows, :])).mul_(self.scale)
+            d_query.append((scores @ widened(all_keys)).mul_(self.scale))
+            d_key += (scores.transpose(-2, -1) @ widened(query[..., rows, :])).mul_(self.scale)
         whole = torch.cat(d_query, -2)
         return whole, self._for_given(d_key, key), self._for_given(d_value, value)
 
@@ -151,7 +150,7 @@ class _Chunk:
         yield from (slice(start, start + step) for start in range(0, query.shape[-2], step))
 
     def _scores(self, query: torch.Tensor, key: torch.Tensor, rows: slice) -> torch.Tensor:
-        scores = _wide(query) @ _wide(key).transpose(-2, -1) * self.scale
+        scores = widened(query) @ widened(key).transpose(-2, -1) * self.scale
         if self.is_causal:
             first = self.queries + rows.start
             at = torch.arange(first, first + query.shape[-2], device=query.device)
@@ -175,10 +174,6 @@ class _Chunk:
         if x.dim() > 2 and 1 < x.shape[-3] < gradient.shape[-3]:
             gradient = gradient.unflatten(-3, (x.shape[-3], -1)).sum(-3)  # type: ignore[no-untyped-call]
         return gradient.sum_to_size(x.shape)
-
-
-def _wide(x: torch.Tensor) -> torch.Tensor:
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def _merged(
@@ -265,7 +260,7 @@ class _Around(torch.autograd.Function):
     def forward(
         ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, ring: _Ring
     ) -> torch.Tensor:
-        output = _wide(query).new_zeros(*query.shape[:-1], value.shape[-1])
+        output = widened(query).new_zeros(*query.shape[:-1], value.shape[-1])
         log = output.new_full((*query.shape[:-1], 1), -math.inf)
         keys = [key, value]
         for step in range(ring.group.size):
@@ -284,8 +279,8 @@ class _Around(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         query, key, value, mask, output, log = ctx.saved_tensors
         ring: _Ring = ctx.ring
-        keys, d_keys = [key, value], [torch.zeros_like(_wide(x)) for x in (key, value)]
-        d_query = torch.zeros_like(_wide(query))
+        keys, d_keys = [key, value], [torch.zeros_like(widened(x)) for x in (key, value)]
+        d_query = torch.zeros_like(widened(query))
         d_mask = torch.zeros_like(mask) if mask is not None and ctx.needs_input_grad[3] else None
         for step in range(ring.group.size):
             chunk, whose = ring.chunk(step, mask)

@@ -15,7 +15,8 @@ HALVES = (torch.bfloat16, torch.float16)
 Dims = int | list[int] | tuple[int, ...] | None
 
 
-def _wide(x: torch.Tensor) -> torch.Tensor:
+def widened(x: torch.Tensor) -> torch.Tensor:
+    """The numbers as they are added up."""
     return x.float() if x.dtype in HALVES else x
 
 
@@ -56,7 +57,7 @@ def _highest(x: torch.Tensor, axes: list[int], group: Group) -> torch.Tensor:
 class _SoftmaxParts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
-        wide = _wide(x)
+        wide = widened(x)
         exponents = (wide - _highest(wide, [dim], group)).exp_()
         result = exponents.div_(_sum(exponents.sum(dim, keepdim=True), group)).to(x.dtype)
         ctx.save_for_backward(result)
@@ -67,7 +68,7 @@ class _SoftmaxParts(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (result,) = ctx.saved_tensors
-        product = _wide(gradients[0]) * result
+        product = widened(gradients[0]) * result
         total = _sum(product.sum(ctx.dim, keepdim=True), ctx.group)
         return product.sub_(total * result).to(result.dtype), None, None
 
@@ -75,7 +76,7 @@ class _SoftmaxParts(torch.autograd.Function):
 class _LogSoftmaxParts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
-        wide = _wide(x)
+        wide = widened(x)
         shifted = wide - _highest(wide, [dim], group)
         total = _sum(shifted.exp().sum(dim, keepdim=True), group)
         result = shifted.sub_(total.log_()).to(x.dtype)
@@ -87,9 +88,9 @@ class _LogSoftmaxParts(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (result,) = ctx.saved_tensors
-        given = _wide(gradients[0])
+        given = widened(gradients[0])
         total = _sum(given.sum(ctx.dim, keepdim=True), ctx.group)
-        return (given - _wide(result).exp().mul_(total)).to(result.dtype), None, None
+        return (given - widened(result).exp().mul_(total)).to(result.dtype), None, None
 
 
 def softmax_parts(x: torch.Tensor, dim: int, group: Group, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -107,7 +108,7 @@ def log_softmax_parts(x: torch.Tensor, dim: int, group: Group, dtype: torch.dtyp
 class _LogsumexpParts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, axes: list[int], keepdim: bool, group: Group) -> torch.Tensor:
-        wide = _wide(x)
+        wide = widened(x)
         highest = _highest(wide, axes, group)
         total = _sum((wide - highest).exp_().sum(axes, keepdim=True), group)
         result = total.log_().add_(highest).to(x.dtype)
@@ -121,7 +122,7 @@ class _LogsumexpParts(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, result = ctx.saved_tensors
         given, total = _kept(gradients[0], ctx.axes), _kept(result, ctx.axes)
-        return (_wide(x) - _wide(total)).exp_().mul_(given).to(x.dtype), None, None, None
+        return (widened(x) - widened(total)).exp_().mul_(given).to(x.dtype), None, None, None
 
 
 def logsumexp_parts(x: torch.Tensor, dim: Dims, keepdim: bool, group: Group) -> torch.Tensor:
@@ -235,7 +236,7 @@ class _CrossEntropyParts(torch.autograd.Function):
         smoothing: float,
         group: Group,
     ) -> torch.Tensor:
-        wide = _wide(logits)
+        wide = widened(logits)
         shifted = wide - _highest(wide, [1], group)
         local = labels - start
         outside = (local < 0) | (local >= logits.shape[1])

@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
+from .merges import HALVES, widened
 from .world import Group
-
-HALVES = (torch.bfloat16, torch.float16)
 
 
 class _Listed(torch.autograd.Function):
@@ -44,7 +43,7 @@ def _listed(x: torch.Tensor, part: int, group: Group, *, shared: bool = False) -
 def _wide(x: torch.Tensor, dtype: torch.dtype | None) -> tuple[torch.Tensor, torch.dtype | None]:
     """The numbers as they are added up, and the dtype of the result where that is another."""
     x = x if dtype is None else x.to(dtype)
-    return (x.float(), x.dtype) if x.dtype in HALVES else (x, None)
+    return widened(x), x.dtype if x.dtype in HALVES else None
 
 
 def _last(x: torch.Tensor, dim: int) -> torch.Tensor:

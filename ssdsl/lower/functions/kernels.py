@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ssdsl.ir.function import CALL, Kernel, Offset, OpSplit, Split, WindowPart
 from ssdsl.ir.value import Axis, Coordinate
-from ssdsl.lower.operators.operand_types import is_inner, results_of
+from ssdsl.lower.operators.operand_types import is_inner, windows_on
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.reader import kernel_dims, parameters
 from ssdsl.model.ops.registry import row
@@ -15,8 +15,8 @@ from ssdsl.text.diagnostic import InternalError
 def kernel_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Kernel:
     """The kernel of a part with these splits."""
     if windows := tuple(_windows(operator, splits)):
-        inside = tuple(Offset(s.coordinate, s.stride) for s in _on_windows(operator, splits) if is_inner(operator, s))
-        return Kernel(row(operator).windows.partition("(")[0], offsets=inside, windows=windows)
+        function = row(operator).windows.partition("(")[0]
+        return Kernel(function, offsets=tuple(_inside(operator, splits)), windows=windows)
     own = row(operator)
     kernel = own.ring if any(isinstance(s, Split) and s.also is not None for s in splits) else own.kernel
     if kernel is None:
@@ -34,21 +34,20 @@ def kernel_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Kernel:
     return Kernel(kernel.function, axes, offsets)
 
 
-def _on_windows(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[Split]:
-    """The splits of results that windows are on."""
-    windows = {d.window.of for d in operator.dims if d.window is not None}
-    return (s for s in splits if isinstance(s, Split) and s.also is None and s.dim in windows)
-
-
 def _windows(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[WindowPart]:
     """The axes of which a part reads windows."""
-    for number, dim in enumerate(operator.dims):
-        for split in (s for s in splits if isinstance(s, Split)):
-            is_read = dim.window is not None and dim.window.of == split.dim and number != split.also
-            if dim.window is not None and is_read and not is_inner(operator, split):
-                results = tuple(run for (run,) in results_of(operator, split))
-                needs = tuple(dim.window.shape.needs(*run) for run in results)
-                yield WindowPart(split.coordinate, axis_of(operator, number), results, needs, dim.size)
+    for split in (s for s in splits if isinstance(s, Split) and not is_inner(operator, s)):
+        results = tuple(run for (run,) in split.regions(operator.dims[split.dim].size))
+        for number, at in windows_on(operator, split):
+            needs, size = tuple(run for (run,) in at), operator.dims[number].size
+            yield WindowPart(split.coordinate, axis_of(operator, number), results, needs, size)
+
+
+def _inside(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[Offset]:
+    """Where the part of a part begins that reads windows."""
+    for split in (s for s in splits if isinstance(s, Split) and is_inner(operator, s)):
+        if any(windows_on(operator, split)):
+            yield Offset(split.coordinate, split.stride)
 
 
 def axis_of(operator: Operator, number: int) -> int:

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ssdsl.ir.function import Backward, Function, Instr, Op, Split
+from ssdsl.ir.regions import lengths_of
 from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.operators.operand_types import is_inner, results_of
+from ssdsl.lower.operators.operand_types import is_inner, windows_on
 from ssdsl.model.graph import Operator
 from ssdsl.model.saved import saved
 from ssdsl.model.storage import Storage, storages
@@ -39,15 +40,8 @@ def local_dims(operator: Operator, op: Op) -> list[int]:
     """The local sizes of an operator's dimensions in a part, of unequal parts in the mean."""
     sizes = [d.size for d in operator.dims]
     for split in (s for s in op.splits if isinstance(s, Split)):
-        for number, read in enumerate(operator.dims):
-            if (
-                read.window is not None
-                and read.window.of == split.dim
-                and number != split.also
-                and not is_inner(operator, split)
-            ):
-                needs = [read.window.shape.needs(*run) for (run,) in results_of(operator, split)]
-                sizes[number] = -(-sum(end - start for start, end in needs) // split.parts)
+        for number, at in windows_on(operator, split) if not is_inner(operator, split) else ():
+            sizes[number] = -(-sum(lengths_of(at)) // split.parts)
         for dim in split.dims:
             sizes[dim] = -(-sizes[dim] // split.parts)
     return sizes

@@ -110,24 +110,25 @@ def place_in(operator: Operator, split: OpSplit, operand: Operand) -> Placement 
         if split.sizes is not None:
             return regions(factor, size, parts_of(split.sizes))
         return Shard(factor, split.stride, split.parts)
-    for factor, dim in enumerate(dims):
-        window = operator.dims[dim].window
-        if window is not None and window.of == split.dim:
-            if is_inner(operator, split):  # a part of a part: all that the outer part has
-                return REPLICATE
-            at = tuple((window.shape.needs(start, end),) for ((start, end),) in results_of(operator, split))
-            return regions(factor, operator.dims[dim].size, at)
+    for dim, at in windows_on(operator, split):
+        if dim in dims:
+            return regions(dims.index(dim), operator.dims[dim].size, at)
     return None
+
+
+def windows_on(operator: Operator, split: Split) -> Iterator[tuple[int, Regions]]:
+    """The dimensions that are windowed on a split one, with the region of each that every part needs: of a part of a
+    part, all that the outer one has."""
+    results = operator.dims[split.dim].size
+    for number, dim in enumerate(operator.dims):
+        if dim.window is not None and dim.window.of == split.dim and number != split.also:
+            runs = [(0, results)] * split.parts if is_inner(operator, split) else [r for (r,) in split.regions(results)]
+            yield number, tuple((dim.window.shape.needs(start, end),) for start, end in runs)
 
 
 def is_inner(operator: Operator, split: Split) -> bool:
     """Whether a split cuts the parts of another one."""
     return split.sizes is None and split.stride * split.parts < operator.dims[split.dim].size
-
-
-def results_of(operator: Operator, split: Split) -> Regions:
-    """The region of the results' dimension that each part computes, where no other index cuts the dimension."""
-    return parts_of(split.sizes or (operator.dims[split.dim].size // split.parts,) * split.parts)
 
 
 def waits_for_no_later(made: Placement | None, read: Placement | None, shape: Shape) -> bool:

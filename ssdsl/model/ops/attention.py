@@ -78,24 +78,23 @@ def _softmax_parts(function: str) -> PartKernel:
 
 def attention_part_saves(reader: Reader) -> Saved:
     """Operands, the output, and one number for each row of scores."""
-    found = reader.named("query key value result") + reader.named("attn_mask" if reader.operands("attn_mask") else "")
-    return found + extra("logsumexp", reader.shape(reader.operand("query").axes)[:-1], "float32")
+    rows = reader.shape(reader.operand("query").axes)[:-1]
+    return reader.named("query key value attn_mask result") + extra("logsumexp", rows, "float32")
 
 
-def _sizes_of_head(operator: Operator) -> tuple[int, int]:
-    """How many numbers a query, and a value, has."""
-    query, value = operator.inputs[0], operator.inputs[2]
-    return tuple(math.prod(operator.dims[d].size for d in o.axes[-1]) for o in (query, value))  # type: ignore[return-value]
+def _numbers(operator: Operator, operand: int) -> int:
+    """How many numbers a key (operand 1), or a value (2), has."""
+    return math.prod(operator.dims[d].size for d in operator.inputs[operand].axes[-1])
 
 
 def _keys_merged(operator: Operator, parts: int) -> tuple[Collective, ...]:
     """Of each row the largest logarithm; then the output and its weight."""
-    return Collective(1, width=4), Collective(_sizes_of_head(operator)[1] + 1, width=4)
+    return Collective(1, width=4), Collective(_numbers(operator, 2) + 1, width=4)
 
 
 def _keys_around(operator: Operator, parts: int) -> tuple[Collective, ...]:
     """Keys and values go to the next part, until each has been everywhere."""
-    return (Collective(sum(_sizes_of_head(operator)), "exchange"),) * (parts - 1)
+    return (Collective(_numbers(operator, 1) + _numbers(operator, 2), "exchange"),) * (parts - 1)
 
 
 def _keys_around_back(operator: Operator, parts: int) -> tuple[Collective, ...]:
@@ -103,7 +102,7 @@ def _keys_around_back(operator: Operator, parts: int) -> tuple[Collective, ...]:
     return (*_keys_around(operator, parts), *_keys_around(operator, parts + 1))
 
 
-CALL = "{query}, {key}, {value}, {attn_mask}, {is_causal}, {scale}, {enable_gqa}, {regions}, {group}"
+CALL = "{query}, {key}, {value}, {attn_mask}, {is_causal}, {scale}, {regions}, {group}"
 KEYS = PartKernel(
     axis=("key", -2),
     call=f"attention_keys({CALL})",
