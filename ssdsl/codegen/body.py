@@ -56,7 +56,7 @@ class Body:
         reads = [self.read(r) for r in reads_of(instr)]
         match instr:
             case Reshard():
-                right = reshard_text(instr, reads[0], self.group)
+                right = reshard_text(instr, reads[0], self.group, reads[1:])
                 self.lines.append(f"{self.make(instr.result.name, self._word(instr.source))} = {right}")
             case Slice():
                 right = slice_text(instr, reads[0])

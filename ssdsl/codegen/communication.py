@@ -1,14 +1,21 @@
 """Collectives and slices as Python."""
 
+from collections.abc import Sequence
+
 from ssdsl.codegen.expressions import GroupName
-from ssdsl.ir.comm import AllReduce, Exchange, Step, cuts_of, kind_of
+from ssdsl.ir.comm import AllReduce, AllToAll, Exchange, Step, cuts_of, kind_of
 from ssdsl.ir.function import Extend, Reshard, Slice
 from ssdsl.ir.regions import lengths_of, parts_of
 
 
-def step_text(step: Step, group: GroupName, *, in_place: bool = False) -> str:
-    """One step: `all_gather(tp, dim=1)`, `all_to_all(sp, (1, 1), (2, 1))`; `all_reduce_(tp)` where it may overwrite."""
+def step_text(step: Step, group: GroupName, *, in_place: bool = False, rows: Sequence[str] = ()) -> str:
+    """One step: `all_gather(tp, dim=1)`, `all_to_all(sp, (1, 1), (2, 1))`; `all_reduce_(tp)` where it may overwrite.
+
+    An all_to_all of `rows` reads how many there are: `rows_to_all(ep, 2, 1, counts, counts_1)`.
+    """
     mark = "_" if in_place and isinstance(step, AllReduce) else ""
+    if isinstance(step, AllToAll) and rows:
+        return f"rows_to_all({', '.join([group(step.axes), str(step.source.outer), str(step.target.outer), *rows])})"
     if isinstance(step, Exchange):
         words = [f"dim={step.source.dim}", *([f"outer={step.source.outer}"] if step.source.outer != 1 else [])]
         words += [f"have={step.source.at}", f"need={step.target.at}", *(["sums=True"] if step.sums else [])]
@@ -23,15 +30,15 @@ def step_text(step: Step, group: GroupName, *, in_place: bool = False) -> str:
     return f"{kind_of(step)}{mark}({', '.join([group(step.axes), *places])})"
 
 
-def reshard_text(instr: Reshard, value: str, group: GroupName) -> str:
-    """The right-hand side that makes a value another layout of itself."""
-    sides = [
-        f"{side}=[{', '.join(step_text(s, group, in_place=n == 0 and may) for n, s in enumerate(steps))}]"
-        for side, steps, may in zip(
-            ("forward", "backward"), (instr.forward, instr.backward), instr.in_place, strict=True
-        )
-        if steps
-    ]
+def reshard_text(instr: Reshard, value: str, group: GroupName, rows: Sequence[str] = ()) -> str:
+    """The right-hand side that makes a value another layout of itself; `rows` are the counts of its rows."""
+
+    def texts(steps: tuple[Step, ...], may: bool, rows: Sequence[str]) -> str:
+        return ", ".join(step_text(s, group, in_place=n == 0 and may, rows=rows) for n, s in enumerate(steps))
+
+    forward = texts(instr.forward, instr.in_place[0], rows)
+    backward = texts(instr.backward, instr.in_place[1], rows[::-1])
+    sides = [f"{side}=[{text}]" for side, text in (("forward", forward), ("backward", backward)) if text]
     return f"reshard({', '.join([value, *sides])})"
 
 

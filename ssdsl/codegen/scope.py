@@ -20,7 +20,7 @@ from ssdsl.model.ops.registry import kernel_functions, modules
 RUNTIME = (
     *("Input", "Join", "Output", "Part", "block"),
     *(step.kind for step in get_args(Step)),
-    *("all_reduce_", "reshard"),
+    *("all_reduce_", "reshard", "rows_to_all"),
     *("first", "first_time", *kernel_functions(), *FUNCTIONS, *OF_ROWS),
     *("checkpoint", "checkpoint_halves", "extend", "group", "halves", "put", "take", "take_at", "take_sizes"),
 )

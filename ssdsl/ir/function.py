@@ -128,7 +128,8 @@ class Op:
 class Reshard:
     """Another layout of the same value: the `forward` steps; its gradient takes the `backward` steps.
 
-    `in_place`: whether the first step may overwrite the value, and the gradient.
+    `in_place`: whether the first step may overwrite the value, and the gradient. `rows`, of rows that lie with their
+    experts and go to other devices: how many each run has, in the layout of the source and in that of the result.
     """
 
     source: Name
@@ -136,6 +137,7 @@ class Reshard:
     forward: tuple[Step, ...]
     backward: tuple[Step, ...]
     in_place: tuple[bool, bool] = (False, False)
+    rows: tuple[Name, Name] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,9 @@ def reads_of(instr: Instr) -> tuple[Name, ...]:
             return instr.reads
         case Extend():
             return instr.source, instr.earlier
-        case Reshard() | Slice() | First() | Write():
+        case Reshard():
+            return (instr.source, *(instr.rows or ()))
+        case Slice() | First() | Write():
             return (instr.source,)
 
 

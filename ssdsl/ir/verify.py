@@ -27,6 +27,7 @@ from ssdsl.ir.function import (
 from ssdsl.ir.layout import Cut, Shape, Submesh
 from ssdsl.ir.param import SumTiedGrads, Zero
 from ssdsl.ir.program import Program
+from ssdsl.ir.rows import counts_of, slots_of
 from ssdsl.ir.value import Name, Var
 from ssdsl.ir.verify_roles import ROLE_ROWS
 from ssdsl.model.graph import Stage, Value
@@ -147,15 +148,26 @@ def _steps_are_along_axes_of_the_submesh(program: Program) -> Iterator[str]:
 
 
 def _rows_at_experts_stay_as_they_are(program: Program) -> Iterator[str]:
-    """How many rows an expert has is known when it runs: no step, slice or join may cut them by a number of before."""
-    values = program.graph.values
-    ragged = {v.name for v in values.values() if any(cls < 0 for axis in v.factors for cls in axis)}
+    """How many rows an expert has is known when it runs: no step, slice or join may cut them by a number of before.
+    Only one all_to_all in each direction may, which reads how many they are."""
+    values, counts = program.graph.values, counts_of(program.graph)
+    ragged = {v.name: slots for v in values.values() if (slots := slots_of(v)) is not None}
     for where, body, _ in _bodies(program):
-        for instr in (i for i in body if isinstance(i, Reshard | Slice) and i.source.value in ragged):
-            steps = (*instr.forward, *instr.backward) if isinstance(instr, Reshard) else ()
-            cuts = [instr.cut] if isinstance(instr, Slice) else [c for step in steps for c in cuts_of(step)]
-            if any(_is_of_rows(values[instr.source.value], cut) for cut in cuts):
+        for part in (i for i in body if isinstance(i, Slice) and i.source.value in ragged):
+            if _is_of_rows(values[part.source.value], part.cut):
+                yield f"{where} cuts the rows of %{part.source}"
+        for instr in (i for i in body if isinstance(i, Reshard)):
+            slots = ragged.get(instr.source.value)
+            moves = [
+                [s for s in steps if slots is not None and any(c.dim == 0 for c in cuts_of(s))]
+                for steps in (instr.forward, instr.backward)
+            ]
+            if any(len(steps) > 1 or not _is_of_runs(s) for steps in moves for s in steps):
                 yield f"{where} cuts the rows of %{instr.source}"
+            elif (instr.rows is not None) != any(moves):
+                yield f"{where} moves the rows of %{instr.source} without their numbers, or has numbers for no rows"
+            elif instr.rows and {r.value for r in instr.rows} != {counts.get(0 if slots is None else slots)}:
+                yield f"{where} moves %{instr.source} by {[str(r) for r in instr.rows]}"
     for function in program.functions:
         for given in (i for i in function.inputs if i.var.name.value in ragged):
             joins = [m.cut for m in given.merges if isinstance(m, Concat)]
@@ -163,6 +175,11 @@ def _rows_at_experts_stay_as_they_are(program: Program) -> Iterator[str]:
                 moved = program.functions[given.producer].submesh != function.submesh
                 if moved or any(_is_of_rows(values[given.var.name.value], cut) for cut in joins):
                     yield f"{function.name} needs the rows of %{given.var.name} in another way than they are"
+
+
+def _is_of_runs(step: Step) -> bool:
+    """Whether a step moves runs of rows from some devices to others, as their numbers say."""
+    return isinstance(step, AllToAll) and not step.source.dim and not step.target.dim
 
 
 def _is_of_rows(value: Value, cut: Cut) -> bool:

@@ -82,7 +82,11 @@ def _forward(function: Function, flats: tuple[FlatParam, ...]) -> Function:
             case Reshard():
                 source = names.get(instr.source, instr.source)
                 in_place = (instr.in_place[0], False)
-                return replace(instr, source=source, result=bare(instr.result), backward=(), in_place=in_place)
+                rows = None
+                if instr.rows is not None:
+                    before, after = (names.get(r, r) for r in instr.rows)
+                    rows = before, after
+                return Reshard(source, bare(instr.result), instr.forward, (), in_place, rows)
             case Slice() | First():
                 return replace(instr, source=names.get(instr.source, instr.source), result=bare(instr.result))
             case Extend():

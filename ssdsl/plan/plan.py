@@ -25,7 +25,8 @@ class Index:
     """What a `split` adds to an operator: its dimension number `dim` is cut into `count` parts, named `name`.
 
     `sizes` gives the parts' sizes where the user gave them and they are unequal, else it is None. `also` is another
-    dimension that is cut alike: the keys of the queries.
+    dimension that is cut alike: the keys of the queries. `outside` is how many equal parts lie outside of these, all of
+    them together: lowering cuts so what lies inside of the parts of other operators.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Index:
     span: Span
     sizes: tuple[int, ...] | None = None
     also: int | None = None
+    outside: int = 1
 
     @property
     def dims(self) -> tuple[int, ...]:

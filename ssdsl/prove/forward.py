@@ -28,6 +28,7 @@ from ssdsl.prove.flow import Flow
 from ssdsl.prove.kernels import check_first, check_kernel
 from ssdsl.prove.local import Factors, Local, designated, local_sizes, of_type
 from ssdsl.prove.operators import Part, part_of, shape_of
+from ssdsl.prove.rows import check_rows
 from ssdsl.prove.steps import after
 from ssdsl.text.source import Span
 
@@ -188,6 +189,7 @@ class Walk:
                 shape = self.facts.shape(source.value)
                 if isinstance(instr, Reshard):
                     local = after(instr.forward, self.types[source], shape, self.axes)
+                    check_rows(self.facts.graph, instr, self.types, local)
                 elif isinstance(instr, Slice):
                     local = self._sliced(instr, self.types[source])
                 elif isinstance(instr, Extend):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ssdsl.runtime.transport import Merge
+from ssdsl.runtime.transport import Merge, Rows
 
 Wait = Callable[[int, Callable[[], bool], Callable[[], str]], None]
 
@@ -160,7 +160,13 @@ class Threaded:
         assert x.numel() == into.numel() * len(group.ranks)
         self._join("reduce_scatter", into, x, group).wait()
 
-    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Line) -> None:
+    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Line, rows: Rows | None = None) -> None:
+        if rows is not None:
+            received, sent = (
+                dict(zip(group.ranks, torch.split(t, n), strict=True)) for t, n in zip((into, x), rows, strict=True)
+            )
+            self.exchange(received, sent, group)
+            return
         assert into.numel() == x.numel() and x.numel() % len(group.ranks) == 0
         self._join("all_to_all", into, x, group).wait()
 

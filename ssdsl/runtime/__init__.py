@@ -52,7 +52,8 @@ from .random import (
 )
 from .recompute import checkpoint
 from .resampling import linear_part, nearest_part
-from .routed import combine, dispatch, expert_mm, routed_mm
+from .routed import combine, count_rows, dispatch, expert_mm, routed_mm
+from .rows import rows_to_all
 from .runner import Input, Join, Output, block
 from .windows import (
     Part,
@@ -95,6 +96,7 @@ __all__ = [
     "combine",
     "conv_part",
     "conv_transpose_part",
+    "count_rows",
     "cross_entropy_parts",
     "cumprod_parts",
     "cumsum_parts",
@@ -132,6 +134,7 @@ __all__ = [
     "reduce_scatter",
     "reshard",
     "routed_mm",
+    "rows_to_all",
     "softmax_parts",
     "step_keys",
     "take",

@@ -1,4 +1,16 @@
-"""A product in which every row has the weights of its own expert."""
+"""Rows of a mixture's tokens and their experts: products in which every row has the weights of its own expert.
+
+`routed_mm` takes rows in any order, each of which names its expert. The others work on rows that lie with their
+experts: those of the first expert, then those of the second. Of one expert the rows stand as they stood before. So
+there is a run of rows for each expert and each sample (or what else the outermost dimensions of the rows are). It may
+be empty; `count_rows` says how long each is.
+
+    >>> experts, own = torch.tensor([1, 0, 1, 7, 1, 1]), torch.tensor([0, 1])       # three rows of each of two samples
+    >>> dispatch(torch.arange(6), experts, own).tolist(), count_rows(experts, own, 3).tolist()
+    ([1, 0, 2, 4, 5], [1, 0, 2, 2])
+    >>> combine(torch.tensor([1, 0, 2, 4, 5]), experts, own).tolist()               # nobody's row is zero
+    [0, 1, 2, 0, 4, 5]
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +26,8 @@ class _RoutedMm(torch.autograd.Function):
         needs = ctx.needs_input_grad
         ctx.save_for_backward(rows if needs[1] else None, weights if needs[0] else None, order)
         result = rows.new_zeros(rows.shape[0], weights.shape[2])
-        for expert, mine in _routes(order, counts):
-            result[mine] = rows[mine] @ weights[expert]
+        for expert, run in _runs(counts):
+            result[order[run]] = rows[order[run]] @ weights[expert]
         return result
 
     @staticmethod
@@ -25,12 +37,12 @@ class _RoutedMm(torch.autograd.Function):
         of_rows = of_weights = None
         if weights is not None:
             of_rows = gradient.new_zeros(gradient.shape[0], weights.shape[1])
-            for expert, mine in _routes(order, ctx.counts):
-                of_rows[mine] = gradient[mine] @ weights[expert].T
+            for expert, run in _runs(ctx.counts):
+                of_rows[order[run]] = gradient[order[run]] @ weights[expert].T
         if rows is not None:
             of_weights = rows.new_zeros(len(ctx.counts), rows.shape[1], gradient.shape[1])
-            for expert, mine in _routes(order, ctx.counts):
-                of_weights[expert] = rows[mine].T @ gradient[mine]
+            for expert, run in _runs(ctx.counts):
+                of_weights[expert] = rows[order[run]].T @ gradient[order[run]]
         return of_rows, of_weights, None
 
 
@@ -41,12 +53,12 @@ def _by_expert(experts: torch.Tensor, count: int) -> tuple[torch.Tensor, list[in
     return order, torch.bincount(known, minlength=count + 1)[:count].tolist()
 
 
-def _routes(order: torch.Tensor, counts: list[int]) -> Iterator[tuple[int, torch.Tensor]]:
-    """Each expert that has rows, with these."""
+def _runs(counts: list[int]) -> Iterator[tuple[int, slice]]:
+    """Each expert that has rows, with their places in the order."""
     start = 0
     for expert, count in enumerate(counts):
         if count:
-            yield expert, order[start : start + count]
+            yield expert, slice(start, start + count)
         start += count
 
 
@@ -58,21 +70,74 @@ def routed_mm(rows: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor, 
     return _RoutedMm.apply(rows, weights, experts - start)  # type: ignore[no-any-return, no-untyped-call]
 
 
+# -- rows that lie with their experts ----------------------------------------------------------------------------------
+
+
+def count_rows(experts: torch.Tensor, own: torch.Tensor, each: int) -> torch.Tensor:
+    """How many rows go to each of the experts `own`, ascending numbers, of each run of `each` rows.
+
+    experts [n] -> [experts of `own` * (n / each)], int64.
+    """
+    count, runs = own.shape[0], experts.shape[0] // each
+    places = _among(experts, own).view(runs, each) * runs + torch.arange(runs, device=own.device)[:, None]
+    return torch.bincount(places.flatten(), minlength=(count + 1) * runs)[: count * runs]
+
+
 def dispatch(rows: torch.Tensor, experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """The rows whose expert is one of `own`, consecutive numbers, in the order in which they stand."""
-    return rows.index_select(0, _mine(experts, own))
+    """The rows whose expert is one of `own`, ascending numbers, expert by expert."""
+    return rows.index_select(0, _order(experts, own))
 
 
 def combine(rows: torch.Tensor, experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
     """What `dispatch` picked, where it was; zeros where the expert is none of `own`."""
     whole = rows.new_zeros(experts.shape[0], *rows.shape[1:])
-    return whole.index_put((_mine(experts, own),), rows)  # which keeps the places alone
+    return whole.index_put((_order(experts, own),), rows)  # which keeps the places alone
 
 
-def _mine(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    return ((experts >= own[0]) & (experts <= own[-1])).nonzero().flatten()
+def _order(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """The places of the rows of the experts `own`, expert by expert."""
+    known = _among(experts, own)
+    return known.argsort(stable=True)[: int((known < own.shape[0]).sum())]
 
 
-def expert_mm(rows: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """Each row times the weights of its expert; `weights` are those of the experts `own`."""
-    return _RoutedMm.apply(rows, weights, experts - own[0])  # type: ignore[no-any-return, no-untyped-call]
+def _among(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """The place of each expert among `own`, ascending numbers; behind the last one where it is none of them."""
+    place = torch.searchsorted(own, experts)
+    return place.where(own[place.clamp(max=own.shape[0] - 1)] == experts, own.shape[0])
+
+
+class _ExpertMm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        ctx.experts = weights.shape[0]
+        ctx.runs = list(_runs(counts.view(ctx.experts, -1).sum(1).tolist()))
+        needs = ctx.needs_input_grad
+        ctx.save_for_backward(rows if needs[1] else None, weights if needs[0] else None)
+        result = rows.new_empty(rows.shape[0], weights.shape[2])
+        for expert, run in ctx.runs:
+            torch.mm(rows[run], weights[expert], out=result[run])
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        rows, weights = ctx.saved_tensors
+        (gradient,) = gradients
+        of_rows = of_weights = None
+        if weights is not None:
+            of_rows = gradient.new_empty(gradient.shape[0], weights.shape[1])
+            for expert, run in ctx.runs:
+                torch.mm(gradient[run], weights[expert].T, out=of_rows[run])
+        if rows is not None:
+            of_weights = rows.new_empty(ctx.experts, rows.shape[1], gradient.shape[1])
+            of_weights[sorted({*range(ctx.experts)}.difference(e for e, _ in ctx.runs))] = 0
+            for expert, run in ctx.runs:
+                torch.mm(rows[run].T, gradient[run], out=of_weights[expert])
+        return of_rows, of_weights, None
+
+
+def expert_mm(rows: torch.Tensor, weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    """Each row times the weights of its expert, of rows that lie with their experts in runs of so many.
+
+    rows [n, in], weights [experts, in, out], counts [experts * runs of each] -> [n, out].
+    """
+    return _ExpertMm.apply(rows, weights, counts)  # type: ignore[no-any-return, no-untyped-call]

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .transport import Distributed, Merge, Work
+from .transport import Distributed, Merge, Rows, Work
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class Staged(Distributed):
         super().reduce_scatter(here, _copy(x), group)
         into.copy_(here)
 
-    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
+    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any, rows: Rows | None = None) -> None:
         here = _empty(into)
-        super().all_to_all(here, _copy(x), group)
+        super().all_to_all(here, _copy(x), group, rows)
         into.copy_(here)
 
     def exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any) -> None:

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 Merge = Literal["sum", "max"]
+Rows = tuple[list[int], list[int]]  # how many a rank receives from each rank of a group, and sends it
 
 # torch 2.13 renames these two; either name works on either version.
 _gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -65,8 +66,9 @@ class Transport(Protocol):
     def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
         """`into` [n]: this rank's part of the sum of `x` [ranks * n]."""
 
-    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
-        """`into` [ranks * n]: for each rank, end to end, the part of its `x` that stands at this rank's place."""
+    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any, rows: Rows | None = None) -> None:
+        """`into` [ranks * n]: for each rank, end to end, the part of its `x` that stands at this rank's place. With
+        `rows` the parts are so many rows of the first axis; those of two ranks for each other agree."""
 
     def exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any) -> None:
         """Sends some ranks a part each, and fills `into` with what they send; all tensors by the rank."""
@@ -117,8 +119,9 @@ class Distributed:
     def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
         _scatter(into, x, group=group)
 
-    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
-        dist.all_to_all_single(into, x, group=group)
+    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any, rows: Rows | None = None) -> None:
+        received, sent = (None, None) if rows is None else rows
+        dist.all_to_all_single(into, x, received, sent, group=group)
 
     def exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any) -> None:
         calls = [dist.P2POp(dist.irecv, x, peer, group) for peer, x in into.items()]

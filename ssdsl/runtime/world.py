@@ -16,7 +16,7 @@ import torch
 
 from .control import Control
 from .mesh import Mesh
-from .transport import Merge, Transport, Work
+from .transport import Merge, Rows, Transport, Work
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,11 @@ class Group:
         self.world.transport.reduce_scatter(into, x, self.process_group)
         self.world.call = None
 
-    def all_to_all(self, into: torch.Tensor, x: torch.Tensor) -> None:
-        """Fills part k of `into` [ranks * n] with the part of rank k's `x` [ranks * n] that is for this rank."""
+    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, rows: Rows | None = None) -> None:
+        """Fills part k of `into` [ranks * n] with the part of rank k's `x` [ranks * n] that is for this rank; parts of
+        unequal size have so many `rows`."""
         self.world.begin("all_to_all", self, x)
-        self.world.transport.all_to_all(into, x, self.process_group)
+        self.world.transport.all_to_all(into, x, self.process_group, rows)
         self.world.call = None
 
     def exchange(self, into: dict[int, torch.Tensor], parts: dict[int, torch.Tensor]) -> None:

@@ -65,6 +65,23 @@ def test_rows_at_experts_that_are_cut(program_of: Callable[[str], Program]) -> N
     assert not violations(_with_function(program, replace(function, sections=sections)))
 
 
+def test_rows_that_travel_without_their_numbers(program_of: Callable[[str], Program]) -> None:
+    """Both ends have to know how many rows there are, of each run; other steps have no use for numbers."""
+    program = program_of("travelling")
+    assert not violations(program)
+    (function,) = program.functions
+    moved = [i for i in function.body() if isinstance(i, Reshard) and i.rows is not None]
+    plain = [i for i in function.body() if isinstance(i, Reshard) and i.rows is None]
+    assert len(moved) == 2
+    assert len(plain) == 1
+    others = [replace(moved[0], rows=None), replace(moved[0], rows=(moved[0].source, moved[0].source))]
+    others += [replace(moved[0], forward=moved[0].forward * 2), replace(plain[0], rows=moved[0].rows)]
+    for old, new in zip((moved[0], moved[0], moved[0], plain[0]), others, strict=True):
+        body = tuple(new if i is old else i for i in function.sections[0].body)
+        sections = (replace(function.sections[0], body=body), *function.sections[1:])
+        assert violations(_with_function(program, replace(function, sections=sections)))
+
+
 def test_a_program_that_is_not_legal_is_our_mistake(program_of: Callable[[str], Program]) -> None:
     program = program_of("pipeline")
     with pytest.raises(InternalError, match="not legal"):

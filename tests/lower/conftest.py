@@ -107,7 +107,9 @@ class Lockstep:
     def reduce_scatter(self, mine: torch.Tensor, parts: torch.Tensor, group: tuple[int, ...]) -> None:
         self._call("reduce_scatter", group, mine, parts)
 
-    def all_to_all(self, received: torch.Tensor, parts: torch.Tensor, group: tuple[int, ...]) -> None:
+    def all_to_all(
+        self, received: torch.Tensor, parts: torch.Tensor, group: tuple[int, ...], rows: None = None
+    ) -> None:
         self._call("all_to_all", group, received, parts)
 
     def isend(self, piece: torch.Tensor, peer: int, group: None, tag: int) -> Message:

@@ -136,7 +136,7 @@ def test_no_device_has_the_rows_of_all_experts(plan: str) -> None:
         ("own", ["all_reduce forward", "all_reduce backward"]),
         (
             "over_data",
-            ["all_gather forward", "reduce_scatter forward", "all_gather backward", "reduce_scatter backward"],
+            ["all_to_all forward", "all_to_all forward", "all_to_all backward", "all_to_all backward"],
         ),
     ],
 )

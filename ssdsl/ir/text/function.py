@@ -79,7 +79,8 @@ def body_lines(body: Iterable[Instr], graph: Graph, axes: Axes, layer: str = "")
                 types = var_text(instr.result, graph, axes)
                 back = f"; backward {steps_text(instr.backward, instr.in_place[1])}" if instr.backward else ""
                 steps = steps_text(instr.forward, instr.in_place[0])
-                yield f"%{instr.result.name} = {steps} %{instr.source} : {types}{back}"
+                rows = f" of rows by ({_names(instr.rows)})" if instr.rows else ""
+                yield f"%{instr.result.name} = {steps}{rows} %{instr.source} : {types}{back}"
             case Slice():
                 part = f"part<{instr.index.name}>({cut_text(instr.cut)})"
                 yield f"%{instr.result.name} = {part} %{instr.source} : {var_text(instr.result, graph, axes)}"

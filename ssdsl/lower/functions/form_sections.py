@@ -137,11 +137,8 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
 
 def _pulled(name: Name, waiting: dict[Name, Conversion]) -> list[Instr]:
     """The conversions that lead to a value and were not made yet, in order."""
-    chain: list[Instr] = []
-    while (instr := waiting.pop(name, None)) is not None:
-        chain.append(instr)
-        name = instr.source
-    return chain[::-1]
+    instr = waiting.pop(name, None)
+    return [] if instr is None else [*(i for read in reads_of(instr) for i in _pulled(read, waiting)), instr]
 
 
 def _shared(function: Function, place: Callable[[Op], tuple[str, int | None]]) -> frozenset[Name]:
@@ -152,13 +149,19 @@ def _shared(function: Function, place: Callable[[Op], tuple[str, int | None]]) -
     outside: set[Name] = set()
     for op in function.operators():
         for read in op.reads:
-            chain = []
-            while read in conversions:
-                chain.append(read)
-                readers.setdefault(read, set()).add(place(op))
-                read = conversions[read].source
-            outside.update(chain if read not in made else ())
+            chain, ends = _leading_to(read, conversions)
+            for name in chain:
+                readers.setdefault(name, set()).add(place(op))
+            outside.update(chain if made.isdisjoint(ends) else ())
     return frozenset(name for name in outside if len(readers[name]) > 1)
+
+
+def _leading_to(name: Name, conversions: dict[Name, Conversion]) -> tuple[list[Name], list[Name]]:
+    """The conversions that lead to a value, and the values with which they begin."""
+    if name not in conversions:
+        return [], [name]
+    found = [_leading_to(read, conversions) for read in reads_of(conversions[name])]
+    return [name, *(n for chain, _ in found for n in chain)], [n for _, ends in found for n in ends]
 
 
 def section_gathers(sections: tuple[Section, ...], gathered: dict[str, int]) -> list[tuple[int, ...]]:

@@ -8,9 +8,10 @@ A value of another function comes in as many inputs as there are ways to read it
 an index in time while another one in the same function needs all parts made one.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from ssdsl.ir.comm import Message, Step, Transfer
+from ssdsl.ir.comm import Message, Step, Transfer, cuts_of
 from ssdsl.ir.function import (
     Carried,
     Concat,
@@ -28,8 +29,9 @@ from ssdsl.ir.function import (
     Sum,
     Write,
 )
-from ssdsl.ir.layout import REPLICATE, Cut, Layout, Shape, Shard, Submesh, cut, regions_of
+from ssdsl.ir.layout import REPLICATE, Cut, Layout, Placement, Shape, Shard, Submesh, cut, regions_of
 from ssdsl.ir.program import Loss, Result
+from ssdsl.ir.rows import counts_of, slots_of
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
 from ssdsl.lower.errors import UpdateInParts
 from ssdsl.lower.functions.draft import Draft, Made, Need, finished
@@ -64,6 +66,7 @@ class _Builder:
         self.prologue = PrologueBuilder(lowering)
         self.transfers: list[Transfer] = []
         self.updates = {value: buffer for buffer, value in self.graph.updates.items()}
+        self.counts = counts_of(self.graph)
 
     def built(self) -> Lowering:
         for draft in self.drafts:
@@ -373,6 +376,27 @@ class _Builder:
         return draft.converted[key]
 
     def _resharded(self, draft: Draft, var: Var, need: Need) -> Var:
+        for part in self._one_by_one(var, need):
+            var = self._resharded_at_once(draft, var, part)
+        return var
+
+    def _one_by_one(self, var: Var, need: Need) -> Iterator[Need]:
+        """The needs on the way to one: rows at their experts go along one axis of the devices after the other."""
+        if slots_of(self.graph.values[var.name.value]) is not None:
+            have, want = var.type.layout, need.type.layout
+            moving = [a for a, p in enumerate(have.places) if p != want.places[a] and _cuts_rows(p, need.shape)]
+            for axis in moving[:-1]:
+                have = have.replacing(axis, want.places[axis])
+                gradient = None
+                if var.gradient is not None and need.gradient is not None:
+                    gradient = need.gradient
+                    for later in moving[moving.index(axis) + 1 :]:
+                        place = var.gradient.layout.places[later]
+                        gradient = replace(gradient, layout=gradient.layout.replacing(later, place))
+                yield replace(need, type=replace(need.type, layout=have), gradient=gradient)
+        yield need
+
+    def _resharded_at_once(self, draft: Draft, var: Var, need: Need) -> Var:
         common = tuple(s for _, s in var.type.time)
         have, want = inside(var.type.layout, common), inside(need.type.layout, common)
         learns = var.gradient is not None and need.gradient is not None
@@ -392,16 +416,38 @@ class _Builder:
             gradient = None
             if var.gradient is not None and need.gradient is not None:
                 gradient = replace(var.gradient, layout=need.gradient.layout)
+            rows = self._rows(draft, var, type_, (*forward, *backward))
             result = self._var(draft, draft.fresh(var.name.value), need.shape, type_, gradient)
-            draft.body.append(Reshard(var.name, result, forward, backward))
+            draft.body.append(Reshard(var.name, result, forward, backward, rows=rows))
             draft.converted[key] = result
         return draft.converted[key]
+
+    def _rows(self, draft: Draft, var: Var, after: Type, steps: tuple[Step, ...]) -> tuple[Name, Name] | None:
+        """How many rows a value has before and after some steps, where these take rows to other devices."""
+        slots = slots_of(self.graph.values[var.name.value])
+        if slots is None or not any(cut.dim == 0 for step in steps for cut in cuts_of(step)):
+            return None
+        made = self.made[self.counts[slots]]
+        shape = operand_shape(made.operator, made.operand)
+
+        def counts(type_: Type) -> Name:
+            count = len(shape.factors)
+            cut = (p if isinstance(p, Shard) and p.factor < count else REPLICATE for p in type_.layout.places)
+            time = tuple((index, digit) for index, digit in type_.time if digit.factor < count)
+            return self._source(draft, self.counts[slots], Need(shape, Type(Layout(tuple(cut)), time), None))
+
+        return counts(var.type), counts(after)
 
     def _steps(
         self, before: Layout, after: Layout, shape: Shape, value: str, submesh: Submesh, *, sums: bool = False
     ) -> tuple[Step, ...]:
         itemsize = self.graph.values[value].itemsize
         return reshard(before, after, shape, submesh.axes, itemsize, self.lowering.link, sums=sums)
+
+
+def _cuts_rows(place: Placement, shape: Shape) -> bool:
+    """Whether a placement cuts the first axis of a tensor."""
+    return isinstance(place, Shard) and shape.axis_of(place.factor) == 0
 
 
 def _addends(var: Var, need: Need) -> tuple[str, ...]:

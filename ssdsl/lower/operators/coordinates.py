@@ -17,7 +17,7 @@ def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Sub
     left = {d: dim.size for d, dim in enumerate(operator.dims)}
     splits = []
     for index in indices:
-        left[index.dim] //= index.count
+        left[index.dim] //= index.count * index.outside
         coordinate = coordinate_of(index, submesh)
         stride = left[index.dim] if index.sizes is None else 1
         splits.append(Split(coordinate, index.dim, stride, index.count, index.sizes, index.span, index.also))

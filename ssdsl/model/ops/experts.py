@@ -17,7 +17,7 @@ from ssdsl.model.ops.reader import Reader
 from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.ops.whole import all_whole
 from ssdsl.model.saved_tensors import Saved, extra
-from ssdsl.runtime.routed import combine, dispatch, expert_mm, routed_mm
+from ssdsl.runtime.routed import combine, count_rows, dispatch, expert_mm, routed_mm
 
 Function = Callable[..., torch.Tensor]
 FORMS: dict[Function, tuple[str, Function]] = {  # the operands, and the form of the result for all experts
@@ -26,14 +26,14 @@ FORMS: dict[Function, tuple[str, Function]] = {  # the operands, and the form of
         lambda rows, weights, experts: rows.new_empty(rows.shape[0], weights.shape[2]),
     ),
     expert_mm: (
-        "Tensor rows, Tensor weights, Tensor experts, Tensor own",
-        lambda rows, weights, experts, own: rows.new_empty(rows.shape[0], weights.shape[2]),
+        "Tensor rows, Tensor weights, Tensor counts",
+        lambda rows, weights, counts: rows.new_empty(rows.shape[0], weights.shape[2]),
     ),
     dispatch: ("Tensor rows, Tensor experts, Tensor own", lambda rows, experts, own: torch.empty_like(rows)),
     combine: ("Tensor rows, Tensor experts, Tensor own", lambda rows, experts, own: torch.empty_like(rows)),
 }
 MOVES = (dispatch, combine)
-OF_ROWS = ("combine", "dispatch", "expert_mm")  # only lowering makes them
+OF_ROWS = ("combine", "count_rows", "dispatch", "expert_mm")  # only lowering makes them
 
 
 def _saved(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
@@ -62,6 +62,14 @@ for function, (operands, form) in FORMS.items():
     LIBRARY.impl(function.__name__, function, "CompositeExplicitAutograd")
     torch.library.register_fake(name, form, lib=LIBRARY)
     torch.library.register_autograd(name, _backward_of(function), setup_context=context, lib=LIBRARY)
+
+LIBRARY.define("count_rows(Tensor experts, Tensor own, SymInt each) -> Tensor")
+LIBRARY.impl("count_rows", count_rows, "CompositeExplicitAutograd")
+torch.library.register_fake(
+    "ssdsl::count_rows",
+    lambda experts, own, each: experts.new_empty(own.shape[0] * (experts.shape[0] // each)),
+    lib=LIBRARY,
+)
 
 
 def _flops(call: TypedCall) -> int:
@@ -118,9 +126,10 @@ OPS = (
         contraction=True,
         flops=_flops,
         projects=True,
-        saved=routed_mm_saves,
+        saved="rows/weights weights/rows",
         text="expert_mm",
     ),
+    Op("ssdsl::count_rows", all_whole, text="count_rows"),
     Op("ssdsl::dispatch", all_whole, saved=places_saves, text="dispatch"),
     Op("ssdsl::combine", all_whole, saved=places_saves, text="combine", fresh=True),
 )

@@ -14,6 +14,7 @@ from tests.prove.mutations import (  # noqa: F401  each adds its kinds to the ta
     params,
     results,
     roles,
+    rows,
     transfers,
     types,
     windows,

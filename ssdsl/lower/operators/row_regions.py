@@ -1,0 +1,147 @@
+"""Regions of products whose rows can lie with their experts, and how a plan cuts their rows in front and behind."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from ssdsl.ir.layout import Submesh
+from ssdsl.model.graph import Dim, Graph, Operand, Operator, Stage
+from ssdsl.model.ops.registry import row
+from ssdsl.plan.plan import Index, Plan
+
+ROUTED = "ssdsl::routed_mm"
+EACH_ROW = ("aten::split.Tensor", "aten::split_with_sizes", "aten::slice.Tensor", "aten::_to_copy")
+Cut = tuple[str, int, tuple[int, ...] | None]  # an index, without the dimension
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Products whose rows name their experts by one value, and the operators between them.
+
+    `kept` dimensions of the rows, the outer ones, stay dimensions of the rows of an expert. Dimension 0 of `inside` and
+    `outside` is that of the experts, the kept ones come next: `inside` are the indices of the region's operators,
+    `outside` those of what brings rows to their experts and back. They differ where rows travel.
+    """
+
+    ids: str
+    experts: Dim
+    operators: dict[str, tuple[int, ...]]  # each with the dimensions that its rows are made of
+    kept: int
+    inside: tuple[Index, ...]
+    outside: tuple[Index, ...]
+
+    @property
+    def names(self) -> set[str]:
+        """The indices that cut experts."""
+        return {i.name for i in self.inside if i.dim == 0}
+
+
+def regions_of(plan: Plan) -> Iterator[Region]:
+    """The regions of a plan that cuts experts over devices."""
+    groups: dict[str, list[Operator]] = {}
+    for operator in plan.graph.operators:
+        if operator.target == ROUTED:
+            groups.setdefault(operator.inputs[2].value, []).append(operator)
+    for products in groups.values():
+        if (region := _region(plan, products)) is not None:
+            yield region
+
+
+def _region(plan: Plan, products: list[Operator]) -> Region | None:
+    """The region of products that read the same experts, if rows can lie with them."""
+    first = products[0]
+    if any(len(p.inputs[1].axes[0]) != 1 for p in products):
+        return None
+    experts, of_first = experts_of(first), rows_of(first)
+    cuts = _cuts(plan, first, (experts,))
+    names = {name for (name, _, _), _ in cuts}
+    if of_first is None or not cuts or not all(_in_space(plan, first, name) for name in names):
+        return None
+    inside, rows_cut = _between(plan.graph, products), _cuts(plan, first, of_first)
+    rows = {o.name: rows_of(o) for o in inside}
+    sizes = tuple(first.dims[d].size for d in of_first)
+    for operator in inside:
+        here = rows[operator.name]
+        if here is None or tuple(operator.dims[d].size for d in here) != sizes:
+            return None
+        others = [d for d in range(len(operator.dims)) if d not in here]
+        if operator in products:
+            fits = _cuts(plan, operator, (experts_of(operator),)) == cuts
+        else:  # cut by rows along the same devices it goes where they go
+            fits = not any(name in names for (name, _, _), _ in _cuts(plan, operator, tuple(others)))
+        kept = [cut for cut in _cuts(plan, operator, here) if cut[0][0] not in names]
+        if not fits or not is_beside(plan, operator, first) or kept != rows_cut:
+            return None
+    number = first.dims[experts].size
+    fitting = [k for k in range(len(sizes)) if math.prod(sizes[k:]) % number == 0]
+    if not fitting or any(at >= max(fitting) for _, at in rows_cut):
+        return None
+    place = {experts: 0} | {d: 1 + at for at, d in enumerate(of_first)}
+    indices = tuple(replace(i, dim=place[i.dim]) for i in plan.indices[first.name] if i.dim in place)
+    found = {name: here for name, here in rows.items() if here is not None}
+    return Region(first.inputs[2].value, first.dims[experts], found, max(fitting), indices, indices)
+
+
+def experts_of(product: Operator) -> int:
+    """The dimension of a product's experts."""
+    (dim,) = product.inputs[1].axes[0]
+    return dim
+
+
+def _in_space(plan: Plan, operator: Operator, index: str) -> bool:
+    placement = plan.placements[operator.name]
+    mesh = next(m for m in plan.meshes if m.name == placement.mesh)
+    return index in dict(Submesh(mesh, placement.fixed).axes)
+
+
+def _cuts(plan: Plan, operator: Operator, dims: tuple[int, ...]) -> list[tuple[Cut, int]]:
+    """The indices on some dimensions, each with the place of its dimension among them."""
+    indices = plan.indices.get(operator.name, ())
+    return [((i.name, i.count, i.sizes), dims.index(i.dim)) for i in indices if i.dim in dims]
+
+
+def is_beside(plan: Plan, a: Operator, b: Operator) -> bool:
+    """Whether two operators run on the same devices."""
+    place, other = plan.placements[a.name], plan.placements[b.name]
+    return (place.mesh, place.fixed) == (other.mesh, other.fixed)
+
+
+def _between(graph: Graph, products: list[Operator]) -> list[Operator]:
+    """The products, and the operators on the ways from one to another."""
+    order = {o.name: at for at, o in enumerate(graph.operators)}
+    names, reached, found = {p.name for p in products}, set[str](), []
+    for operator in graph.operators[order[products[0].name] : order[products[-1].name] + 1]:
+        if operator.name in names or any(i.value in reached for i in operator.inputs):
+            reached.update(o.value for o in operator.outputs)
+            found.append(operator)
+    needed, inside = set[str](), []
+    for operator in reversed(found):
+        if operator.name in names or any(o.value in needed for o in operator.outputs):
+            needed.update(i.value for i in operator.inputs)
+            inside.append(operator)
+    return inside[::-1]
+
+
+def rows_of(operator: Operator) -> tuple[int, ...] | None:
+    """The dimensions of the rows of an operator that works on each row by itself, and needs no size of them; else None.
+
+    They are the first axis of all its results, and of each of its operands that has them.
+    """
+    pointwise = torch.Tag.pointwise in getattr(operator.args[0], "tags", ())
+    if operator.stage is not Stage.COMPUTE or not (pointwise or operator.target in (ROUTED, *EACH_ROW)):
+        return None
+    if (row(operator).kernel is not None and operator.target != ROUTED) or not all(o.axes for o in operator.outputs):
+        return None
+    rows = operator.outputs[0].axes[0]
+    given = [o for o in operator.inputs if any(o.carries(d) for d in rows)]
+    dims = [operator.dims[d] for d in rows]
+    if not rows or not all(_has_rows(o, rows) for o in (*operator.outputs, *given)):
+        return None
+    return None if any(d.fixed or d.combined or d.window is not None for d in dims) else rows
+
+
+def _has_rows(operand: Operand, rows: tuple[int, ...]) -> bool:
+    """Whether the rows are the first axis of a tensor, and of no other."""
+    return bool(operand.axes) and operand.axes[0] == rows and not any(d in a for a in operand.axes[1:] for d in rows)

@@ -1,0 +1,171 @@
+"""Where the same devices cut rows and experts, each sorts its own rows alone, and sends them to their experts.
+
+The rows that enter a region are traced back, through operators that work on each row by itself, to those that the plan
+cuts. What lies between the plan may have left whole: a selection of experts has the copies of a token for each expert,
+and the weighted sum of what they make of it, as well. Such operators are cut as the rows are, so that no device does
+what others do too; behind the region it is the same.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from ssdsl.lower.operators.row_regions import Region, is_beside
+from ssdsl.model.graph import Operator, Origin, Stage
+from ssdsl.model.ops.registry import row
+from ssdsl.plan.plan import Index, Plan
+
+
+def with_travelling_rows(plan: Plan, region: Region) -> tuple[Plan, Region]:
+    """The plan in which what is around a region is cut as its rows are, and the region, with the indices with which
+    rows travel; both as they were where rows and experts have no devices in common."""
+    first = next(o for o in plan.graph.operators if o.name in region.operators)
+    for at, dim in enumerate(region.operators[first.name][: region.kept]):
+        around = _Around(plan, region, first, first.dims[dim].cls)
+        cut = around.cut_of(first.inputs[0].value)
+        if cut == ():  # rows that a model is given: whatever part a device needs
+            cut = around.cut_of(region.ids)
+        changed = _meeting(region, 1 + at, cut) if cut else None
+        if cut and changed is not None:
+            around.spread(cut)
+            return replace(plan, indices=plan.indices | around.indices(cut)), changed
+    return plan, region
+
+
+def _meeting(region: Region, dim: int, cut: tuple[Index, ...]) -> Region | None:
+    """The region whose rows are cut so in front of it; None where no index cuts experts too, or the others do not
+    come in one order."""
+    own = [i for i in region.inside if i.dim == dim]
+    shared = {i.name for i in cut} & region.names
+    of_experts = [i for i in region.inside if i.dim == 0]
+    if not shared or any(i.sizes is not None for i in (*cut, *own, *of_experts)):
+        return None
+    if [(i.name, i.count) for i in cut if i.name in {o.name for o in own}] != [(i.name, i.count) for i in own]:
+        return None
+    others = [i for i in region.inside if i.dim not in (0, dim)]
+    inside = [*of_experts, *others, *_chosen(cut, {i.name for i in own}, dim)]
+    outside = [*_chosen(of_experts, region.names - shared, 0), *others]
+    outside += _chosen(cut, shared | {i.name for i in own}, dim)
+    return replace(region, inside=tuple(inside), outside=tuple(outside))
+
+
+def _chosen(indices: tuple[Index, ...] | list[Index], names: set[str], dim: int) -> Iterator[Index]:
+    """Some of the indices that cut one dimension, with the digits that they have among all."""
+    skipped = 1
+    for index in indices:
+        if index.name in names:
+            yield replace(index, dim=dim, also=None, outside=index.outside * skipped)
+            skipped = 1
+        else:
+            skipped *= index.count * index.outside
+
+
+@dataclass(slots=True)
+class _Around:
+    """What is around a region, by one dimension of its rows: of class `cls`. `spreading` are the operators that the
+    plan leaves whole along the devices of the experts, and that will be cut as the rows."""
+
+    plan: Plan
+    region: Region
+    first: Operator
+    cls: int
+    makers: dict[str, Operator] = field(init=False)
+    spreading: dict[str, Operator] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.makers = {o.value: op for op in self.plan.graph.operators for o in op.outputs}
+
+    def cut_of(self, value: str) -> tuple[Index, ...] | None:
+        """The indices by which the plan cuts the rows that lead to a value; none where a model is given these, None
+        where they are not cut alike, or not along devices of experts. What lies between is noted as spreading."""
+        found, spreading = list[tuple[Index, ...]](), dict[str, Operator]()
+        if not self._walk_back(value, found, spreading):
+            return None
+        if not found:
+            return None if spreading else ()
+        if len({tuple((i.name, i.count, i.sizes) for i in indices) for indices in found}) > 1:
+            return None
+        if not all(self._follows(o, found[0]) for o in spreading.values()):
+            return None
+        self.spreading |= spreading
+        return found[0]
+
+    def spread(self, cut: tuple[Index, ...]) -> None:
+        """Notes what reads the rows behind the region, as far as the plan leaves it whole."""
+        reached = {o.value for op in self.plan.graph.operators if op.name in self.region.operators for o in op.outputs}
+        for operator in self.plan.graph.operators:
+            if operator.name in self.region.operators or reached.isdisjoint(i.value for i in operator.inputs):
+                continue
+            if not self._is_cut(operator) and self._works_on_rows(operator) and self._follows(operator, cut):
+                self.spreading[operator.name] = operator
+                reached.update(o.value for o in operator.outputs)
+        for operator in [*self.spreading.values(), *(self._operators_of_region())]:
+            for operand in operator.inputs:
+                if operand.value not in reached and any(
+                    operator.dims[d].cls == self.cls for a in operand.axes for d in a
+                ):
+                    self.cut_of(operand.value)
+
+    def indices(self, cut: tuple[Index, ...]) -> dict[str, tuple[Index, ...]]:
+        """The indices of what is spread."""
+        found = {}
+        shared = {i.name for i in cut} & self.region.names
+        for operator in self.spreading.values():
+            own = self.plan.indices.get(operator.name, ())
+            (dim,) = self._dims(operator)
+            names = shared | {i.name for i in own if i.dim == dim}
+            found[operator.name] = (*(i for i in own if i.dim != dim), *_chosen(cut, names, dim))
+        return found
+
+    # -- one operator ------------------------------------------------------------------------------------------------
+
+    def _operators_of_region(self) -> Iterator[Operator]:
+        return (o for o in self.plan.graph.operators if o.name in self.region.operators)
+
+    def _walk_back(self, value: str, found: list[tuple[Index, ...]], spreading: dict[str, Operator]) -> bool:
+        operator = self.makers.get(value)
+        if operator is None or operator.stage is not Stage.COMPUTE or operator.name in self.spreading | spreading:
+            return True
+        if operator.name in self.region.operators:
+            return False
+        if self._is_cut(operator):
+            (dim,) = self._dims(operator)
+            found.append(tuple(i for i in self.plan.indices[operator.name] if i.dim == dim))
+            return is_beside(self.plan, operator, self.first)
+        if not self._works_on_rows(operator):
+            return False
+        spreading[operator.name] = operator
+        (dim,) = self._dims(operator)
+        return all(self._walk_back(i.value, found, spreading) for i in operator.inputs if i.carries(dim))
+
+    def _dims(self, operator: Operator) -> tuple[int, ...]:
+        return tuple(d for d, dim in enumerate(operator.dims) if dim.cls == self.cls)
+
+    def _is_cut(self, operator: Operator) -> bool:
+        """Whether the plan cuts the rows of an operator along devices of the experts."""
+        dims = self._dims(operator)
+        indices = self.plan.indices.get(operator.name, ())
+        return len(dims) == 1 and any(i.name in self.region.names for i in indices if i.dim in dims)
+
+    def _works_on_rows(self, operator: Operator) -> bool:
+        """Whether an operator has no weights, has the rows in all its results, and runs whole on all devices of the
+        experts."""
+        graph, dims = self.plan.graph, self._dims(operator)
+        if operator.stage is not Stage.COMPUTE or len(dims) != 1 or row(operator).contraction:
+            return False
+        dim = operator.dims[dims[0]]
+        if dim.fixed or dim.combined or dim.window is not None or not is_beside(self.plan, operator, self.first):
+            return False
+        if any(graph.values[i.value].origin is Origin.WEIGHT for i in operator.inputs):
+            return False
+        if any(i.name in self.region.names for i in self.plan.indices.get(operator.name, ())):
+            return False
+        return all(o.carries(dims[0]) for o in operator.outputs)
+
+    def _follows(self, operator: Operator, cut: tuple[Index, ...]) -> bool:
+        """Whether an operator's own indices of the rows are some of these, in their order."""
+        (dim,) = self._dims(operator)
+        own = [i for i in self.plan.indices.get(operator.name, ()) if dim in i.dims]
+        names = {i.name for i in own}
+        return not any(i.also for i in own) and [(i.name, i.count) for i in cut if i.name in names] == [
+            (i.name, i.count) for i in own
+        ]

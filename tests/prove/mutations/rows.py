@@ -1,0 +1,34 @@
+"""What goes wrong with rows that travel to their experts."""
+
+from dataclasses import replace
+
+from ssdsl.ir.function import Op, Reshard
+from ssdsl.ir.program import Program
+from tests.prove.mutations.mutant import Found, instructions, mutation, put
+
+
+@mutation
+def expert_counts_swapped(program: Program) -> Found:
+    """A device sends as many rows as it gets, or counts the rows of one end at both."""
+    for where, instr, become in instructions(program):
+        if isinstance(instr, Reshard) and instr.rows is not None:
+            before, after = instr.rows
+            for rows in ((after, before), (before, before), (after, after)):
+                yield f"{where} by {rows[0]}, {rows[1]}", become(replace(instr, rows=rows))
+
+
+@mutation
+def rows_by_other_experts(program: Program) -> Found:
+    """Rows go where another value's experts are; products read how many rows another router sends."""
+    counts = {o.outputs[0].value for o in program.graph.operators if o.target == "ssdsl::count_rows"}
+    names = [n for f in program.functions for n in f.variables() if n.value in counts]
+    for where, instr, become in instructions(program):
+        if isinstance(instr, Reshard) and instr.rows is not None:
+            for other in (n for n in names if n.value != instr.rows[0].value):
+                yield f"{where} by {other}", become(replace(instr, rows=(other, other)))
+            yield f"{where} by nothing", become(replace(instr, rows=None))
+        if isinstance(instr, Op):
+            for k, read in enumerate(instr.reads):
+                if read.value in counts:
+                    for other in (n for n in names if n != read):
+                        yield f"{where} by {other}", become(replace(instr, reads=put(instr.reads, k, other)))

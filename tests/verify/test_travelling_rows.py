@@ -1,0 +1,133 @@
+"""Rows that travel to their experts: wherever both are cut, and whatever a router sends, as on one device."""
+
+import pytest
+
+from bench.fuzz.trial import try_plan
+from ssdsl.ir.comm import AllToAll
+from ssdsl.ir.function import Reshard
+from ssdsl.ir.program import Program
+from ssdsl.lang.parse import parse
+from ssdsl.lower.lower import lower
+from ssdsl.plan.interpret import interpret_all
+from ssdsl.prove.prove import prove
+from ssdsl.run.launch import Training
+from ssdsl.show.communication import communications
+from ssdsl.text.source import Source
+from tests.prove.mutations import mutants
+from tests.verify.conftest import HERE, captured
+
+MIXTURES = HERE.parent / "models" / "mixtures.py"
+PRODUCTS = "let products = model.routed_mm\n"
+SELECTION = 'let experts = model["mixture"] - model["mixture.router"]\n'
+PLANS = {
+    "over_data": "mesh gpus(ep = 2)\nsplit products by experts into ep\nsplit model - products by batch into ep\n",
+    "on_four": "mesh gpus(ep = 4)\nsplit products by experts into ep\nsplit model - products by batch into ep\n",
+    "selection": "mesh gpus(ep = 2)\n" + SELECTION + "split experts by experts into ep\n"
+    "split model - experts by batch into ep\n",
+    "data_outside": "mesh gpus(dp = 2, ep = 2)\nsplit model by batch into dp\nsplit products by experts into ep\n"
+    "split model - products by batch into ep\n",
+    "data_inside": "mesh gpus(ep = 2, dp = 2)\nsplit products by experts into ep\n"
+    "split model - products by batch into ep\nsplit model by batch into dp\n",
+    "times_outside": "mesh gpus(ep = 2)\nsplit model by batch into m = 4\nsplit products by experts into ep\n"
+    "split model - products by batch into ep\n",
+    "times_inside": "mesh gpus(ep = 2)\nsplit products by experts into ep\nsplit model - products by batch into ep\n"
+    "split model by batch into m = 2\n",
+    "both_around": "mesh gpus(dp = 2, ep = 2)\nsplit model by batch into dp\nsplit products by experts into ep\n"
+    "split model - products by batch into ep\nsplit model by batch into m = 2\n",
+    "with_tp": "mesh gpus(ep = 2, tp = 2)\nsplit products by experts into ep\nsplit model - products by batch into ep\n"
+    "split products by ffn into tp where possible\n",
+    "tp_of_rows": "mesh gpus(tp = 2, ep = 2)\n" + SELECTION + "split model - experts by batch into tp\n"
+    "split experts by experts into ep\nsplit model - experts by batch into ep\n",
+    "two_axes": "mesh gpus(a = 2, b = 2)\nsplit products by experts into a\nsplit products by experts into b\n"
+    "split model - products by batch into a\nsplit model - products by batch into b\n",
+    "two_axes_turned": "mesh gpus(a = 2, b = 2)\nsplit products by experts into b\nsplit products by experts into a\n"
+    "split model - products by batch into a\nsplit model - products by batch into b\n",
+    "own_inside": "mesh gpus(a = 2, b = 2)\nsplit products by experts into a\nsplit products by experts into b\n"
+    "split model - products by batch into a\n",
+    "own_outside": "mesh gpus(a = 2, b = 2)\nsplit products by experts into b\nsplit products by experts into a\n"
+    "split model - products by batch into a\n",
+    "recomputed": "mesh gpus(ep = 2)\nsplit model by batch into m = 2\nsplit products by experts into ep\n"
+    'split model - products by batch into ep\nrecompute model["mixture"]\n',
+    "sharded": "mesh gpus(ep = 2)\nsplit products by experts into ep\nsplit model - products by batch into ep\n"
+    'split model["stem"].weights by row into ep\n',
+}
+MODELS = ("one", "two", "idle_expert", "idle_device", "dropped")
+CASES = [("two", plan) for plan in PLANS]
+CASES += [(model, plan) for model in MODELS for plan in ("over_data", "on_four", "both_around") if model != "two"]
+PIPELINE = """
+use pipeline: zb_h1
+
+mesh gpus(pp = 2, ep = 2)
+
+let products = model.routed_mm
+
+split model by batch into m = 2
+split products by experts into ep
+split model - products by batch into ep
+let stage = balance(model, 2)
+
+assign stage[s] to gpus[pp = s] for s in 0..2
+zb_h1(stage, 2)
+"""
+
+
+def text_of(plan: str) -> str:
+    return f"{PRODUCTS}{PLANS[plan]}assign model to gpus\n"
+
+
+def compiled(model: str, plan: str) -> Program:
+    _, graph = captured(f"{MIXTURES}:{model}")
+    return lower(interpret_all(parse(Source("plan.ssp", text_of(plan))), graph, {}, HERE)[0])
+
+
+def moved(program: Program) -> list[Reshard]:
+    return [i for f in program.functions for i in f.body() if isinstance(i, Reshard) and i.rows is not None]
+
+
+@pytest.mark.parametrize(("model", "plan"), CASES)
+def test_rows_come_back_as_they_went(model: str, plan: str) -> None:
+    loaded, graph = captured(f"{MIXTURES}:{model}")
+    outcome = try_plan(loaded, graph, text_of(plan), Training(2, lr=0.05))
+    assert outcome.kind == "equal", outcome.text
+    steps = [s for i in moved(compiled(model, plan)) for s in (*i.forward, *i.backward)]
+    axes = 2 if plan.startswith("two_axes") else 1
+    assert [type(s) for s in steps if isinstance(s, AllToAll)] == [AllToAll] * 4 * axes  # there and back, and gradients
+
+
+def test_rows_travel_in_a_pipeline_whose_backward_comes_in_halves() -> None:
+    loaded, graph = captured(f"{MIXTURES}:two")
+    outcome = try_plan(loaded, graph, PIPELINE, Training(2, lr=0.05))
+    assert outcome.kind == "equal", outcome.text
+
+
+def test_their_numbers_travel_once_each_way() -> None:
+    """Of 64 rows a device of four has 16, and sends all but a fourth in a balanced routing; the counts go before."""
+    program = compiled("two", "on_four")
+    found = [(c.kind, c.when, c.size_bytes) for c in communications(program) if c.kind == "all_to_all"]
+    rows, counts = 16 * 8 * 4, 4 * 2 * 8  # of width 8; of each expert and each of two samples
+    assert sorted(found) == sorted(
+        [("all_to_all", "forward", counts), *[("all_to_all", w, rows) for w in ("forward", "backward") for _ in "ab"]]
+    )
+
+
+@pytest.mark.parametrize(("model", "plan"), [("two", "over_data"), ("two", "own_inside"), ("dropped", "both_around")])
+def test_wrong_programs_of_rows_that_travel_are_refuted(model: str, plan: str) -> None:
+    """Numbers of the other end, of nothing, of another router; steps that are left out, or lead elsewhere."""
+    program = compiled(model, plan)
+    assert prove(program).failures == ()
+    kinds = ("expert_counts_swapped", "rows_by_other_experts", "step_dropped", "step_of_another_kind", "split_dropped")
+    found = list(mutants(program, (*kinds, "step_of_another_digit", "reshard_dropped", "step_of_another_group")))
+    assert {m.kind for m in found} >= {*kinds[:2]}
+    changed = (m for m in found if m.program != program)  # a step may have equal ends
+    assert [str(m) for m in changed if not prove(m.program).failures] == []
+
+
+def test_rows_do_not_go_where_those_of_another_router_go() -> None:
+    """Two mixtures of one shape: the numbers of one fit the rows of the other in size alone."""
+    _, graph = captured(f"{HERE.parent / 'ir' / 'models.py'}:two_routers")
+    text = PRODUCTS + PLANS["over_data"] + "assign model to gpus\n"
+    program = lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, HERE)[0])
+    assert len({i.rows[0].value for i in moved(program) if i.rows}) == 2
+    found = [m for m in mutants(program, ("rows_by_other_experts",)) if "by nothing" not in m.where]
+    assert len(found) >= 4
+    assert [str(m) for m in found if not prove(m.program).failures] == []
