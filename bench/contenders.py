@@ -14,6 +14,7 @@ class Maker(StrEnum):
 
 GPT = "gpt:small"
 VOLUME = "cosmoflow:tiny,width=64,batch=1"  # channels 8, 16, 32, 64; linear layers to 64, 32 and 4
+MIXTURE = "mixtral:tiny,hidden=256,heads=8,ffn=512,layers=4,experts=8,seq=128,vocab=2048,balance=0"
 LIMITS = {Maker.HAND: 1.05, Maker.LIBRARY: 1.00}  # our step may take so many times as long as theirs
 
 
@@ -39,6 +40,7 @@ class Contender:
 
 SINGLES = {  # of each model, whose losses all others must have
     GPT: Contender("single process", "", Maker.LIBRARY, "single", processes=1),
+    MIXTURE: Contender("single process, mixture", "", Maker.LIBRARY, "single_mixture", processes=1, model=MIXTURE),
     VOLUME: Contender("single process, volumes", "", Maker.LIBRARY, "single_volume", processes=1, model=VOLUME),
 }
 
@@ -56,4 +58,6 @@ CONTENDERS = (
     Contender("FSDP2 fully_shard", "ZeRO-3 x2", Maker.LIBRARY, "fsdp2"),
     Contender("spatial.ssp", "halo x2", Maker.OURS, Plan("examples/spatial.ssp", ("D=2", "H=1")), model=VOLUME),
     Contender("planes at the cut", "halo x2", Maker.HAND, "hand_halo", model=VOLUME),
+    Contender("experts.ssp", "experts x2", Maker.OURS, Plan("examples/experts.ssp", ("E=2",)), model=MIXTURE),
+    Contender("two all_to_alls", "experts x2", Maker.HAND, "hand_experts", model=MIXTURE),
 )

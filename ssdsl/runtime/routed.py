@@ -109,8 +109,8 @@ def _among(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
 class _ExpertMm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor, weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        ctx.experts = weights.shape[0]
-        ctx.runs = list(_runs(counts.view(ctx.experts, -1).sum(1).tolist()))
+        ctx.form = torch.empty_like(weights, device="meta")  # a gradient that lies as its weight is added at once
+        ctx.runs = list(_runs(counts.view(weights.shape[0], -1).sum(1).tolist()))
         needs = ctx.needs_input_grad
         ctx.save_for_backward(rows if needs[1] else None, weights if needs[0] else None)
         result = rows.new_empty(rows.shape[0], weights.shape[2])
@@ -128,8 +128,8 @@ class _ExpertMm(torch.autograd.Function):
             for expert, run in ctx.runs:
                 torch.mm(gradient[run], weights[expert].T, out=of_rows[run])
         if rows is not None:
-            of_weights = rows.new_empty(ctx.experts, rows.shape[1], gradient.shape[1])
-            of_weights[sorted({*range(ctx.experts)}.difference(e for e, _ in ctx.runs))] = 0
+            of_weights = torch.empty_like(ctx.form, device=rows.device)
+            of_weights[sorted({*range(of_weights.shape[0])}.difference(e for e, _ in ctx.runs))] = 0
             for expert, run in ctx.runs:
                 torch.mm(rows[run].T, gradient[run], out=of_weights[expert])
         return of_rows, of_weights, None
