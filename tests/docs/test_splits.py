@@ -25,7 +25,7 @@ from tests.docs.pages import with_text
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "splits.md"
-EXAMPLES = ("spatial", "context_parallel", "terapipe", "splitbrain")
+EXAMPLES = ("spatial", "context_parallel", "terapipe", "splitbrain", "experts")
 LARGE = "cosmoflow:512,batch=1"
 BLOCKS = ((1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 2, 2), (4, 2, 2), (4, 4, 2), (4, 4, 4))
 TOKENS = "gpt:350m,seq=131072,batch=1,dtype=bf16"

@@ -162,7 +162,8 @@ def test_rows_that_go_to_the_experts_of_two_routers() -> None:
     text = "mesh gpus(ep = 2)\nsplit model by experts into ep\nassign model to gpus\n"
     assert try_plan(model, graph, text, Training(2, lr=0.05)).kind == "equal"
     program = lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, HERE)[0])
-    assert sum(o.kind == "dispatch" for o in program.graph.operators) == 4  # the tokens, and what names their experts
+    assert sum(o.kind == "dispatch" for o in program.graph.operators) == 2  # each of the same tokens
+    assert sum(o.kind == "count_rows" for o in program.graph.operators) == 2
     assert sum(o.kind == "combine" for o in program.graph.operators) == 2
 
 
@@ -177,7 +178,7 @@ def test_wrong_programs_of_rows_at_experts_are_refuted() -> None:
 
 
 @pytest.mark.parametrize("model", ["moe_gpt:tiny,balance=0.5", "mixtral:tiny"])
-@pytest.mark.parametrize("params", [{}, {"T": 2}], ids=str)
+@pytest.mark.parametrize("params", [{}, {"T": 2}, {"D": 2}], ids=str)
 def test_the_example(program: Callable[..., Any], model: str, params: dict[str, int]) -> None:
     program("experts", model, **params).verify()
 

@@ -71,7 +71,7 @@ def _sides(plan: Plan, operator: Operator, number: int, parts: int) -> list[bool
         return None
     for index in (i for i in plan.indices.get(operator.name, ()) if i.dim == number):
         is_inner = left == 1
-        if not is_inner and (index.sizes is not None or left % index.count):
+        if index.outside > 1 or (not is_inner and (index.sizes is not None or left % index.count)):
             return None
         left //= 1 if is_inner else index.count
         sides.append(is_inner)
