@@ -279,9 +279,9 @@ def experts(p: Probe) -> Results:
     import transformers.integrations.moe  # noqa: F401
 
     rows, weights = w(6, 16).bfloat16(), w(3, 16, 8).bfloat16()
-    of, own = p.ids(6, below=3), p.buffer(lambda: torch.arange(3))
-    sent, sent_of = torch.ops.ssdsl.dispatch(w(6, 4), of, own), torch.ops.ssdsl.dispatch(of, of, own)
-    made = torch.ops.ssdsl.expert_mm(sent, w(3, 4, 2), sent_of, own)
+    of, own = w(6, 3).argmax(-1), p.buffer(lambda: torch.arange(3))
+    sent, counts = torch.ops.ssdsl.dispatch(w(6, 4), of, own), torch.ops.ssdsl.count_rows(of, own, 2)
+    made = torch.ops.ssdsl.expert_mm(sent, w(3, 4, 2), counts)
     return [
         torch.ops.ssdsl.combine(made, of, own),
         torch.ops.ssdsl.routed_mm(w(6, 4), w(3, 4, 2), p.ids(6, below=3)),
