@@ -47,7 +47,7 @@ def test_table(reports: Reports, golden: Callable[[Path, str], None]) -> None:
 
 @pytest.mark.slow
 def test_devices_send_each_token_to_its_experts(reports: Reports) -> None:
-    """Of a layer, twice forward and twice backward, `top` rows for each token of a device; and counts in front of them."""
+    """Twice forward and twice backward in each layer, `top` rows for each token; and counts in front of them."""
     sent = _sent(reports[MIXTRAL, (8, 8, 1)])["all_to_all"]
     tokens, counts = 64 * 4096 // 64, 8 * 64 // 64 * 8
     assert sent == 32 * (4 * 2 * tokens * TOKEN_BYTES + counts)
