@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ssdsl.codegen.expressions import GroupName
 from ssdsl.ir.comm import AllReduce, AllToAll, Exchange, Step, cuts_of, kind_of
 from ssdsl.ir.function import Extend, Reshard, Slice
-from ssdsl.ir.regions import lengths_of, parts_of
+from ssdsl.plan.regions import lengths_of, parts_of
 
 
 def step_text(step: Step, group: GroupName, *, in_place: bool = False, rows: Sequence[str] = ()) -> str:

@@ -10,10 +10,11 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Stage
 from ssdsl.model.ops.registry import row
 from ssdsl.plan.plan import Index, Plan
+from ssdsl.plan.regions import Regions
 
 ROUTED = "ssdsl::routed_mm"
 EACH_ROW = ("aten::split.Tensor", "aten::split_with_sizes", "aten::slice.Tensor", "aten::_to_copy")
-Cut = tuple[str, int, tuple[int, ...] | None]  # an index, without the dimension
+Cut = tuple[str, int, Regions | None]  # an index, without the dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def _in_space(plan: Plan, operator: Operator, index: str) -> bool:
 def _cuts(plan: Plan, operator: Operator, dims: tuple[int, ...]) -> list[tuple[Cut, int]]:
     """The indices on some dimensions, each with the place of its dimension among them."""
     indices = plan.indices.get(operator.name, ())
-    return [((i.name, i.count, i.sizes), dims.index(i.dim)) for i in indices if i.dim in dims]
+    return [((i.name, i.count, i.at), dims.index(i.dim)) for i in indices if i.dim in dims]
 
 
 def is_beside(plan: Plan, a: Operator, b: Operator) -> bool:

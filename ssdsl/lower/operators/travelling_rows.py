@@ -37,7 +37,7 @@ def _meeting(region: Region, dim: int, cut: tuple[Index, ...]) -> Region | None:
     own = [i for i in region.inside if i.dim == dim]
     shared = {i.name for i in cut} & region.names
     of_experts = [i for i in region.inside if i.dim == 0]
-    if not shared or any(i.sizes is not None for i in (*cut, *own, *of_experts)):
+    if not shared or any(i.at is not None for i in (*cut, *own, *of_experts)):
         return None
     if [(i.name, i.count) for i in cut if i.name in {o.name for o in own}] != [(i.name, i.count) for i in own]:
         return None
@@ -82,7 +82,7 @@ class _Around:
             return None
         if not found:
             return None if spreading else ()
-        if len({tuple((i.name, i.count, i.sizes) for i in indices) for indices in found}) > 1:
+        if len({tuple((i.name, i.count, i.at) for i in indices) for indices in found}) > 1:
             return None
         if not all(self._follows(o, found[0]) for o in spreading.values()):
             return None
