@@ -15,7 +15,8 @@ class UnevenWithOthers(Diagnostic):
     regions that depend on one index. Sizes may be given for the last index of a dimension, inside of equal parts:
     `split model by batch into dp, m = [3, 1]` cuts each of the parts of `dp` into 3 and 1. They may not where a part
     has to be a run of the dimension, as in a loss along its classes. Cut a dimension that convolutions read by windows,
-    such as the height of an image, by one index.
+    such as the height of an image, by one index. Of causal attention a part of the queries reads the keys in front of
+    it: another index cannot cut these.
     """
 
     code: ClassVar[str] = "E0401"

@@ -55,9 +55,21 @@ def _problems(
             outside = not reads_windows and names[-1] != index.name
             other = names[-1] if outside else others[0]
             yield UnevenWithOthers(index.span, dim.name, index.name, other, path, reads_windows, outside), index.name
+        elif (cut := _cut_in_front(operator, index, indices)) is not None:
+            keys, other = cut
+            yield UnevenWithOthers(index.span, keys, index.name, other, path, windows=True), index.name
         elif any(operator.dims[d].combined for d in index.dims) and not isinstance(coordinate_of(index, submesh), Axis):
             groups = parts if index.dim in batch else 0
             yield (
                 CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, groups),
                 index.name,
             )
+
+
+def _cut_in_front(operator: Operator, index: Index, indices: tuple[Index, ...]) -> tuple[str, str] | None:
+    """A dimension of which each part reads what lies in front of it, and another index that cuts it."""
+    for number, dim in enumerate(operator.dims):
+        if dim.window is not None and dim.window.of == index.dim and number != index.also:
+            if other := next((i.name for i in indices if i.name != index.name and number in i.dims), None):
+                return dim.name, other
+    return None
