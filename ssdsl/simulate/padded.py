@@ -9,7 +9,7 @@ from math import prod
 from ssdsl.ir.function import Op
 from ssdsl.ir.value import Var
 from ssdsl.model.graph import Dim, Operator
-from ssdsl.model.window import Run, Sliding
+from ssdsl.model.window import Run, Sliding, around
 from ssdsl.simulate.collectives import Facts
 
 
@@ -18,7 +18,7 @@ def padded_bytes(facts: Facts, op: Op, given: Var) -> int:
     if not op.kernel.windows:
         return 0
     operator = facts.operators[op.operator]
-    split = {w.axis: tuple(zip(w.results, w.needs, strict=True)) for w in op.kernel.windows}
+    split = {w.axis: tuple(zip(map(around, w.results), w.needs, strict=True)) for w in op.kernel.windows}
     lengths, copies = [], False
     for axis, size in enumerate(given.shape):
         window = _sliding(operator, axis)

@@ -14,6 +14,7 @@ from ssdsl.model.graph import Dim, Graph, Operand, Operator, Value
 from ssdsl.model.ops.reader import kernel_dims
 from ssdsl.model.ops.registry import row
 from ssdsl.plan.plan import Index, Plan
+from ssdsl.plan.regions import Regions, lengths_of, parts_of
 
 Outer = dict[int, int]  # by the class of a dimension: into how many equal parts it is cut, before unequal ones
 
@@ -75,23 +76,28 @@ def _sides(plan: Plan, operator: Operator, number: int, parts: int) -> list[bool
         is_inner = left == 1 or index.sizes is not None
         if not is_inner and left % index.count:
             return None
-        if index.sizes is not None and _within(index.sizes, operator.dims[number].size // parts) is None:
+        if index.at is not None and _within(index.at, operator.dims[number].size // parts) is None:
             return None
         left //= 1 if is_inner else index.count
         sides.append(is_inner)
     return sides
 
 
-def _within(sizes: tuple[int, ...], size: int) -> tuple[int, ...] | None:
-    """Sizes of parts of all that equal ones divide as those within one of these; None where they are no multiples.
+def _within(at: Regions, size: int) -> Regions | None:
+    """Parts of all that equal ones divide as those within one of these; None where they are no multiples.
 
-    >>> _within((6, 2), 4), _within((3, 1), 4), _within((5, 3), 4)
-    ((3, 1), (3, 1), None)
+    >>> _within((((0, 6),), ((6, 8),)), 4)
+    (((0, 3),), ((3, 4),))
+    >>> _within((((0, 5),), ((5, 8),)), 4) is None
+    True
     """
+    sizes = lengths_of(at)
     times, rest = divmod(sum(sizes), size)
-    if rest or any(n % times for n in sizes):
+    if times == 1 and not rest:
+        return at
+    if rest or at != parts_of(sizes) or any(n % times for n in sizes):
         return None
-    return tuple(n // times for n in sizes)
+    return parts_of(tuple(n // times for n in sizes))
 
 
 # -- what becomes of them ----------------------------------------------------------------------------------------------
@@ -111,10 +117,9 @@ def _indices(plan: Plan, operator: Operator, outer: Outer) -> Iterator[Index]:
             continue
         sides = _sides(plan, operator, index.dim, outer[operator.dims[index.dim].cls])
         seen[index.dim] = seen.get(index.dim, -1) + 1
-        sizes = index.sizes
-        if sizes is not None:
-            sizes = _within(sizes, operator.dims[index.dim].size // outer[operator.dims[index.dim].cls])
-        yield replace(index, dim=at[int((sides or [])[seen[index.dim]])], sizes=sizes)
+        dim = operator.dims[index.dim]
+        within = None if index.at is None else _within(index.at, dim.size // outer[dim.cls])
+        yield replace(index, dim=at[int((sides or [])[seen[index.dim]])], at=within)
 
 
 def _numbers(operator: Operator, outer: Outer) -> list[tuple[int, ...]]:
