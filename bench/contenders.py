@@ -13,6 +13,7 @@ class Maker(StrEnum):
 
 
 GPT = "gpt:small"
+LONG = "gpt:small,seq=2048,batch=1"
 VOLUME = "cosmoflow:tiny,width=64,batch=1"  # channels 8, 16, 32, 64; linear layers to 64, 32 and 4
 MIXTURE = "mixtral:tiny,hidden=256,heads=8,ffn=512,layers=4,experts=8,seq=128,vocab=2048,balance=0"
 LIMITS = {Maker.HAND: 1.05, Maker.LIBRARY: 1.00}  # our step may take so many times as long as theirs
@@ -41,6 +42,7 @@ class Contender:
 SINGLES = {  # of each model, whose losses all others must have
     GPT: Contender("single process", "", Maker.LIBRARY, "single", processes=1),
     MIXTURE: Contender("single process, mixture", "", Maker.LIBRARY, "single_mixture", processes=1, model=MIXTURE),
+    LONG: Contender("single process, long", "", Maker.LIBRARY, "single_long", processes=1, model=LONG),
     VOLUME: Contender("single process, volumes", "", Maker.LIBRARY, "single_volume", processes=1, model=VOLUME),
 }
 
@@ -56,6 +58,10 @@ CONTENDERS = (
     Contender("Schedule1F1B", "pipeline x2, 1F1B", Maker.LIBRARY, "pipelining_1f1b"),
     Contender("zero.ssp", "ZeRO-3 x2", Maker.OURS, Plan("examples/zero.ssp", ("D=2", "Z=3"))),
     Contender("FSDP2 fully_shard", "ZeRO-3 x2", Maker.LIBRARY, "fsdp2"),
+    Contender(
+        "context_parallel.ssp", "ring x2", Maker.OURS, Plan("examples/context_parallel.ssp", ("C=2",)), model=LONG
+    ),
+    Contender("fused kernel, isend", "ring x2", Maker.HAND, "hand_ring", model=LONG),
     Contender("spatial.ssp", "halo x2", Maker.OURS, Plan("examples/spatial.ssp", ("D=2", "H=1")), model=VOLUME),
     Contender("planes at the cut", "halo x2", Maker.HAND, "hand_halo", model=VOLUME),
     Contender("experts.ssp", "experts x2", Maker.OURS, Plan("examples/experts.ssp", ("E=2",)), model=MIXTURE),

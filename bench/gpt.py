@@ -3,6 +3,7 @@
 from torch import Tensor
 from transformers import GPT2LMHeadModel
 
+from bench.contenders import LONG
 from ssdsl.model.load import load
 from ssdsl.model.zoo.gpt import SIZES
 
@@ -14,4 +15,10 @@ Batch = dict[str, Tensor]
 def build_small() -> tuple[GPT2LMHeadModel, tuple[Batch, ...]]:
     """The model and its batches, the same in every process."""
     model = load("gpt:small")
+    return model.module, model.batches
+
+
+def build_long() -> tuple[GPT2LMHeadModel, tuple[Batch, ...]]:
+    """The same layers on one long sequence, of which attention is a larger part of the work."""
+    model = load(LONG)
     return model.module, model.batches

@@ -60,19 +60,38 @@ class Attention(nn.Module):
 
 
 class Grouped(nn.Module):
-    def __init__(self, hidden: int, heads: int, groups: int, causal: bool) -> None:
+    """Fused attention: `open`, `causal` by its flag or `masked` by a constant, of neighbours, biased, dropped."""
+
+    def __init__(self, hidden: int, heads: int, groups: int, seq: int, kind: str) -> None:
         super().__init__()
-        self.heads, self.groups, self.causal = heads, groups, causal
+        self.heads, self.groups, self.kind = heads, groups, kind
         size = hidden // heads
         self.q, self.out = nn.Linear(hidden, hidden, bias=False), nn.Linear(hidden, hidden)
         self.k, self.v = nn.Linear(hidden, groups * size), nn.Linear(hidden, groups * size, bias=False)
+        self.bias = nn.Parameter(torch.randn(heads, seq, seq)) if kind == "biased" else None
 
     def forward(self, x: Tensor) -> Tensor:
         b, s, h = x.shape
         q = self.q(x).view(b, s, self.heads, -1).transpose(1, 2)
         k, v = (p(x).view(b, s, self.groups, -1).transpose(1, 2) for p in (self.k, self.v))
-        k, v = (t.repeat_interleave(self.heads // self.groups, 1) for t in (k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        if self.kind != "open":
+            k, v = (t.repeat_interleave(self.heads // self.groups, 1) for t in (k, v))
+        places = torch.arange(s, device=x.device)
+        ahead = places[:, None] - places[None, :]
+        match self.kind:
+            case "causal":
+                y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            case "masked":
+                mask = torch.zeros_like(ahead, dtype=x.dtype).masked_fill(ahead < 0, torch.finfo(x.dtype).min)
+                y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            case "near":
+                y = F.scaled_dot_product_attention(q, k, v, attn_mask=(ahead >= 0) & (ahead < 3))
+            case "biased":
+                y = F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias)
+            case "dropped":
+                y = F.scaled_dot_product_attention(q, k, v, dropout_p=0.3, is_causal=True)
+            case _:
+                y = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
         return x + self.out(y.transpose(1, 2).reshape(b, s, h))
 
 
@@ -128,22 +147,39 @@ class Batched(nn.Module):
 
 
 class Image(nn.Module):
-    """The activations as images of one channel: convolutions, statistics of the batch, pooling."""
+    """The activations as images of one channel: convolutions, statistics of the batch, pooling, other resolutions."""
 
     def __init__(self, channels: int, kind: str) -> None:
         super().__init__()
         self.kind = kind
         self.wide, self.back = nn.Conv2d(1, channels, 3, padding=1), nn.Conv2d(channels, 1, 1, bias=False)
-        if kind == "norm":
-            self.norm = nn.BatchNorm2d(channels)
+        match kind:
+            case "norm":
+                self.more = nn.BatchNorm2d(channels)
+            case "groups":
+                self.more = nn.GroupNorm(2, channels)
+            case "strided":
+                self.more = nn.Conv2d(channels, channels, 3, 2, 1, groups=2)
+            case "dilated":
+                self.more = nn.Conv2d(channels, channels, 3, padding=2, dilation=2)
+            case "even":
+                self.more = nn.Conv2d(channels, channels, 4, padding="same")
+            case "large":
+                self.more = nn.Conv2d(channels, channels, (7, 1), padding=(3, 0))
+            case "transposed":
+                self.more = nn.ConvTranspose2d(channels, channels, 3, 2, 1)
+            case _:
+                self.more = nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.wide(x.unsqueeze(1))
+        y = self.more(self.wide(x.unsqueeze(1)))
         match self.kind:
-            case "norm":
-                y = self.norm(y)
             case "pool":
                 y = F.interpolate(F.avg_pool2d(y, (1, 2)), scale_factor=(1.0, 2.0))
+            case "maximum":
+                y = F.interpolate(F.max_pool2d(y, 3, 2, 1, ceil_mode=True), x.shape[1:], mode="bilinear")
+            case "strided" | "transposed":
+                y = F.interpolate(y, x.shape[1:])
             case "drop":
                 y = F.dropout2d(y, 0.3)
         return x + self.back(y.relu()).squeeze(1)
@@ -377,3 +413,26 @@ class Routed(nn.Module):
         inner = torch.ops.ssdsl.routed_mm(rows, self.up, chosen.flatten()).tanh()
         made = torch.ops.ssdsl.routed_mm(inner, self.down, chosen.flatten()).view(*chosen.shape, -1)
         return x + (made * score.unsqueeze(-1)).sum(2)
+
+
+class Switch(nn.Module):
+    """Each token goes to one expert, of which each has so many slots in a sequence; tokens without one are dropped."""
+
+    def __init__(self, hidden: int, experts: int, slots: int) -> None:
+        super().__init__()
+        self.slots, self.gate = slots, nn.Linear(hidden, experts, bias=False)
+        self.up = nn.Parameter(torch.randn(experts, hidden, 2 * hidden) * 0.2)
+        self.down = nn.Parameter(torch.randn(experts, 2 * hidden, hidden) * 0.2)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        score = self.gate(x)
+        share = score.softmax(-1)
+        chosen = F.one_hot(score.argmax(-1), score.shape[-1])  # batch, token, expert
+        place = (chosen.cumsum(1) * chosen).sum(-1) - 1
+        slot = place.unsqueeze(-1) == torch.arange(self.slots, device=x.device)
+        sent = (chosen.unsqueeze(-1) * slot.unsqueeze(-2)).to(x.dtype)
+        inner = torch.einsum("bsec,bsh,ehf->ebcf", sent, x, self.up).tanh()
+        made = torch.einsum("ebcf,efh->ebch", inner, self.down)
+        y = torch.einsum("bsec,bse,ebch->bsh", sent, share, made)
+        unequal = (chosen.to(x.dtype).mean(1) * share.mean(1)).sum(-1).mean()
+        return x + y, unequal + 0.1 * score.logsumexp(-1).square().mean()

@@ -22,7 +22,21 @@ VOCABULARY = (  # functions of losses.py; a name that begins with `tied` has the
 DROPS = ("attention", "path", "channels", "noise", "slopes", "elements", "elements")
 MOVES = ("flip", "roll", "roll batch", "cat", "stack", "shift", "mean", "turn")
 ALL = ("cumsum", "cumprod", "logcumsumexp", "topk", "sort", "max", "var", "softmax", "logsumexp")
-IMAGES = ("plain", "norm", "norm", "pool", "drop")
+IMAGES = (
+    "plain",
+    "norm",
+    "norm",
+    "pool",
+    "drop",
+    "groups",
+    "strided",
+    "dilated",
+    "even",
+    "large",
+    "transposed",
+    "maximum",
+)
+SEQUENCES = ("causal", "causal", "causal", "masked", "near", "open", "biased", "dropped")
 UNLISTED = ("batch", "hidden", "kthvalue", "trace", "inverse")
 
 
@@ -98,7 +112,9 @@ class Recipe:
             yield replace(self, batches=1)
         for name in ("batch", "seq", "vocab"):
             for size in (2, 4, 6, 8):
-                if size < getattr(self, name) and not (name == "seq" and any(n == "Position" for n, _ in self.layers)):
+                if size < getattr(self, name) and not (
+                    name == "seq" and any(n in ("Position", "Grouped") for n, _ in self.layers)
+                ):
                     yield replace(self, **{name: size})
 
 
@@ -185,22 +201,25 @@ Y_AXES = {
 
 
 def draw_recipe(draw: Random) -> Recipe:
-    """A model of one to five layers."""
-    hidden, seq = draw.choice([4, 6, 8, 12]), draw.choice([2, 3, 4, 6])
+    """A model of one to five layers, of any kinds or mostly of those of a theme."""
+    theme = draw.choice(["", "", *THEMES])
+    hidden = draw.choice([4, 6, 8, 12])
+    seq = draw.choice([2, 3, 4, 6] if theme in ("", "experts") else [4, 6, 8, 9, 13])
     head = draw.choice((*HEADS, "vocabulary", "vocabulary"))
     if head == "vocabulary":
         head = draw.choice(("", "tied ")) + draw.choice(VOCABULARY)
     front = "embedding" if head.startswith("tied") else draw.choice(FRONTS)
-    chosen = tuple(_layer(draw, hidden, seq) for _ in range(draw.randint(1, 5)))
-    sizes = draw.choice([4, 6, 8, 8, 12, 5, 9]), seq, hidden, draw.choice([6, 8, 10, 12])
+    names = [draw.choice(THEMES.get(theme, NAMES)) for _ in range(draw.randint(1, 3 if theme else 5))]
+    chosen = tuple(_layer(draw, name, hidden, seq) for name in names)
+    batch = draw.choice([2, 4, 4, 6, 5] if theme else [4, 6, 8, 8, 12, 5, 9])
+    vocab = draw.choice([6, 8, 10, 12])
     tail = draw.choice([*TAILS, *["nothing"] * len(TAILS)])
     root = draw.choice([*ROOTS, *["nothing"] * len(ROOTS)])
     meta, generator = draw.random() < 0.15, draw.choice([*["hash"] * 7, "philox"])
-    return Recipe(*sizes, front, chosen, head, draw.choice([1, 1, 2]), tail, root, meta, generator)
+    return Recipe(batch, seq, hidden, vocab, front, chosen, head, draw.choice([1, 1, 2]), tail, root, meta, generator)
 
 
-def _layer(draw: Random, hidden: int, seq: int) -> Layer:
-    name = draw.choice(NAMES)
+def _layer(draw: Random, name: str, hidden: int, seq: int) -> Layer:
     wide = draw.choice([hidden, 2 * hidden, 4 * hidden])
     match name:
         case "Mlp":
@@ -213,7 +232,8 @@ def _layer(draw: Random, hidden: int, seq: int) -> Layer:
             return name, (hidden, 2)
         case "Grouped":
             heads = draw.choice([n for n in (2, 4, 6) if hidden % n == 0])
-            return name, (hidden, heads, draw.choice([n for n in (1, 2, 3) if heads % n == 0]), draw.random() < 0.5)
+            groups = draw.choice([n for n in (1, 2, 3) if heads % n == 0])
+            return name, (hidden, heads, groups, seq, draw.choice(SEQUENCES))
         case "Drops":
             return name, (hidden, draw.choice(DROPS))
         case "Image":
@@ -233,10 +253,17 @@ def _layer(draw: Random, hidden: int, seq: int) -> Layer:
         case "Gates":
             return name, (hidden, draw.choice([2, 4]))
         case "Routed":
-            return name, (hidden, draw.choice([2, 4, 6]), draw.choice([1, 2]))
+            return name, (hidden, draw.choice([2, 4, 5, 6]), draw.choice([1, 2]))
+        case "Switch":
+            return name, (hidden, draw.choice([2, 3, 4, 6]), draw.choice([1, 2, 3]))
         case _:
             return name, (hidden,)
 
 
 OFTEN = ("Mlp", "Mlp", "Mlp", "BareMlp", "Plain", "Attention", "Grouped", "Drops", "Drops", "All", "Unlisted")
 NAMES = (*OFTEN, *(n for n, c in vars(layers).items() if inspect.isclass(c) and c.__module__ == layers.__name__))
+THEMES = {
+    "sequence": ("Grouped", "Grouped", "Grouped", "Attention", "Mlp", "Position", "Norm"),
+    "space": ("Image", "Image", "Image", "Conv", "Mlp"),
+    "experts": ("Routed", "Routed", "Switch", "Switch", "Gates", "Mlp", "Grouped"),
+}

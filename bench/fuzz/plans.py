@@ -1,90 +1,33 @@
 """Random plans for a model: statements that mostly make sense together, so that most of them compile."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Collection
 from random import Random
 
-from ssdsl.model.graph import Graph, Operator, Origin, Stage
+from bench.fuzz.drawing import Drawing, left_of
+from bench.fuzz.together import split_together
+from ssdsl.model.graph import Graph, Origin
 
 DEVICES = 8  # at most
 DRAWS = ("dropout", "attention_dropout", "bernoulli", "uniform", "normal")
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Operators as a plan writes them."""
-
-    text: str
-    operators: tuple[Operator, ...]
-
-
-@dataclass(slots=True)
-class Drawing:
-    """A plan as it grows. `left` is what remains of a dimension of an operator that was split."""
-
-    draw: Random
-    graph: Graph
-    statements: list[str] = field(default_factory=list)
-    axes: dict[str, int] = field(default_factory=dict)  # which operators are split over; not those of stages
-    meshes: list[str] = field(default_factory=list)
-    stages: int = 0
-    micro: dict[str, int] = field(default_factory=dict)  # indices in time that all operators with a batch have
-    taken: dict[tuple[str, str], str] = field(default_factory=dict)  # (operator, index) -> dimension
-    left: dict[tuple[str, str], int] = field(default_factory=dict)
-    states: list[str] = field(default_factory=lambda: ["weights", "grads", "optimizer"])  # to be cut
-
-    @property
-    def operators(self) -> tuple[Operator, ...]:
-        return tuple(o for o in self.graph.operators if o.stage is Stage.COMPUTE)
-
-    def paths(self) -> list[str]:
-        """Modules, from the outermost: `h.0`, `h.0.up`."""
-        names = dict.fromkeys(o.path.partition("#")[0] for o in self.operators if o.path)
-        return list(dict.fromkeys(".".join(n.split(".")[: k + 1]) for n in names for k in range(n.count(".") + 1)))
-
-    def inside(self, path: str) -> tuple[Operator, ...]:
-        """The operators in a module, or in all of `h.*`."""
-        return tuple(o for o in self.operators if f"{o.path}.".startswith(f"{path.removesuffix('.*')}."))
-
-    def is_behind(self, late: Selection, early: Selection) -> bool:
-        """Whether all operators of one selection come behind those of another."""
-        if late.text.startswith("stage") and early.text.startswith("stage"):
-            return late.text > early.text
-        where = {o.name: n for n, o in enumerate(self.operators)}
-        first, last = ([where[o.name] for o in x.operators] for x in (late, early))
-        return bool(first and last) and min(first) > max(last)
-
-    def selection(self) -> Selection:
-        """Some operators: mostly all, else a stage, modules, a kind, or what remains without them."""
-        everything = Selection("model", self.operators)
-        match self.draw.choice(["model"] * 6 + ["stage", "path", "path", "kind", "rest"]):
-            case "stage" if self.stages:
-                number = self.draw.randrange(self.stages)
-                return Selection(f"stage[{number}]", self.operators)
-            case "path" | "rest" as word:
-                path = self.draw.choice([*self.paths(), "h.*"])
-                inside = self.inside(path)
-                if word == "path":
-                    return Selection(f'model["{path}"]', inside)
-                return Selection(f'(model - model["{path}"])', tuple(o for o in self.operators if o not in inside))
-            case "kind":
-                kind = self.draw.choice(self.operators).kind
-                return Selection(f"model.{kind}", tuple(o for o in self.operators if o.kind == kind))
-        return everything
 
 
 def draw_plan(draw: Random, graph: Graph) -> tuple[str, ...]:
     """The statements of a plan."""
     plan = Drawing(draw, graph)
     _devices(plan)
-    for _ in range(draw.choice([1, 1, 2, 2, 3, 4])):
+    _say_meshes(plan)
+    together = draw.random() < 0.55 and split_together(plan)
+    for _ in range(draw.choice([0, 0, 1, 1, 2] if together else [1, 1, 2, 2, 3, 4])):
         _split(plan)
     _assign(plan)
     if draw.random() < (0.6 if any(o.kind in DRAWS for o in plan.operators) else 0.35):
         _recompute(plan)
     for _ in range(draw.choice([0, 0, 0, 1, 1, 2])):
         _state(plan)
-    if draw.random() < 0.5:
+    if plan.slices and draw.random() < 0.8:
+        _schedule(plan)
+    elif draw.random() < 0.5:
         draw.choice([_schedule, _schedule, _clock, _order])(plan)
     return tuple(plan.statements)
 
@@ -138,9 +81,6 @@ def _stages(plan: Drawing) -> str:
 
 def _split(plan: Drawing) -> None:
     """`split OPS by DIM into ...`, of which each index is new to each operator and divides what is left."""
-    if plan.meshes:
-        plan.statements += plan.meshes
-        plan.meshes = []
     draw = plan.draw
     for _ in range(10):
         chosen = plan.selection()
@@ -150,49 +90,49 @@ def _split(plan: Drawing) -> None:
         if not dims:
             continue
         dim = "batch" if "batch" in dims and draw.random() < 0.5 else draw.choice(sorted(dims))
-        # of an operator that has it twice, `batch` is `batch.0`
-        sizes = {o.name: d.size for o in chosen.operators for d in o.dims if d.name in (dim, f"{dim}.0")}
-        left = {name: plan.left.get((name, dim.removesuffix(".0")), size) for name, size in sizes.items()}
-        count = draw.choice([1, 1, 1, 2, 2, 3])
+        sizes = plan.sizes(chosen, dim)
         possible = draw.random() < 0.15 or (chosen.text.startswith("stage") and dim != "batch")
-        targets = [t for _ in range(count) if (t := _target(plan, dim.removesuffix(".0"), sizes, left, possible))]
-        if targets:
-            word = dim if dim.replace(".", "").replace("_", "").isalpha() else f'"{dim}"'
-            where = " where possible" if possible else ""
-            plan.statements.append(f"split {chosen.text} by {word} into {', '.join(targets)}{where}")
-            if dim == "batch" and chosen.text == "model":
-                names = [t.split(" = ") for t in targets if " = " in t]
-                plan.micro |= {n: c.count(",") + 1 if "[" in c else int(c) for n, c in names}
+        count, parts = draw.choice([1, 1, 1, 2, 2, 3]), dict[str, list[int] | int | None]()
+        left = {name: plan.left.get((name, dim.removesuffix(".0")), size) for name, size in sizes.items()}
+        for _ in range(count):
+            parts |= _target(plan, dim.removesuffix(".0"), sizes, left, possible, parts)
+        if parts:
+            plan.split(chosen, dim, parts, " where possible" if possible else "")
             return
 
 
-def _target(plan: Drawing, dim: str, sizes: dict[str, int], left: dict[str, int], possible: bool) -> str:
-    """An axis, or an index in time with its parts, that all these operators can take; "" if the one drawn cannot."""
+def _target(
+    plan: Drawing, dim: str, sizes: dict[str, int], left: dict[str, int], possible: bool, others: Collection[str]
+) -> dict[str, list[int] | int | None]:
+    """An axis or an index in time with its parts, that all these operators can take; nothing if the one drawn cannot.
+
+    `left` is what remains of the dimension in each operator, and becomes less."""
     draw = plan.draw
     name = draw.choice([*plan.axes, *plan.axes, "m", "m", "n", "c"])
-    smallest = math.gcd(*left.values())
+    smallest, is_one = math.gcd(*left.values()), len(set(left.values())) == 1
     statistics = dim == "batch" and any(o.name in sizes and o.kind == "batch_norm" for o in plan.operators)
-    if any((o, name) in plan.taken for o in sizes) or (statistics and name not in plan.axes and draw.random() < 0.9):
-        return ""
+    taken = name in others or any((o, name) in plan.taken for o in sizes)
+    if taken or (statistics and name not in plan.axes and draw.random() < 0.9):
+        return {}
+    given: list[int] | int | None = None
     if name in plan.axes:
-        count, text = plan.axes[name], name
-    elif draw.random() < 0.35 and len(set(left.values())) == 1 and smallest > 1:
-        count, text = smallest, f"{name} = [{', '.join(map(str, _parts(draw, smallest)))}]"
+        count = plan.axes[name]
+        if 1 < count <= smallest and is_one and draw.random() < (0.6 if smallest % count else 0.15):
+            given = plan.cuts(smallest, count)
+    elif draw.random() < 0.35 and is_one and smallest > 1:
+        given = plan.cuts(smallest, min(smallest, draw.choice([2, 2, 3])))
+        count = len(given)
     else:
-        count = draw.choice([n for n in (2, 2, 3, 4, 5) if smallest % n == 0] or [1])
-        text = f"{name} = {count}"
-    if smallest % count and not possible and draw.random() > 0.02:
-        return ""
-    plan.taken |= {(o, name): dim for o in sizes}
-    left |= {o: n // count for o, n in left.items() if n % count == 0}
-    plan.left |= {(o, dim): n for o, n in left.items()}
-    return text
+        given = count = draw.choice([n for n in (2, 2, 3, 4, 5) if smallest % n == 0] or [1])
+    if smallest % count and not isinstance(given, list) and not possible and draw.random() > 0.02:
+        return {}
+    left |= {o: left_of(n, given, count) for o, n in left.items()}
+    return {name: given}
 
 
-def _parts(draw: Random, size: int) -> list[int]:
-    """Sizes that add up."""
-    cuts = sorted(draw.sample(range(1, size), min(size - 1, draw.choice([1, 1, 2]))))
-    return [b - a for a, b in zip([0, *cuts], [*cuts, size], strict=True)]
+def _say_meshes(plan: Drawing) -> None:
+    plan.statements += plan.meshes
+    plan.meshes = []
 
 
 def _assign(plan: Drawing) -> None:
@@ -243,8 +183,9 @@ SCHEDULES = ("gpipe", "one_f_one_b", "eager_one_f_one_b", "zb_h1", "zb_h2")
 
 def _schedule(plan: Drawing) -> None:
     if plan.stages and "m" in plan.micro:
-        name = plan.draw.choice(SCHEDULES)
-        plan.statements += [f"use pipeline: {name}", f"{name}(stage, {plan.micro['m']})"]
+        name = plan.draw.choice([*SCHEDULES, *["terapipe"] * 9] if plan.slices else SCHEDULES)
+        slices = f", {plan.slices}" if name == "terapipe" else ""
+        plan.statements += [f"use pipeline: {name}", f"{name}(stage, {plan.micro['m']}{slices})"]
 
 
 def _clock(plan: Drawing) -> None:

@@ -256,6 +256,19 @@ def cut(shape: Shape, digit: Shard, fixed: tuple[Shard, ...]) -> Cut:
     return Cut(dim, before * above, digit.parts)
 
 
+def is_apart(digit: Shard, others: tuple[Shard, ...], shape: Shape) -> bool:
+    """Whether a digit lies at one place in all parts that hold one value of each of the others: in its axis of the
+    tensor nothing outside of it is cut into parts of unequal sizes, and of regions nothing inside of them either.
+
+    >>> rows, parts = Shape(((4, 2),)), Shard(0, 1, 2, (((0, 3),), ((3, 4),)))
+    >>> is_apart(Shard(1, 1, 2), (parts,), rows), is_apart(parts, (Shard(1, 1, 2),), rows)
+    (False, True)
+    """
+    axis = shape.axis_of(digit.factor)
+    unequal = [s for s in others if len(set(s.lengths or ())) > 1 and shape.axis_of(s.factor) == axis]
+    return all(digit.at is None if s.factor > digit.factor else s.factor == digit.factor for s in unequal)
+
+
 def nests(digits: tuple[Shard, ...], size: int) -> bool:
     """Whether the digits of one factor can be carried at once: each lies wholly above or below every other.
 

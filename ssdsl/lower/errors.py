@@ -12,10 +12,11 @@ class UnevenWithOthers(Diagnostic):
     """A dimension is cut into parts of unequal sizes, or into parts that read windows, and by a second index as well.
 
     The parts of the two indices would not line up: communication between layouts counts on parts of one size, or on
-    regions that depend on one index. Sizes may be given for the last index of a dimension, inside of equal parts:
-    `split model by batch into dp, m = [3, 1]` cuts each of the parts of `dp` into 3 and 1. They may not where a part
-    has to be a run of the dimension, as in a loss along its classes. Cut a dimension that convolutions read by windows,
-    such as the height of an image, by one index.
+    regions that depend on one index. Beside equal parts one index of a dimension may have sizes: `split model by batch
+    into dp, m = [3, 1]` cuts each of the parts of `dp` into 3 and 1, and `m = [6, 2], dp` says the same of all of it.
+    It may not where a part has to be a run of the dimension, as in a loss along its classes. Cut a dimension that
+    convolutions read by windows, such as the height of an image, by one index. Of causal attention a part of the
+    queries reads the keys in front of it: another index cannot cut these.
     """
 
     code: ClassVar[str] = "E0401"
@@ -28,7 +29,6 @@ class UnevenWithOthers(Diagnostic):
     other: str
     path: str
     windows: bool
-    outside: bool = False  # the unequal parts are those that the other index cuts
 
     @property
     def parts(self) -> str:
@@ -37,10 +37,7 @@ class UnevenWithOthers(Diagnostic):
     @property
     def change(self) -> str:
         alone = f"cut `{self.dim}` by it alone"
-        if self.windows:
-            return alone
-        inside = f"name `{self.other}` in front of it, with the sizes of what that leaves, " if self.outside else ""
-        return f"give `{self.index}` a number of equal parts, {inside}or {alone}"
+        return alone if self.windows else f"give `{self.index}` a number of equal parts, or {alone}"
 
 
 @dataclass(frozen=True)

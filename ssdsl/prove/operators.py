@@ -242,7 +242,7 @@ TOGETHER = {
     ),
 }
 OF_OURS = {"ssdsl::dropout"}  # in what it drops; its mask is the same for all addends
-ONE_BY_ONE = {"mul": (0, 1), "div": (0,), "dot": (0, 1)}  # a * b is linear in a and in b; a / b in a only
+ONE_BY_ONE = {"mul": (0, 1), "div": (0,), "dot": (0, 1), "matmul": (0, 1)}  # a * b in a and in b; a / b in a
 SOME = {  # of several tensors: where the others are held, in these together
     "where": ((1, 2),),  # a or b
     "lerp": ((0, 1),),  # a + w * (b - a)

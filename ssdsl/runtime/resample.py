@@ -1,8 +1,9 @@
 """Which positions resampling reads, and with which weights.
 
 `size` positions become `results`; `factor` is the scale that the call gives, None where it gives the size. Numbers are
-rounded as torch does, in single precision after each operation. But between which positions a result lies is told
-exactly: torch's own answer depends on how the machine multiplies and adds.
+rounded as torch does, in single precision after each operation, or exact for activations in double precision. But
+between which positions a result lies is told exactly: torch's own answer depends on how the machine multiplies and
+adds.
 """
 
 import ctypes
@@ -37,7 +38,9 @@ def is_even(size: int, results: int, factor: float | None) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def linear(size: int, results: int, align_corners: bool, factor: float | None) -> tuple[Between, ...]:
+def linear(
+    size: int, results: int, align_corners: bool, factor: float | None, *, is_double: bool = False
+) -> tuple[Between, ...]:
     """The positions that each result lies between; the same one twice where it has all the weight.
 
     >>> linear(2, 4, False, 2.0)[:2]
@@ -53,14 +56,15 @@ def linear(size: int, results: int, align_corners: bool, factor: float | None) -
         scale, shift = _scale(size, results, factor), Fraction(1, 2)
     half = float(shift)
     places = ((exact * (k + shift) - shift, _single(_single((k + half) * scale) - half)) for k in range(results))
-    return tuple(_between(place, rounded, size) for place, rounded in places)
+    return tuple(_between(place, None if is_double else rounded, size) for place, rounded in places)
 
 
-def _between(place: Fraction, rounded: float, size: int) -> Between:
+def _between(place: Fraction, rounded: float | None, size: int) -> Between:
     first = min(max(int(place), 0), size - 1)
     if first == size - 1 or place <= first:
         return Between(first, first, 0.0)
-    return Between(first, first + 1, min(max(_single(rounded - first), 0.0), 1.0))
+    weight = float(place - first) if rounded is None else _single(rounded - first)
+    return Between(first, first + 1, min(max(weight, 0.0), 1.0))
 
 
 def _scale(size: int, results: int, factor: float | None) -> float:

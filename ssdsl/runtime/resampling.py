@@ -43,7 +43,9 @@ def linear_part(
     for part, results, factor in scaled.parts():
         times = results // part.size
         if align_corners or results % part.size or times & (times - 1) or factor not in (None, times):
-            places = resample.linear(part.size, results, align_corners, factor)[part.start : part.end]
+            is_double = dtype == torch.float64
+            places = resample.linear(part.size, results, align_corners, factor, is_double=is_double)
+            places = places[part.start : part.end]
             low, high = (torch.tensor([p[k] - part.first for p in places], device=x.device) for k in (0, 1))
             x = x.to(torch.promote_types(dtype, torch.float32))
             weight = along(x, part.axis, [p.weight for p in places])

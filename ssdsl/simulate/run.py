@@ -81,7 +81,7 @@ class Epilogue:
     @property
     def reduce_s(self) -> float:
         """The part of `reduces` behind the last task."""
-        return sum(end - start for start, end in self.reduces if start >= self.start)
+        return sum(end - max(start, self.start) for start, end in self.reduces if end > self.start)
 
 
 def epilogues(program: Program, trace: Trace) -> list[Epilogue]:

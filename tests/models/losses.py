@@ -102,6 +102,10 @@ def weighted(net: Any, out: Any, left: Any, y: Any, labels: Any, z: Any) -> Tens
     return ((out - y).square().mean(0) * net.head.bias.softmax(0)).sum()
 
 
+def tasks(net: Any, out: Any, left: Any, y: Any, labels: Any, z: Any) -> Tensor:
+    return torch.stack([mse(out, y), mae(out, y)]) @ net.head.bias.softmax(0)[:2]
+
+
 def orthogonal(net: Any, out: Any, left: Any, y: Any, labels: Any, z: Any) -> Tensor:
     """A product of weights, of another stage than the loss, is no product of two sums over examples."""
     w = net.h[0].up.weight
@@ -213,7 +217,7 @@ def _net(loss: Callable[..., Tensor]) -> tuple[nn.Module, list[dict[str, Tensor]
 
 
 LINEAR = (early, uncertainty, uncertainties, penalty, early_penalty, valid, triplet, margin, two_inputs, five_terms)
-LINEAR += (numbers, weighted, orthogonal, chosen, added)
+LINEAR += (numbers, weighted, tasks, orthogonal, chosen, added)
 GRADIENTS = (aside, zeros, rounded, several, frozen)
 OTHERS = (product, ratio, exponential, perplexity, root, gated, balanced, clip, correlation)
 

@@ -21,7 +21,7 @@ from ssdsl.simulate.costs import Costs
 from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.roofline import Roofline
-from ssdsl.simulate.run import Trace, epilogues, run
+from ssdsl.simulate.run import Epilogue, Trace, epilogues, run
 from ssdsl.simulate.timeline import Kind, Stream
 from tests.simulate.steps import UNIT, cluster_of, compiled, step
 
@@ -265,3 +265,8 @@ def test_gradients_travel_under_the_backward_where_devices_have_hands_free() -> 
 
 def is_reduction(action: Action) -> bool:
     return isinstance(action, StartReduce | WaitReduce)
+
+
+def test_a_reduction_that_a_task_without_work_interrupts_counts_behind_it_alone() -> None:
+    """The part in front of the last task lies within the tasks' span."""
+    assert Epilogue(2.0, 3.0, 4.0, 0.0, ((0.5, 1.0), (1.5, 3.0))).reduce_s == 1.0

@@ -101,6 +101,22 @@ def test_so_is_a_circle_of_backwards(schedule: str, kind: str) -> None:
     assert outcome.text.startswith(f"E0403: `{kind}` needs all parts along `m` at once")
 
 
+def test_so_is_a_circle_through_what_is_sent() -> None:
+    """All parts of the second mesh read one result of the first."""
+    layers = ("BareMlp", (4, 16)), ("BareMlp", (4, 4))
+    plan = """\
+mesh g0(tp = 1)
+mesh g1(ep = 1)
+split model["h.1"] by batch into m = 2
+assign model["h.1"] to g1
+assign model - model["h.1"] to g0
+order model["h.1"].bwd[m = 0] -> model["h.1"].fwd[m = 1]
+order model["front"].bwd -> model["h.1"].fwd[m = 1]
+"""
+    outcome = try_case(Case(Recipe(4, 3, 4, 6, "linear", layers, "squares", 1), (plan,), "sgd", 1))
+    assert outcome.text.startswith("E0403: `linear` needs all parts along `m` at once"), outcome.text
+
+
 @pytest.mark.parametrize(("model", "plan"), [("mixtral", "gpipe"), ("moe_gpt", "gpipe"), ("moe_gpt", "1f1b")])
 def test_penalties_of_routers(model: str, plan: str) -> None:
     """Mixtral's is a product of means over the batch, which a merge completes between forwards and backwards."""

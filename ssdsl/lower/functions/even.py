@@ -1,29 +1,37 @@
 """Where a digit lies in a part of a tensor, unless unequal parts make the place vary."""
 
-from ssdsl.ir.layout import Cut, Shape, Shard, cut
+from collections.abc import Iterable
+
+from ssdsl.ir.layout import Cut, Layout, Shape, Shard, cut, is_apart
 from ssdsl.lower.errors import UnevenOutside
 from ssdsl.plan.plan import Index, Plan
 from ssdsl.text.diagnostic import PlanError
 
 
-def even_cut(plan: Plan, shape: Shape, shard: Shard, fixed: list[Shard]) -> Cut:
+def even_cut(plan: Plan, shape: Shape, shard: Shard, fixed: Iterable[Shard]) -> Cut:
     """The place of a digit in the part that carries one value of each of the `fixed` digits; raises PlanError as
     `check_even` does."""
-    check_even(plan, shape, shard.factor, tuple(fixed))
-    for held in fixed:  # a run of unequal parts is as long as what lies inside of it
-        if len(set(held.lengths or ())) > 1:
-            check_even(plan, shape, held.factor, (shard,))
-    return cut(shape, shard, tuple(fixed))
+    check_even(plan, shape, shard, fixed := tuple(fixed))
+    return cut(shape, shard, fixed)
 
 
-def check_even(plan: Plan, shape: Shape, factor: int, fixed: tuple[Shard, ...]) -> None:
-    """Raises PlanError where a factor lies behind one of unequal parts in an axis that a reshape has merged."""
+def check_even(plan: Plan, shape: Shape, shard: Shard, fixed: Iterable[Shard]) -> None:
+    """Raises PlanError where a digit has no one place among these, in an axis that a reshape has merged."""
     for held in fixed:
-        is_outside = held.factor < factor and shape.axis_of(held.factor) == shape.axis_of(factor)
-        if is_outside and len(set(held.lengths or ())) > 1:
-            index = _index_of(plan, held)
-            merged = " · ".join(map(str, shape.axes[shape.axis_of(factor)]))
-            raise PlanError(UnevenOutside(index.span if index else None, index.name if index else "?", merged))
+        if is_apart(shard, (held,), shape):
+            continue
+        index = _index_of(plan, held if held.factor < shard.factor else shard)
+        merged = " · ".join(map(str, shape.axes[shape.axis_of(shard.factor)]))
+        raise PlanError(UnevenOutside(index.span if index else None, index.name if index else "?", merged))
+
+
+def check_path(plan: Plan, shape: Shape, before: Layout, after: Layout) -> None:
+    """Raises PlanError where neither of two digits has one place while the other is held, and one of them goes."""
+    for layout in (before, after):
+        for shard in layout.shards():
+            others = [s for s in layout.shards() if not is_apart(s, (shard,), shape)]
+            if {shard, *others} & ({*before.shards()} ^ {*after.shards()}):
+                check_even(plan, shape, shard, others)
 
 
 def _index_of(plan: Plan, held: Shard) -> Index | None:

@@ -35,7 +35,7 @@ from ssdsl.ir.rows import counts_of, slots_of
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
 from ssdsl.lower.errors import UpdateInParts
 from ssdsl.lower.functions.draft import Draft, Made, Need, finished
-from ssdsl.lower.functions.even import check_even, even_cut
+from ssdsl.lower.functions.even import check_even, check_path, even_cut
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.functions.prologue import PrologueBuilder
 from ssdsl.lower.functions.reshard import reshard
@@ -324,7 +324,8 @@ class _Builder:
                     gradient = replace(need.gradient, time=type_.time, owed=owed)
                 result = self._var(draft, draft.fresh(var.name.value), need.shape, type_, gradient)
                 index = next(t for t in draft.segment.time if t.name == name)
-                check_even(self.lowering.plan, need.shape, digit.factor, tuple(s for _, s in var.type.time))
+                held = (*var.type.layout.shards(), *(s for _, s in var.type.time))
+                check_even(self.lowering.plan, need.shape, digit, held)
                 draft.body.append(Slice(var.name, result, index, cut(part, here, tuple(fixed))))
                 draft.converted[key] = result
             fixed.append(here)
@@ -409,7 +410,9 @@ class _Builder:
         if key not in draft.converted:
             part, submesh = need.shape.local(common), draft.segment.submesh
             for shard in {*have.shards(), *want.shards()}:
-                check_even(self.lowering.plan, need.shape, shard.factor, common)
+                check_even(self.lowering.plan, need.shape, shard, common)
+            for before, after in ((have, want), (produced, returned)):
+                check_path(self.lowering.plan, need.shape, before, after)
             forward = self._steps(have, want, part, var.name.value, submesh)
             backward = self._steps(produced, returned, part, var.name.value, submesh, sums=True)
             type_ = replace(var.type, layout=need.type.layout)

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from ssdsl.cluster.link import Link
 from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, KeepFirst, Narrow, ReduceScatter, Step
-from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, cut, nests, regions_of
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, cut, is_apart, nests, regions_of
 from ssdsl.runtime.regions import Regions, length, pieces
 from ssdsl.text.diagnostic import InternalError
 
@@ -30,8 +30,9 @@ def reshard(
 ) -> tuple[Step, ...]:
     """The cheapest steps from one layout to another of a tensor of `shape` on a submesh with these axes.
 
-    Dijkstra's search over layouts. Every layout can be gathered and every replica sliced, so a path exists. Sizes are
-    those of the tensor as a task sees it, `itemsize` is in bytes. `sums`: the tensor is a gradient, of which parts that
+    Dijkstra's search over layouts. Every layout can be gathered and every replica sliced, so a path exists: what lies
+    inside of unequal parts in one axis is cut while these are together. Sizes are those of the tensor as a task sees
+    it, `itemsize` is in bytes. `sums`: the tensor is a gradient, of which parts that
     overlap are addends.
 
     >>> from ssdsl.cluster.link import LOOPBACK
@@ -92,21 +93,20 @@ def _edges(
             for s in dict.fromkeys((before.places[a], after.places[a]))
             if isinstance(s, Shard) and s != place and _fits(s, others, shape)
         ]
-        for target in dict.fromkeys((before.places[a], after.places[a])):
+        for target in dict.fromkeys((before.places[a], after.places[a], REPLICATE)):
             if (found := _exchange(place, target, others, shape, (name, ranks), sums)) is not None:
                 yield _Edge(found, layout.replacing(a, target), cost("exchange", found.elements, ranks))
         if isinstance(place, Shard) and place.at is not None:
             continue
-        if isinstance(place, Shard):
+        if isinstance(place, Shard) and is_apart(place, others, shape):
             step = AllGather((name,), whole, cut(shape, place, others))
             yield _Edge(step, layout.replacing(a, REPLICATE), cost("all_gather", whole, ranks))
             for target in targets:
-                if target.at is None and _fits(
-                    target, (*others, place), shape
-                ):  # both digits can be cut out of the tensor at once
+                if target.at is None and _fits(target, (*others, place), shape):  # both can be cut out at once
                     source_cut = cut(shape, place, (*others, target))
                     step = AllToAll((name,), whole // ranks, source_cut, cut(shape, target, (*others, place)))
                     yield _Edge(step, layout.replacing(a, target), cost("all_to_all", whole, ranks))
+        if isinstance(place, Shard):
             continue
         for target in targets:
             if place is PARTIAL and target.at is not None:
@@ -129,7 +129,7 @@ def _exchange(
     if place == target or target is PARTIAL or all(s.at is None for s in shards) or place is REPLICATE:
         return None
     (factor, *more) = {s.factor for s in shards}
-    if more or any(s.factor == factor for s in others):
+    if more or any(s.factor == factor for s in others) or not is_apart(shards[0], others, shape):
         return None
     name, parts = axis
     size = shape.factors[factor]
@@ -151,4 +151,4 @@ def most_received(have: Regions, need: Regions, *, sums: bool) -> int:
 
 def _fits(shard: Shard, others: tuple[Shard, ...], shape: Shape) -> bool:
     same = tuple(s for s in others if s.factor == shard.factor)
-    return nests((*same, shard), shape.factors[shard.factor])
+    return nests((*same, shard), shape.factors[shard.factor]) and is_apart(shard, others, shape)

@@ -1,7 +1,8 @@
-"""A dimension that equal parts cut, and unequal ones inside of each, becomes two: each is then cut by its own indices.
+"""A dimension that equal parts cut and unequal ones becomes two: each is then cut by its own indices.
 
 `split model by batch into dp, m = [3, 1]` of 8 samples cuts each of two runs of 4 into 3 and 1. The samples of a part
 of `m` are then no run, but of batch = 2 · 4 they are a run of the second factor. Such factors a reshape makes as well.
+`into m = [6, 2], dp` is the same: of each part of `m` a device has a half, 3 and 1.
 """
 
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from ssdsl.model.graph import Dim, Graph, Operand, Operator, Value
 from ssdsl.model.ops.reader import kernel_dims
 from ssdsl.model.ops.registry import row
 from ssdsl.plan.plan import Index, Plan
+from ssdsl.plan.regions import Regions, lengths_of, parts_of
 
 Outer = dict[int, int]  # by the class of a dimension: into how many equal parts it is cut, before unequal ones
 
@@ -41,8 +43,9 @@ def _outer(plan: Plan) -> Outer:
     for operator in plan.graph.operators:
         for number, dim in enumerate(operator.dims):
             cuts = [i for i in plan.indices.get(operator.name, ()) if i.dim == number]
-            if len(cuts) > 1 and cuts[-1].sizes is not None and all(i.sizes is None for i in cuts[:-1]):
-                found.setdefault(dim.cls, prod(i.count for i in cuts[:-1]))
+            equal = [i for i in cuts if i.sizes is None]
+            if equal and len(cuts) == len(equal) + 1:
+                found.setdefault(dim.cls, prod(i.count for i in equal))
     return found
 
 
@@ -70,12 +73,31 @@ def _sides(plan: Plan, operator: Operator, number: int, parts: int) -> list[bool
     if any(i.also is not None and number in (i.dim, i.also) for i in plan.indices.get(operator.name, ())):
         return None
     for index in (i for i in plan.indices.get(operator.name, ()) if i.dim == number):
-        is_inner = left == 1
-        if index.outside > 1 or (not is_inner and (index.sizes is not None or left % index.count)):
+        is_inner = left == 1 or index.sizes is not None
+        if index.outside > 1 or (not is_inner and left % index.count):
+            return None
+        if index.at is not None and _within(index.at, operator.dims[number].size // parts) is None:
             return None
         left //= 1 if is_inner else index.count
         sides.append(is_inner)
     return sides
+
+
+def _within(at: Regions, size: int) -> Regions | None:
+    """Parts of all that equal ones divide as those within one of these; None where they are no multiples.
+
+    >>> _within((((0, 6),), ((6, 8),)), 4)
+    (((0, 3),), ((3, 4),))
+    >>> _within((((0, 5),), ((5, 8),)), 4) is None
+    True
+    """
+    sizes = lengths_of(at)
+    times, rest = divmod(sum(sizes), size)
+    if times == 1 and not rest:
+        return at
+    if rest or at != parts_of(sizes) or any(n % times for n in sizes):
+        return None
+    return parts_of(tuple(n // times for n in sizes))
 
 
 # -- what becomes of them ----------------------------------------------------------------------------------------------
@@ -95,7 +117,9 @@ def _indices(plan: Plan, operator: Operator, outer: Outer) -> Iterator[Index]:
             continue
         sides = _sides(plan, operator, index.dim, outer[operator.dims[index.dim].cls])
         seen[index.dim] = seen.get(index.dim, -1) + 1
-        yield replace(index, dim=at[int((sides or [])[seen[index.dim]])])
+        dim = operator.dims[index.dim]
+        within = None if index.at is None else _within(index.at, dim.size // outer[dim.cls])
+        yield replace(index, dim=at[int((sides or [])[seen[index.dim]])], at=within)
 
 
 def _numbers(operator: Operator, outer: Outer) -> list[tuple[int, ...]]:

@@ -47,8 +47,7 @@ def _problems(
     for index in indices:
         dim = operator.dims[index.dim]
         same = [i for i in indices if not {*i.dims}.isdisjoint(index.dims)]
-        names = [i.name for i in same]
-        others = [name for name in names if name != index.name]
+        others = [i.name for i in same if i.name != index.name]
         parts = math.prod(i.count for i in same)
         windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == index.dim]
         is_of_keys = any(operator.dims[d].beside is not None for d in index.dims)
@@ -57,15 +56,26 @@ def _problems(
             problem = PartsApart(index.span, dim.name, index.name, why, operator.kind, path, operator.source)
             yield problem, index.name
         if others and (index.sizes is not None or reads_windows):
-            outside = not reads_windows and names[-1] != index.name
-            other = names[-1] if outside else others[0]
-            yield UnevenWithOthers(index.span, dim.name, index.name, other, path, reads_windows, outside), index.name
+            yield UnevenWithOthers(index.span, dim.name, index.name, others[0], path, reads_windows), index.name
+        elif (cut := _cut_in_front(operator, index, indices)) is not None:
+            keys, other = cut
+            yield UnevenWithOthers(index.span, keys, index.name, other, path, windows=True), index.name
         elif any(operator.dims[d].combined for d in index.dims) and not isinstance(coordinate_of(index, submesh), Axis):
             groups = parts if index.dim in batch else 0
             yield (
                 CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, groups),
                 index.name,
             )
+
+
+def _cut_in_front(operator: Operator, index: Index, indices: tuple[Index, ...]) -> tuple[str, str] | None:
+    """A dimension of which each part reads what lies in front of it, and another index that cuts it."""
+    for number, dim in enumerate(operator.dims):
+        if dim.window is None or dim.window.of != index.dim or number == index.also:
+            continue
+        if other := next((i.name for i in indices if i.name != index.name and number in i.dims), None):
+            return dim.name, other
+    return None
 
 
 def _needs_runs(operator: Operator, index: Index, coordinate: Coordinate) -> str:

@@ -128,7 +128,7 @@ def _read_by_all(graph: TaskGraph, producer: Function, reader: Function) -> Whol
     late = [index for index in reader.time if index not in producer.time]
     for given in reader.inputs:
         if given.producer == producer.number and given.gradient and late:
-            name = next(o.name for o in producer.outputs if o.slot == given.slot)
+            name = next(o.name for o in producer.outputs if o.name.value == given.var.name.value)  # sent or not
             operator = graph.operator_of(_maker(producer, name))
             where = operator.kind, operator.path, operator.source
             return Whole(*where, late[0].name, late[0].parts, sums=True, split=False, backward=True)
