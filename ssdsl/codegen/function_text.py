@@ -19,6 +19,7 @@ from ssdsl.ir.function import (
     reads_of,
     results_of,
 )
+from ssdsl.ir.regions import lengths_of
 from ssdsl.ir.value import Name
 
 
@@ -143,7 +144,11 @@ def _join(merge: Merge) -> str:
     match merge:
         case Concat() | Earlier():
             parts += [f"dim={merge.cut.dim}", f"outer={merge.cut.outer}"]
-            parts += [f"sizes={index.sizes}"] if index.sizes else []
+            sizes = index.sizes
+            if isinstance(merge, Concat) and merge.reads is not None and merge.cut.at is not None:
+                sizes = lengths_of(merge.cut.at)
+                parts.append(f"reads={merge.reads}")
+            parts += [f"sizes={sizes}"] if sizes else []
             parts += ["earlier=True"] if isinstance(merge, Earlier) else []
         case Sum():
             pass

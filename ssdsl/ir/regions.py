@@ -21,3 +21,12 @@ def parts_of(sizes: Sequence[int]) -> Regions:
 def lengths_of(at: Regions) -> tuple[int, ...]:
     """How many positions each part has."""
     return tuple(sum(end - start for start, end in runs) for runs in at)
+
+
+def overlap(runs: Runs, others: Runs) -> bool:
+    """Whether two regions have a position in common.
+
+    >>> overlap(((0, 4), (8, 9)), ((4, 8),)), overlap(((0, 4), (8, 9)), ((7, 12),))
+    (False, True)
+    """
+    return any(max(a, c) < min(b, d) for a, b in runs for c, d in others)
