@@ -139,7 +139,9 @@ def free_runs(size: int, factor: int, fixed: Iterable[Digit]) -> tuple[Run, ...]
         ends = [[0, *(p for run in runs for p in run), size] for runs in only.at or ()]
         if len(here) > 1 or len(ends) != only.parts or any(e != sorted(e) for e in ends):
             raise Wrong(Rule.NEST, f"regions of a factor of {size}", here)
-        return (Run(factor, 1, only.counts[0]) if len(set(only.counts)) == 1 else Run(factor, 1, None, max(only.counts)),)
+        return (
+            Run(factor, 1, only.counts[0]) if len(set(only.counts)) == 1 else Run(factor, 1, None, max(only.counts)),
+        )
     runs: list[Run] = []
     limit = size
     for d in here:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from .flat import Weights
 from .halves import Waiting, collecting, finish, first_half
@@ -113,7 +114,7 @@ class Runner:
         self.prepared: dict[str, torch.Tensor] = {}
         self.values: dict[Key, torch.Tensor] = {}
         self.gradients = Returned()
-        self.saved: dict[tuple[int, At], tuple[list[torch.Tensor | None], tuple[torch.Tensor, ...]]] = {}
+        self.saved: dict[tuple[int, At], tuple[list[torch.Tensor | None], list[GradientEdge | None]]] = {}
         self.halves: dict[tuple[int, At], Waiting] = {}
         self.losses: list[torch.Tensor] = []
         self.scale = 1.0  # of the loss whose gradients are taken
@@ -165,7 +166,8 @@ class Runner:
             if block.loss is not None:
                 self.losses.append(outputs[block.loss].detach())
             if learns:
-                self.saved[block.number, part] = inputs, outputs
+                edges = [get_gradient_edge(value) if value.requires_grad else None for value in outputs]
+                self.saved[block.number, part] = inputs, edges  # the outputs themselves are their readers'
 
     def backward(self, block: Block, **at: int) -> None:
         """The gradients of a block's inputs and weights."""
@@ -197,15 +199,15 @@ class Runner:
 
     def _backward(self, block: Block, at: dict[str, int]) -> None:
         part = tuple(at.values())
-        inputs, outputs = self.saved.pop((block.number, part))
+        inputs, edges = self.saved.pop((block.number, part))
         roots, gradients = [], []
-        for position, (output, value) in enumerate(zip(block.outputs, outputs, strict=True)):
+        for position, (output, edge) in enumerate(zip(block.outputs, edges, strict=True)):
             gradient = self.gradients.pop((output.slot, part))
             if position == block.loss:
-                own = torch.full_like(value, self.scale)
+                own = torch.full_like(self.losses[0], self.scale)
                 gradient = own if gradient is None else gradient + own
-            if gradient is not None and value.requires_grad:
-                roots.append(value)
+            if gradient is not None and edge is not None:
+                roots.append(edge)
                 gradients.append(gradient)
         if block.backward == "whole":
             torch.autograd.backward(roots, gradients)

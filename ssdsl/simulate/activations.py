@@ -18,14 +18,15 @@ Sizes = dict[str, int]  # bytes by storage
 class Kept:
     """Bytes of one device in one task. `size_bytes` waits for backward, `for_weights` then for the weights' half:
     inputs, and gradients of results. `recomputed_bytes` is made again where backward recomputes; `gradient_bytes` are
-    the largest gradients that backward holds at once, `outputs` what other functions read, by slot. `storages` names
-    what is kept, with its bytes."""
+    the largest gradients that backward holds at once, `outputs` what other functions read, by slot, and `lent` those of
+    them that are gone when these have read them. `storages` names what is kept, with its bytes."""
 
     size_bytes: int
     for_weights: int
     recomputed_bytes: int
     gradient_bytes: int
     outputs: tuple[tuple[str, int], ...]
+    lent: tuple[tuple[str, int], ...]
     storages: tuple[tuple[str, int], ...]
 
 
@@ -56,7 +57,7 @@ class _Function:
     def kept(self) -> Kept:
         outputs = tuple((o.slot, size_bytes(self.variables[o.name])) for o in self.function.outputs)
         if self.function.backward is Backward.NONE:
-            return Kept(0, 0, 0, 0, outputs, ())
+            return Kept(0, 0, 0, 0, outputs, outputs, ())
         held, later, recomputed = self._entering(), Sizes(), []
         for section in self.function.sections:
             again: Sizes = {}
@@ -66,11 +67,16 @@ class _Function:
                 if self._has_halves(op):
                     later |= saved | {f"gradient of {v.name}": size_bytes(v) for v in op.results}
             recomputed.append(again)
+        lent = []
         for output in self.function.outputs:
-            self._add(held, output.name)
+            if (root := self._root(output.name)) not in held:
+                self._add(held, output.name)
+                lent += [(output.slot, held[root])] if output.read else []
         most = max((sum(n for s, n in again.items() if s not in held) for again in recomputed), default=0)
         largest = max((self._gradients(op) for op in self.function.operators()), default=0)
-        return Kept(sum(held.values()), sum(later.values()), most, 2 * largest, outputs, tuple(held.items()))
+        return Kept(
+            sum(held.values()), sum(later.values()), most, 2 * largest, outputs, tuple(lent), tuple(held.items())
+        )
 
     def _lies_here(self, given: Input) -> bool:
         """Whether an input is just what another function of these devices keeps."""
