@@ -1,4 +1,4 @@
-"""Gradients that came back to parts of values: each the sum of what its readers gave, of all of a part or of runs of it."""
+"""Gradients that came back to parts of values: sums of what readers gave, each of all of a part or of runs of it."""
 
 import itertools
 from collections.abc import Iterable

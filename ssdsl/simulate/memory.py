@@ -155,7 +155,7 @@ class _Liveness:
 
     def _task(self, task: Compute, start: float, end: float, freed: set[tuple[str, At]]) -> Iterator[Change]:
         function = self.program.functions[task.function]
-        kept = self.activations.of(function)
+        kept = self.activations.of(function, task.at)
         lent = {(slot, task.at): size for slot, size in kept.lent if (slot, task.at) in freed}
         yield from (Change(start, "transfers", -_sent_bytes(x)) for x in self.awaited)
         self.awaited.clear()

@@ -36,8 +36,8 @@ from ssdsl.lower.functions.draft import Draft, Made, Need, finished
 from ssdsl.lower.functions.even import check_even, even_cut
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.functions.prologue import PrologueBuilder
-from ssdsl.lower.functions.reshard import reshard
 from ssdsl.lower.functions.region_read import region_read
+from ssdsl.lower.functions.reshard import reshard
 from ssdsl.lower.functions.transfer import keep_boxes, plan_move
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import dims_of, inside, local_sizes, operand_shape, operand_types
