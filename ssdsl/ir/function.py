@@ -10,7 +10,7 @@ from enum import Enum
 
 from ssdsl.ir.comm import Step
 from ssdsl.ir.layout import Cut, Submesh
-from ssdsl.ir.regions import Regions, overlap, parts_of
+from ssdsl.ir.regions import Regions, overlapping, parts_of
 from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var
 from ssdsl.model.saved_tensors import Saved
 from ssdsl.text.source import Span
@@ -244,7 +244,7 @@ class Concat:
         """Which parts a part of the reader reads."""
         if self.reads is None or self.cut.at is None:
             return tuple(range(self.index.parts))
-        return tuple(k for k, own in enumerate(self.cut.at) if overlap(self.reads[part], own))
+        return overlapping(self.reads, self.cut.at)[part]
 
 
 @dataclass(frozen=True, slots=True)

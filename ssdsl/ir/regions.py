@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from functools import lru_cache
 
 Run = tuple[int, int]
 Runs = tuple[Run, ...]  # of one part
@@ -23,10 +24,14 @@ def lengths_of(at: Regions) -> tuple[int, ...]:
     return tuple(sum(end - start for start, end in runs) for runs in at)
 
 
-def overlap(runs: Runs, others: Runs) -> bool:
-    """Whether two regions have a position in common.
+@lru_cache(maxsize=1024)
+def overlapping(reads: Regions, parts: Regions) -> tuple[tuple[int, ...], ...]:
+    """For each region the parts with which it has a position in common.
 
-    >>> overlap(((0, 4), (8, 9)), ((4, 8),)), overlap(((0, 4), (8, 9)), ((7, 12),))
-    (False, True)
+    >>> overlapping((((0, 4), (8, 9)), ((4, 8),)), parts_of((4, 4, 4)))
+    ((0, 2), (1,))
     """
-    return any(max(a, c) < min(b, d) for a, b in runs for c, d in others)
+    return tuple(
+        tuple(k for k, own in enumerate(parts) if any(max(a, c) < min(b, d) for a, b in runs for c, d in own))
+        for runs in reads
+    )
