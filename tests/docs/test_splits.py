@@ -78,7 +78,7 @@ def test_tiles(golden: Callable[[Path, str], None], tmp_path: Path) -> None:
     rows = ["| tiles | peak MB | layers computed again: peak MB |", "|---|---|---|"]
     found: list[list[int]] = []
     for tiles in TILES:
-        plans = (compile_plan(ROOT / "examples" / "tiles.ssp", graph, {"T": tiles, "again": k}) for k in (0, 1))
+        plans = (compile_plan(ROOT / "examples" / "tiles.ssp", graph, {"D": 1, "T": tiles, "again": k}) for k in (0, 1))
         found.append([simulate(c.program, c.source, laptop).devices[0].peak_bytes for c in plans])
         rows.append(f"| {tiles} | {' | '.join(f'{n / 1e6:.0f}' for n in found[-1])} |")
     golden(PAGE, with_text(PAGE.read_text("utf-8"), "table: tiles", "".join(f"{row}\n" for row in rows)))
