@@ -1,5 +1,6 @@
 """Models that the simulator's tests share: GPTs whose activations the papers count, and a chain of equal layers."""
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -66,7 +67,7 @@ class Rows(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         sizes = (2, 8, 8, 8, 8)
-        pairs = zip(sizes, sizes[1:], strict=False)
+        pairs = itertools.pairwise(sizes)
         self.layers = nn.Sequential(*(nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.ReLU()) for a, b in pairs))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
