@@ -3,7 +3,7 @@
 from ssdsl.codegen.expressions import GroupName
 from ssdsl.ir.comm import AllReduce, Exchange, Step, cuts_of, kind_of
 from ssdsl.ir.function import Extend, Reshard, Slice
-from ssdsl.ir.regions import lengths_of, parts_of
+from ssdsl.plan.regions import lengths_of, parts_of
 
 
 def step_text(step: Step, group: GroupName, *, in_place: bool = False) -> str:

@@ -13,6 +13,7 @@ from ssdsl.model.call import schema_arguments
 from ssdsl.model.graph import Operator, Ref
 from ssdsl.model.ops.reader import axes_of
 from ssdsl.model.ops.registry import row
+from ssdsl.plan.regions import Runs
 from ssdsl.text.diagnostic import InternalError
 
 Arguments = list[str]
@@ -129,11 +130,13 @@ def _window(part: WindowPart, group: GroupName, inside: str, rows: int) -> str:
     """`Part(2, start=(0, 7)[h.index], end=(7, 13)[h.index], first=(0, 6)[h.index], size=13)`. A part of a part
     begins `inside` of it, and has so many `rows`."""
     place = place_text(part.coordinate, group)
-    columns = {
-        "start": [start for start, _ in part.results],
-        "end": [end for _, end in part.results],
+    columns: dict[str, list[int] | list[Runs]] = {
+        "start": [runs[0][0] for runs in part.results],
+        "end": [runs[-1][1] for runs in part.results],
         "first": [first for first, _ in part.needs],
     }
+    if any(len(runs) > 1 for runs in part.results):
+        columns["runs"] = [*part.results]
     words = {name: f"({', '.join(map(str, values))})[{place}]" for name, values in columns.items()}
     if inside:
         words["start"] += f" + {inside}"

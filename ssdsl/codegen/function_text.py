@@ -19,8 +19,8 @@ from ssdsl.ir.function import (
     reads_of,
     results_of,
 )
-from ssdsl.ir.regions import lengths_of
 from ssdsl.ir.value import Name
+from ssdsl.plan.regions import lengths_of
 
 
 def function_text(function: Function, scope: Scope) -> str:

@@ -10,9 +10,9 @@ from enum import Enum
 
 from ssdsl.ir.comm import Step
 from ssdsl.ir.layout import Cut, Submesh
-from ssdsl.ir.regions import Regions, overlapping, parts_of
 from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var
 from ssdsl.model.saved_tensors import Saved
+from ssdsl.plan.regions import Regions, Run, lengths_of, overlapping, parts_of
 from ssdsl.text.source import Span
 
 # -- operators ---------------------------------------------------------------------------------------------------------
@@ -22,17 +22,22 @@ from ssdsl.text.source import Span
 class Split:
     """An operator's dimension number `dim` has a digit of this stride, whose value is the part's coordinate.
 
-    `sizes` where the parts are unequal; the digit is then the whole dimension. `span` is the statement of the plan.
-    `also` is another dimension that has the same digit.
+    With `at` the parts are these regions of the whole dimension, and `stride` is 1. `span` is the statement of the
+    plan. `also` is another dimension that has the same digit.
     """
 
     coordinate: Coordinate
     dim: int
     stride: int
     parts: int
-    sizes: tuple[int, ...] | None = None
+    at: Regions | None = None
     span: Span | None = None
     also: int | None = None
+
+    @property
+    def sizes(self) -> tuple[int, ...] | None:
+        """The sizes of parts that are regions."""
+        return None if self.at is None else lengths_of(self.at)
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -41,7 +46,7 @@ class Split:
 
     def regions(self, size: int) -> Regions:
         """Which positions of a dimension of this size each part has, where no other split cuts it."""
-        return parts_of(self.sizes or (size // self.parts,) * self.parts)
+        return self.at or parts_of((size // self.parts,) * self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +82,13 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class WindowPart:
-    """Along a coordinate, part k computes the run `results[k]` of a dimension of the result, from the run `needs[k]` of
-    axis number `axis` of the first operand that is windowed on it, which has `size` positions."""
+    """Along a coordinate, part k computes the positions `results[k]` of a dimension of the result, from the run
+    `needs[k]` of axis number `axis` of the first operand that is windowed on it, which has `size` positions."""
 
     coordinate: Coordinate
     axis: int
-    results: tuple[tuple[int, int], ...]
-    needs: tuple[tuple[int, int], ...]
+    results: Regions
+    needs: tuple[Run, ...]
     size: int
 
 

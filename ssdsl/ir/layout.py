@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-from ssdsl.ir.regions import Regions, lengths_of, parts_of
 from ssdsl.plan.plan import Mesh
+from ssdsl.plan.regions import Regions, lengths_of, parts_of
 
 
 class Whole(Enum):

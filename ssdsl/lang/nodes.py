@@ -185,10 +185,13 @@ class Dim(Keyworded):
 
 @dataclass(frozen=True, slots=True)
 class Cut(Node):
-    """`tp`, `m = M` or `m = [3, 5]` of a `split`."""
+    """`tp`, `m = M`, `m = [3, 5]` or `cp parts [[0, 3], [1, 2]]` of a `split`; `phrase` is the word in front of the
+    chunks."""
 
     name: Word
     count: Expr | None
+    phrase: Word | None = None
+    chunks: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,8 @@ class Split(Keyworded):
     form = "split model by batch into dp, m = 4"
     about = """Cut operators along a dimension: each gets an index. `into dp` takes the number of parts from the mesh's
 axis of that name; `into m = 4` says it, and an index that is no axis of the mesh runs its parts one after another,
-as micro-batches do. `where possible` leaves operators as they are that cannot be cut so: those that have no such
+as micro-batches do. Sizes may be given, `into m = [3, 5]`, and who has which of equal chunks: `into cp parts [[0, 3],
+[1, 2]]`. `where possible` leaves operators as they are that cannot be cut so: those that have no such
 dimension, one that the parts do not divide, or this index already. `split model.weights by row into dp` keeps state
 in parts; so do `.grads` and `.optimizer`."""
 

@@ -44,6 +44,28 @@ class UnevenWithOthers(Diagnostic):
 
 
 @dataclass(frozen=True)
+class PartsApart(Diagnostic):
+    """A part has chunks that do not touch, where an operator needs one run of positions.
+
+    `into cp parts [[0, 3], [1, 2]]` gives a device the first chunk and the last. Attention takes its queries and keys
+    so, and what treats all positions alike. A convolution reads the neighbours of a run; a loss along its classes is
+    told where its run begins; and parts that take turns, one after another, are runs.
+    """
+
+    code: ClassVar[str] = "E0408"
+    title: ClassVar[str] = "a part of `{dim}` has chunks that are apart, but {why}"
+    label: ClassVar[str] = "chunks of `{index}`"
+    note: ClassVar[str] = "in module `{path}`: `{kind}` ({source})"
+    help: ClassVar[str] = "give each part chunks in a row, `[[0, 1], [2, 3]]`, or leave this operator out of the split"
+    dim: str
+    index: str
+    why: str
+    kind: str
+    path: str
+    source: str
+
+
+@dataclass(frozen=True)
 class UnevenOutside(Diagnostic):
     """Unequal parts lie outside another split in one axis of a tensor.
 

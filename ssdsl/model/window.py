@@ -102,3 +102,9 @@ def hull(positions: Iterable[int]) -> Run:
     """The shortest run that has all these positions."""
     found = [*positions]
     return (min(found), max(found) + 1) if found else (0, 0)
+
+
+def around(runs: Iterable[Run]) -> Run:
+    """The shortest run that has all these runs."""
+    found = [run for run in runs if run[0] < run[1]]
+    return (min(start for start, _ in found), max(end for _, end in found)) if found else (0, 0)

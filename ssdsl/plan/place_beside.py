@@ -51,7 +51,7 @@ def _adopt(facts: Facts, model: ModelIndex, hosts: dict[str, str], op: Operator,
     for index in facts.indices.get(beside, ()):
         at = _same_dim(op, model.operators[beside].dims[index.dim].cls)
         if at is not None and facts.index(op.name, index.name) is None:
-            facts.add_index(op.name, Index(index.name, index.count, at, index.span, index.sizes))
+            facts.add_index(op.name, Index(index.name, index.count, at, index.span, index.at))
 
 
 def _same_dim(op: Operator, cls: int) -> int | None:

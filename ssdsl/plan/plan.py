@@ -6,6 +6,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from ssdsl.model.graph import Graph
+from ssdsl.plan.regions import Regions, lengths_of
 from ssdsl.text.source import Span
 
 
@@ -24,16 +25,21 @@ class Mesh:
 class Index:
     """What a `split` adds to an operator: its dimension number `dim` is cut into `count` parts, named `name`.
 
-    `sizes` gives the parts' sizes where the user gave them and they are unequal, else it is None. `also` is another
-    dimension that is cut alike: the keys of the queries.
+    `at` says which positions each part has, where they are not equal runs one behind the other, else it is None. `also`
+    is another dimension that is cut alike: the keys of the queries.
     """
 
     name: str
     count: int
     dim: int
     span: Span
-    sizes: tuple[int, ...] | None = None
+    at: Regions | None = None
     also: int | None = None
+
+    @property
+    def sizes(self) -> tuple[int, ...] | None:
+        """The sizes of the parts that `at` gives."""
+        return None if self.at is None else lengths_of(self.at)
 
     @property
     def dims(self) -> tuple[int, ...]:

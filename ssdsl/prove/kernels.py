@@ -109,6 +109,8 @@ def _offsets(operator: Operator, operand: Operand, splits: list[Split]) -> Offse
         raise Wrong(Rule.KERNEL, "splits of one axis", [s.dim for s in splits])
     steps: Offsets = {}
     for s in splits:
+        if any(len(runs) != 1 for runs in s.at or ()) or [*(s.at or ())] != sorted(s.at or ()):
+            raise Wrong(Rule.KERNEL, "parts one behind the other", s.at)
         inner = math.prod(operator.dims[d].size for d in axis[axis.index(s.dim) + 1 :])
         steps[s.coordinate] = (inner if s.sizes else s.stride * inner, s.sizes)
     whole = math.prod(operator.dims[d].size for d in axis)

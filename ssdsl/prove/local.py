@@ -22,7 +22,8 @@ Axes = tuple[tuple[str, int], ...]
 Factors = tuple[tuple[int, ...], ...]  # of a whole value: axis by axis, the sizes of its factors
 
 
-Regions = tuple[tuple[tuple[int, int], ...], ...]  # of each part: runs (start, end) of positions
+Runs = tuple[tuple[int, int], ...]  # (start, end) of positions
+Regions = tuple[Runs, ...]  # of each part
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,25 @@ def in_parts(factor: int, size: int, at: Regions) -> Digit | None:
     return Digit(factor, 1, len(at), at)
 
 
-def covered(runs: tuple[tuple[int, int], ...]) -> frozenset[int]:
+def positions(runs: Runs) -> list[int]:
+    """The positions of some runs, in their order."""
+    return [p for start, end in runs for p in range(start, end)]
+
+
+def are_all(at: Regions, size: int) -> bool:
+    """Whether parts have each of so many positions once.
+
+    >>> are_all((((0, 2), (6, 8)), ((2, 6),)), 8), are_all((((0, 4),), ((3, 8),)), 8)
+    (True, False)
+    """
+    runs = sorted(run for part in at for run in part)
+    ends = [0, *(end for _, end in runs)]
+    return ends[-1] == size and all(start == before < end for (start, end), before in zip(runs, ends, strict=False))
+
+
+def covered(runs: Runs) -> frozenset[int]:
     """The positions of some runs."""
-    return frozenset(p for start, end in runs for p in range(start, end))
+    return frozenset(positions(runs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ An addend that only the first device adds gets its whole gradient on every devic
 operands may work on addends of these: it leaves an addend, and the gradients of the others are addends.
 """
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -24,7 +23,7 @@ from ssdsl.model.graph import Operand, Operator, Ref
 from ssdsl.model.ops.registry import is_linear as registry_is_linear
 from ssdsl.model.ops.registry import row
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.local import Digit, Factors, Local, Regions, covered, free, in_parts
+from ssdsl.prove.local import Digit, Factors, Local, Regions, are_all, free, in_parts
 from ssdsl.prove.windows import windows_of
 
 
@@ -128,10 +127,9 @@ class _Cut:
 
 
 def _cut(operator: Operator, split: Split) -> _Cut:
-    if split.sizes is not None and split.stride != 1:
-        raise Wrong(Rule.NEST, "unequal parts of the whole dimension", split)
-    at = None if split.sizes is None else tuple(((end - n, end),) for n, end in _ends(split.sizes))
-    digit = Digit(0, split.stride if at is None else 1, split.parts, at)
+    if split.at is not None and split.stride != 1:
+        raise Wrong(Rule.NEST, "parts of the whole dimension", split)
+    digit = Digit(0, split.stride, split.parts, split.at)
     if split.also is not None:
         _check_together(operator, split)
     return _Cut(split.coordinate, split.dim, digit, windows_of(operator, split), split.also)
@@ -146,10 +144,6 @@ def _check_together(operator: Operator, split: Split) -> None:
     alone = any(split.also in axis for o in operator.inputs[3:] for axis in o.axes if (split.dim,) not in o.axes)
     if combining(operator, together=True) is None or (queries, key, value) != wanted or len(sizes) > 1 or alone:
         raise Wrong(Rule.TWO_SPLITS, "one dimension, or queries with their keys", split)
-
-
-def _ends(sizes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    return zip(sizes, itertools.accumulate(sizes), strict=True)
 
 
 @lru_cache(maxsize=65536)
@@ -202,8 +196,8 @@ def _check_cuts(signature: _Signature, cuts: list[_Cut]) -> None:
         size = signature.dims[dim].size
         free(((size,),), digits)
         for digit in digits:  # parts of results are apart, and all of them are there
-            if digit.at is not None and [p for runs in digit.at for p in sorted(covered(runs))] != list(range(size)):
-                raise Wrong(Rule.NEST, f"parts of {size}, one behind the other", digit)
+            if digit.at is not None and not are_all(digit.at, size):
+                raise Wrong(Rule.NEST, f"parts that together are the {size} positions", digit)
 
 
 def _is_summed(signature: _Signature, dim: int) -> bool:

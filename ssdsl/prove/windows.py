@@ -15,7 +15,7 @@ from ssdsl.ir.function import Split
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.reader import given_arguments
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.local import Regions
+from ssdsl.prove.local import Regions, Runs, are_all, positions
 
 aten = torch.ops.aten
 Reads = tuple[frozenset[int], ...]  # for each result the positions that it reads
@@ -66,24 +66,23 @@ def windows_of(operator: Operator, split: Split) -> tuple[tuple[int, Regions], .
 
 def is_inside(operator: Operator, split: Split) -> bool:
     """Whether a split cuts the parts of another one, of results that may be given more than they need: of attention."""
-    within = split.sizes is None and split.stride * split.parts < operator.dims[split.dim].size
+    within = split.at is None and split.stride * split.parts < operator.dims[split.dim].size
     return within and _kind_and_space(operator)[0] in ATTENTION
 
 
-def parts_of(operator: Operator, split: Split, number: int) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
-    """For each part the run of results, and the run of the windowed dimension that it needs."""
+def parts_of(operator: Operator, split: Split, number: int) -> tuple[tuple[Runs, tuple[int, int]], ...]:
+    """For each part the runs of results, and the run of the windowed dimension that it needs."""
     size = operator.dims[split.dim].size
     if is_inside(operator, split):
-        return (((0, size), (0, operator.dims[number].size)),) * split.parts
-    sizes = split.sizes or (size // split.parts,) * split.parts
-    if sum(sizes) != size or (split.stride * split.parts not in (size, split.parts) and split.sizes is None):
+        return ((((0, size),), (0, operator.dims[number].size)),) * split.parts
+    each = size // split.parts
+    at = split.at or tuple(((k * each, k * each + each),) for k in range(split.parts))
+    if not are_all(at, size) or (split.stride * split.parts not in (size, split.parts) and split.at is None):
         raise Wrong(Rule.NEST, "one split of a dimension that windows are on", split)
+    if any(len(runs) != 1 for runs in at) and _kind_and_space(operator)[0] not in ATTENTION:
+        raise Wrong(Rule.KERNEL, "parts that are runs", split)
     reads = _reads(operator, number)
-    found, start = [], 0
-    for n in sizes:
-        found.append(((start, start + n), _hull(reads[start : start + n])))
-        start += n
-    return tuple(found)
+    return tuple((runs, _hull(reads[p] for p in positions(runs))) for runs in at)
 
 
 def _hull(reads: Iterable[frozenset[int]]) -> tuple[int, int]:

@@ -74,7 +74,7 @@ def _splits(old: Context, new: Context) -> Iterator[str]:
     for name, index in _indices(new):
         if not old.facts.index(name, index.name):
             dimension = new.model.operators[name].dims[index.dim].name.removesuffix(".0")
-            key: tuple[object, ...] = (index.name, dimension, index.count, index.sizes)
+            key: tuple[object, ...] = (index.name, dimension, index.count, index.at)
             groups.setdefault(key, []).append(name)
             examples.setdefault(key, index)
     for key, names in groups.items():

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 import torch
 
-from ssdsl.ir.regions import Regions, parts_of
+from ssdsl.plan.regions import Regions, parts_of
 from ssdsl.run.compare import tensors
 from ssdsl.run.errors import PiecesIncomplete
 from ssdsl.text.diagnostic import PlanError

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ssdsl.runtime.transport import Merge
+from ssdsl.runtime.transport import Merge, Works
 
 Wait = Callable[[int, Callable[[], bool], Callable[[], str]], None]
 
@@ -66,9 +66,10 @@ class Piece:
     sent: torch.Tensor | None = None
     version: int = 0
     into: torch.Tensor | None = None
+    is_there: bool = False
 
     def is_completed(self) -> bool:
-        return self.sent is not None and self.into is not None
+        return self.is_there
 
     def wait(self) -> None:
         missing = self.source if self.sent is None else self.target
@@ -87,6 +88,7 @@ class Piece:
         if self.sent._version != self.version:
             raise self.exchange.failed("mismatch", f"{between} a tensor that was changed while it travelled")
         self.into.view(-1).copy_(self.sent.view(-1))
+        self.sent, self.into, self.is_there = None, None, True
 
 
 @dataclass(slots=True)
@@ -164,11 +166,9 @@ class Threaded:
         assert into.numel() == x.numel() and x.numel() % len(group.ranks) == 0
         self._join("all_to_all", into, x, group).wait()
 
-    def exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Line) -> None:
+    def start_exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Line) -> Works:
         works = [self.irecv(x, peer, group, 0) for peer, x in into.items()]
-        works += [self.isend(x, peer, group, 0) for peer, x in parts.items()]
-        for work in works:
-            work.wait()
+        return Works([*works, *(self.isend(x, peer, group, 0) for peer, x in parts.items())])
 
     def isend(self, x: torch.Tensor, peer: int, group: Line, tag: int) -> Piece:
         assert x.is_contiguous()

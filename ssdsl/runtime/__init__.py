@@ -1,6 +1,6 @@
 """What a generated program imports: torch and the standard library only, nothing of the compiler."""
 
-from .attention import attention_keys, attention_ring, causal_attention_part
+from .attention import attention_keys, causal_attention_part
 from .bits import step_keys
 from .collectives import (
     all_gather,
@@ -52,6 +52,7 @@ from .random import (
 )
 from .recompute import checkpoint
 from .resampling import linear_part, nearest_part
+from .ring import attention_ring
 from .routed import combine, dispatch, expert_mm, routed_mm
 from .runner import Input, Join, Output, block
 from .windows import (

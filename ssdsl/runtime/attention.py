@@ -1,14 +1,14 @@
-"""Attention of which one part runs: of a run of the queries, of some of the keys, or of both, keys going around a ring.
+"""Attention of which one part runs: of some of the queries, or of some of the keys (of both: `ring.py`).
 
 Of the keys in a chunk, a row of queries has an output and the logarithm of what it was divided by. Two chunks merge by
-these: that is all that a device has to know of keys that it does not have (Milakov and Gimelshein 2018; Liu, Zaharia
-and Abbeel 2023, "Ring Attention"). The gradients of a chunk follow from the output and the logarithm of all keys.
+these: that is all that a device has to know of keys that it does not have (Milakov and Gimelshein 2018). The gradients
+of a chunk follow from the output and the logarithm of all keys.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,12 +16,13 @@ from torch.autograd.function import once_differentiable
 from torch.nn.attention.bias import causal_lower_right
 
 from .merges import widened
-from .regions import Regions
+from .regions import Regions, Runs
 from .windows import Part
 from .world import Group
 
-BLOCK = 1 << 24  # scores that are in memory at once
-Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+SCORES = 1 << 24  # scores that are in memory at once
+STEPS, ROWS = 8, 16  # along the diagonal of causal attention: into how many steps rows are cut, if these have so many
+Tensors = Sequence[torch.Tensor]
 
 
 def causal_attention_part(
@@ -32,18 +33,21 @@ def causal_attention_part(
     enable_gqa: bool,
     parts: Sequence[Part],
 ) -> torch.Tensor:
-    """Causal attention of the queries start..end, which see the keys in front of them and their own; those behind these
-    are left out.
+    """Causal attention of one or more runs of queries, which see the keys in front of them and their own; those behind
+    these are left out.
 
     Of q queries and k keys: query [.., heads, q, d], key [.., heads, k, d], value [.., heads, k, v] ->
     [.., heads, q, v].
     """
     (part,) = parts
-    key, value = (x.narrow(-2, 0, part.end) for x in (key, value))
-    if not part.start:
-        return F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=enable_gqa)
-    mask = causal_lower_right(query.shape[-2], key.shape[-2])  # the fused kernels of a GPU make no mask of it
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=enable_gqa)
+    results, before = [], 0
+    for start, end in part.results:
+        here, before = query.narrow(-2, before, end - start), before + end - start
+        keys, values = (x.narrow(-2, 0, end) for x in (key, value))
+        mask: Any = causal_lower_right(end - start, end) if start else None  # a GPU's fused kernels make no mask of it
+        given: Any = {"attn_mask": mask, "is_causal": not start, "scale": scale, "enable_gqa": enable_gqa}
+        results.append(F.scaled_dot_product_attention(here, keys, values, **given))
+    return torch.cat(results, -2) if len(results) > 1 else results[0]
 
 
 def attention_keys(
@@ -56,133 +60,139 @@ def attention_keys(
     regions: Regions,
     group: Group,
 ) -> torch.Tensor:
-    """Attention to all keys, of which each device of the group has the run `regions[group.index]`. The gradient of the
+    """Attention to all keys, of which each device of the group has those at `regions[group.index]`. The gradient of the
     queries is this part's addend."""
-    (here,) = regions[group.index]
-    chunk = _Chunk(0, here[0], is_causal, _scale(query, scale), mask)
-    return _Keys.apply(query, key, value, mask, chunk, group)  # type: ignore[no-any-return, no-untyped-call]
+    part = Attending(((0, query.shape[-2]),), regions[group.index], is_causal, scale_of(query, scale))
+    return _Keys.apply(query, key, value, mask, part, group)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def attention_ring(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    is_causal: bool,
-    scale: float | None,
-    regions: Regions,
-    group: Group,
-) -> torch.Tensor:
-    """Attention of the queries `regions[group.index]`; the runs of keys and values go around the group: beside its
-    own, a device has one and the one that arrives. A mask has the rows of these queries, and all columns."""
-    runs = [run for (run,) in regions]
-    ring = _Ring(runs, group, is_causal, _scale(query, scale))
-    return _Around.apply(query, key, value, mask, ring)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def _scale(query: torch.Tensor, scale: float | None) -> float:
+def scale_of(query: torch.Tensor, scale: float | None) -> float:
     return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
 
 
-# -- one chunk of keys -------------------------------------------------------------------------------------------------
+# -- some queries and some keys ----------------------------------------------------------------------------------------
+
+
+class _Block(NamedTuple):
+    """Rows of the queries and columns of the keys, from which positions on."""
+
+    rows: slice
+    columns: slice
+    query: int
+    key: int
 
 
 @dataclass(frozen=True)
-class _Chunk:
-    """Keys from position `keys` on, seen by queries from position `queries` on. `mask`: of these rows and columns."""
+class Attending:
+    """The attention of queries to keys at these positions, end to end."""
 
-    queries: int
-    keys: int
+    queries: Runs
+    keys: Runs
     is_causal: bool
     scale: float
-    mask: torch.Tensor | None
 
-    def is_seen(self, rows: int) -> bool:
-        """Whether any of so many queries sees any of the keys."""
-        return not self.is_causal or self.keys < self.queries + rows
-
-    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The output [.., q, v] in float32 at least, and the logarithm of the sum of exponentials [.., q, 1]."""
-        key, value = self._for_all(query, key), self._for_all(query, value)
-        outputs, logs = [], []
-        for rows in self._blocks(query, key):
-            scores = self._scores(query[..., rows, :], key, rows)
+    def attend(self, query: torch.Tensor, keys: Tensors, mask: torch.Tensor | None, so_far: Tensors) -> None:
+        """Merges what these keys add into the output and the logarithm `so_far`. `mask`: of these rows and columns."""
+        for block in self._blocks(query, keys):
+            rows = query[..., block.rows, :]
+            key, value = (_for_all(rows, x[..., block.columns, :]) for x in keys)
+            scores = self._scores(rows, key, block, mask)
             log = scores.logsumexp(-1, keepdim=True)
-            chances = (scores - log.masked_fill(log.isinf(), 0.0)).exp_()
-            outputs.append(chances @ widened(value))
-            logs.append(log)
-        return torch.cat(outputs, -2), torch.cat(logs, -2)
+            more = scores.sub_(log.masked_fill(log.isinf(), 0.0)).exp_() @ widened(value)
+            _merge([x[..., block.rows, :] for x in so_far], [more, log])
 
-    def backward(
+    def attend_back(
         self,
-        gradient: torch.Tensor,
-        output: torch.Tensor,
-        log: torch.Tensor,
         query: torch.Tensor,
-        keys: Sequence[torch.Tensor],
+        keys: Tensors,
+        mask: torch.Tensor | None,
+        found: Tensors,
+        gradients: Tensors,
         d_mask: torch.Tensor | None,
-    ) -> Triple:
-        """The gradients of query, key and value, for an output and a logarithm of all keys. That of the mask is added
-        to `d_mask`."""
-        key, value = keys
-        all_keys, all_values = self._for_all(query, key), self._for_all(query, value)
-        d_query = []
-        d_key = widened(all_keys).new_zeros(all_keys.shape)
-        d_value = widened(all_values).new_zeros(all_values.shape)
-        log = log.masked_fill(log.isinf(), 0.0)
-        for rows in self._blocks(query, key):
-            chances = self._scores(query[..., rows, :], all_keys, rows).sub_(log[..., rows, :]).exp_()
-            given = widened(gradient[..., rows, :])
-            d_value += chances.transpose(-2, -1) @ given
-            of_row = (given * widened(output[..., rows, :])).sum(-1, keepdim=True)
-            scores = (given @ widened(all_values).transpose(-2, -1)).sub_(of_row).mul_(chances)
+    ) -> None:
+        """Adds to the `gradients` of query, key and value, and to that of the mask. `found`: the gradient of the
+        output, the output, and the logarithm of all keys."""
+        for block in self._blocks(query, keys):
+            rows, (given, output, log) = query[..., block.rows, :], (x[..., block.rows, :] for x in found)
+            key, value = (_for_all(rows, x[..., block.columns, :]) for x in keys)
+            chances = self._scores(rows, key, block, mask).sub_(log.masked_fill(log.isinf(), 0.0)).exp_()
+            given = widened(given)
+            d_value = chances.transpose(-2, -1) @ given
+            of_row = (given * widened(output)).sum(-1, keepdim=True)
+            scores = (given @ widened(value).transpose(-2, -1)).sub_(of_row).mul_(chances)
             if d_mask is not None:
-                part = d_mask if d_mask.dim() < 2 or d_mask.shape[-2] == 1 else d_mask[..., rows, :]
+                part = _of(d_mask, block)
                 part += scores.sum_to_size(part.shape)
-            d_query.append((scores @ widened(all_keys)).mul_(self.scale))
-            d_key += (scores.transpose(-2, -1) @ widened(query[..., rows, :])).mul_(self.scale)
-        whole = torch.cat(d_query, -2)
-        return whole, self._for_given(d_key, key), self._for_given(d_value, value)
+            d_query = (scores @ widened(key)).mul_(self.scale)
+            d_key = (scores.transpose(-2, -1) @ widened(rows)).mul_(self.scale)
+            gradients[0][..., block.rows, :] += d_query
+            for gradient, more in zip(gradients[1:], (d_key, d_value), strict=True):
+                part = gradient[..., block.columns, :]
+                part += _for_given(more, part)
 
-    def _blocks(self, query: torch.Tensor, key: torch.Tensor) -> Iterator[slice]:
-        """Runs of rows whose scores fit in memory."""
-        step = max(1, BLOCK // max(1, math.prod(query.shape[:-2]) * key.shape[-2]))
-        yield from (slice(start, start + step) for start in range(0, query.shape[-2], step))
+    def _blocks(self, query: torch.Tensor, keys: Tensors) -> Iterator[_Block]:
+        """What rows see of the columns; scores of so many rows at once fit in memory."""
+        before = 0
+        for first, last in self.queries:
+            columns = 0
+            for start, end in self.keys:
+                is_on_diagonal = self.is_causal and end > first
+                step = max(1, SCORES // max(1, math.prod(query.shape[:-2]) * (end - start)))
+                if is_on_diagonal:  # few scores are computed that nobody sees
+                    step = min(step, max(ROWS, -(-(last - first) // STEPS)))
+                for row in range(max(first, start) if is_on_diagonal else first, last, step):
+                    to = min(row + step, last)
+                    seen = min(end, to) - start if is_on_diagonal else end - start
+                    rows = slice(before + row - first, before + to - first)
+                    yield _Block(rows, slice(columns, columns + seen), row, start)
+                columns += end - start
+            before += last - first
 
-    def _scores(self, query: torch.Tensor, key: torch.Tensor, rows: slice) -> torch.Tensor:
-        scores = widened(query) @ widened(key).transpose(-2, -1) * self.scale
-        if self.is_causal:
-            first = self.queries + rows.start
-            at = torch.arange(first, first + query.shape[-2], device=query.device)
-            behind = torch.arange(self.keys, self.keys + key.shape[-2], device=query.device) > at[:, None]
-            scores.masked_fill_(behind, -math.inf)
-        if self.mask is not None:
-            mask = self.mask if self.mask.dim() < 2 or self.mask.shape[-2] == 1 else self.mask[..., rows, :]
-            scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    def _scores(self, query: torch.Tensor, key: torch.Tensor, block: _Block, mask: torch.Tensor | None) -> torch.Tensor:
+        scores = (widened(query) @ widened(key).transpose(-2, -1)).mul_(self.scale)
+        if self.is_causal and block.key + key.shape[-2] - 1 > block.query:
+            rows, columns = (torch.arange(n, device=query.device) for n in scores.shape[-2:])
+            scores.masked_fill_(columns + block.key > (rows + block.query)[:, None], -math.inf)
+        if mask is not None:
+            here = _of(mask, block)
+            scores = scores.masked_fill_(~here, -math.inf) if here.dtype == torch.bool else scores.add_(here)
         return scores
 
-    @staticmethod
-    def _for_all(query: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Keys or values for each head of the queries."""
-        if x.dim() > 2 and 1 < x.shape[-3] < query.shape[-3]:
-            x = x.repeat_interleave(query.shape[-3] // x.shape[-3], -3)
-        return x.expand(*query.shape[:-2], *x.shape[-2:])
 
-    @staticmethod
-    def _for_given(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """The sum of the gradients of what was there once."""
-        if x.dim() > 2 and 1 < x.shape[-3] < gradient.shape[-3]:
-            gradient = gradient.unflatten(-3, (x.shape[-3], -1)).sum(-3)  # type: ignore[no-untyped-call]
-        return gradient.sum_to_size(x.shape)
+def _of(mask: torch.Tensor, block: _Block) -> torch.Tensor:
+    """The block of a mask, whose axes may be of one row or column for all."""
+    if mask.dim() > 1 and mask.shape[-2] > 1:
+        mask = mask[..., block.rows, :]
+    return mask[..., block.columns] if mask.dim() and mask.shape[-1] > 1 else mask
 
 
-def _merged(
-    output: torch.Tensor, log: torch.Tensor, more: torch.Tensor, more_log: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The output and logarithm of the keys of two chunks."""
+def _for_all(query: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Keys or values for each head of the queries."""
+    if x.dim() > 2 and 1 < x.shape[-3] < query.shape[-3]:
+        x = x.repeat_interleave(query.shape[-3] // x.shape[-3], -3)
+    return x.expand(*query.shape[:-2], *x.shape[-2:])
+
+
+def _for_given(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """The sum of the gradients of what was there once."""
+    if x.dim() > 2 and 1 < x.shape[-3] < gradient.shape[-3]:
+        gradient = gradient.unflatten(-3, (x.shape[-3], -1)).sum(-3)  # type: ignore[no-untyped-call]
+    return gradient.sum_to_size(x.shape)
+
+
+def nothing(query: torch.Tensor, value: torch.Tensor) -> list[torch.Tensor]:
+    """The output and the logarithm of no keys."""
+    output = widened(query).new_zeros(*query.shape[:-1], value.shape[-1])
+    return [output, output.new_full((*query.shape[:-1], 1), -math.inf)]
+
+
+def _merge(so_far: Tensors, more: Tensors) -> None:
+    """To outputs and logarithms of some keys those of others."""
+    (output, log), (more_output, more_log) = so_far, more
     both = torch.logaddexp(log, more_log)
     safe = both.masked_fill(both.isinf(), 0.0)
-    return output * (log - safe).exp_() + more * (more_log - safe).exp_(), both
+    output.mul_((log - safe).exp_()).add_(more_output.mul_((more_log - safe).exp_()))
+    log.copy_(both)
 
 
 # -- keys that stay ----------------------------------------------------------------------------------------------------
@@ -196,10 +206,11 @@ class _Keys(torch.autograd.Function):
         key: torch.Tensor,
         value: torch.Tensor,
         mask: torch.Tensor | None,
-        chunk: _Chunk,
+        part: Attending,
         group: Group,
     ) -> torch.Tensor:
-        output, log = chunk.forward(query, key, value)
+        output, log = so_far = nothing(query, value)
+        part.attend(query, (key, value), mask, so_far)
         highest = log.clone()
         group.all_reduce(highest, "max")
         weight = (log - highest.masked_fill(highest.isinf(), 0.0)).exp_()
@@ -208,7 +219,7 @@ class _Keys(torch.autograd.Function):
         output, total = sums[..., :-1] / sums[..., -1:].clamp_min(torch.finfo(sums.dtype).tiny), sums[..., -1:]
         result = output.to(query.dtype)
         ctx.save_for_backward(query, key, value, mask, result, highest + total.log())
-        ctx.chunk = chunk
+        ctx.part = part
         return result
 
     @staticmethod
@@ -216,81 +227,6 @@ class _Keys(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         query, key, value, mask, output, log = ctx.saved_tensors
         d_mask = torch.zeros_like(mask) if mask is not None and ctx.needs_input_grad[3] else None
-        found = ctx.chunk.backward(gradients[0], output, log, query, (key, value), d_mask)
+        found = [torch.zeros_like(widened(x)) for x in (query, key, value)]
+        ctx.part.attend_back(query, (key, value), mask, (gradients[0], output, log), found, d_mask)
         return *(x.to(query.dtype) for x in found), d_mask, None, None
-
-
-# -- keys that go around -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Ring:
-    """`runs`: the positions that each part has, of the queries as of the keys."""
-
-    runs: list[tuple[int, int]]
-    group: Group
-    is_causal: bool
-    scale: float
-
-    def chunk(self, step: int, mask: torch.Tensor | None) -> tuple[_Chunk, int]:
-        """The chunk that is here after so many steps, and whose it is."""
-        mine, whose = self.group.index, (self.group.index - step) % self.group.size
-        here = None if mask is None else self.columns(mask, whose)
-        return _Chunk(self.runs[mine][0], self.runs[whose][0], self.is_causal, self.scale, here), whose
-
-    def columns(self, mask: torch.Tensor, whose: int) -> torch.Tensor:
-        """Those of the keys of a part."""
-        start, end = self.runs[whose]
-        return mask if mask.shape[-1] == 1 else mask[..., start:end]
-
-    def passed_on(self, step: int, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """What arrives from the part before, of the next chunk, when these go to the part behind."""
-        start, end = self.runs[(self.group.index - step - 1) % self.group.size]
-        before, behind = ((self.group.index + way) % self.group.size for way in (-1, 1))
-        arrived = []
-        for x in tensors:
-            arriving = x.new_empty((*x.shape[:-2], end - start, x.shape[-1]))
-            self.group.exchange({before: arriving}, {behind: x.contiguous()})
-            arrived.append(arriving)
-        return arrived
-
-
-class _Around(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, ring: _Ring
-    ) -> torch.Tensor:
-        output = widened(query).new_zeros(*query.shape[:-1], value.shape[-1])
-        log = output.new_full((*query.shape[:-1], 1), -math.inf)
-        keys = [key, value]
-        for step in range(ring.group.size):
-            chunk, _ = ring.chunk(step, mask)
-            if chunk.is_seen(query.shape[-2]):
-                output, log = _merged(output, log, *chunk.forward(query, *keys))
-            if step < ring.group.size - 1:
-                keys = ring.passed_on(step, keys)
-        result = output.to(query.dtype)
-        ctx.save_for_backward(query, key, value, mask, result, log)
-        ctx.ring = ring
-        return result
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        query, key, value, mask, output, log = ctx.saved_tensors
-        ring: _Ring = ctx.ring
-        keys, d_keys = [key, value], [torch.zeros_like(widened(x)) for x in (key, value)]
-        d_query = torch.zeros_like(widened(query))
-        d_mask = torch.zeros_like(mask) if mask is not None and ctx.needs_input_grad[3] else None
-        for step in range(ring.group.size):
-            chunk, whose = ring.chunk(step, mask)
-            if chunk.is_seen(query.shape[-2]):
-                columns = None if d_mask is None else ring.columns(d_mask, whose)
-                of_query, *of_keys = chunk.backward(gradients[0], output, log, query, keys, columns)
-                d_query += of_query
-                d_keys = [so_far + more for so_far, more in zip(d_keys, of_keys, strict=True)]
-            d_keys = ring.passed_on(step, d_keys)  # at last they are at home
-            if step < ring.group.size - 1:
-                keys = ring.passed_on(step, keys)
-        d_key, d_value = (x.to(key.dtype) for x in d_keys)
-        return d_query.to(query.dtype), d_key, d_value, d_mask, None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from .bits import Generator, fill, further_key
+from .regions import Runs
 
 Index = Sequence[torch.Tensor]
 Sizes = Sequence[int]
@@ -127,11 +128,11 @@ def attention_dropout(
     index: Index,
     sizes: Sizes,
     generator: Generator,
-    first: int = 0,
+    runs: Runs = (),
 ) -> torch.Tensor:
     """Scaled dot product attention with dropout on the probabilities [batch.., query, key]: torch's math form.
 
-    The queries begin at position `first` of the sequence.
+    The queries are at the positions `runs` of the sequence; (): at all.
 
     query [.., heads, q, d], keys [.., heads, k, d], values [.., heads, k, v] -> [.., heads, q, v].
     """
@@ -141,7 +142,10 @@ def attention_dropout(
     half = math.sqrt(1 / math.sqrt(query.shape[-1]) if scale is None else scale)  # both factors, as torch does
     scores = (query * half) @ (keys * half).transpose(-2, -1)
     if is_causal:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril(first)
+        rows, columns = (torch.arange(n, device=scores.device) for n in scores.shape[-2:])
+        if runs:
+            rows = torch.cat([torch.arange(*run, device=scores.device) for run in runs])
+        mask = columns <= rows[:, None]
     if mask is not None and mask.dtype == torch.bool:
         chances = torch.ops.aten._safe_softmax(scores.masked_fill(~mask, -math.inf), -1)  # zeros for a row of no key
     else:

@@ -64,6 +64,16 @@ def local(runs: Runs, inside: Runs) -> Runs:
     return tuple(found)
 
 
+def halves(runs: Runs) -> tuple[Runs, Runs]:
+    """The first half of each run, and the second.
+
+    >>> halves(((0, 2), (6, 9)))
+    (((0, 1), (6, 8)), ((1, 2), (8, 9)))
+    """
+    cuts = [(start, (start + end + 1) // 2, end) for start, end in runs]
+    return tuple((s, m) for s, m, _ in cuts), tuple((m, e) for _, m, e in cuts if m < e)
+
+
 @lru_cache(maxsize=4096)
 def pieces(have: Regions, need: Regions, me: int, *, sums: bool) -> tuple[Piece, ...]:
     """What part `me` exchanges with each part, itself included.

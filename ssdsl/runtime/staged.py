@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .transport import Distributed, Merge, Work
+from .transport import Distributed, Merge, Work, Works
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,10 @@ class Staged(Distributed):
         super().all_to_all(here, _copy(x), group)
         into.copy_(here)
 
-    def exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any) -> None:
+    def start_exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any) -> Work:
         here = {peer: _empty(x) for peer, x in into.items()}
-        super().exchange(here, {peer: _copy(x) for peer, x in parts.items()}, group)
-        for peer, x in into.items():
-            x.copy_(here[peer])
+        work = super().start_exchange(here, {peer: _copy(x) for peer, x in parts.items()}, group)
+        return Works([work, *(Arriving(work, here[peer], x) for peer, x in into.items())])
 
     def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
         here = _copy(x)

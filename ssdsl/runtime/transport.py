@@ -30,6 +30,23 @@ class Work(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Works:
+    """Several of them; `sent` is what must live until they are done."""
+
+    works: Sequence[Work]
+    sent: Any = None
+
+    def wait(self) -> None:
+        """Blocks until all are done."""
+        for work in self.works:
+            work.wait()
+
+    def is_completed(self) -> bool:
+        """Whether `wait` would return at once."""
+        return all(work.is_completed() for work in self.works)
+
+
 class Transport(Protocol):
     """What a rank can say to others. `group` is what `new_group` returned."""
 
@@ -68,8 +85,9 @@ class Transport(Protocol):
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
         """`into` [ranks * n]: for each rank, end to end, the part of its `x` that stands at this rank's place."""
 
-    def exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any) -> None:
-        """Sends some ranks a part each, and fills `into` with what they send; all tensors by the rank."""
+    def start_exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any) -> Work:
+        """Starts to send some ranks a part each, and to fill `into` with what they send; all tensors by the rank."""
+        ...
 
     def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
         """Starts to send `x`, which must not change until the work is done. Sends of one tag arrive in order."""
@@ -120,11 +138,10 @@ class Distributed:
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
         dist.all_to_all_single(into, x, group=group)
 
-    def exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any) -> None:
+    def start_exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any) -> Work:
         calls = [dist.P2POp(dist.irecv, x, peer, group) for peer, x in into.items()]
         calls += [dist.P2POp(dist.isend, x, peer, group) for peer, x in parts.items()]
-        for work in dist.batch_isend_irecv(calls) if calls else ():
-            work.wait()
+        return Works(dist.batch_isend_irecv(calls) if calls else (), parts)
 
     def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
         work: Work | None = dist.isend(x, peer, group=group, tag=tag)

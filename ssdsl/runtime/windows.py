@@ -12,18 +12,27 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
+from .regions import Runs
+
 aten = torch.ops.aten
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 class Part(NamedTuple):
-    """Along `axis`, the results start..end of the whole, from an input that begins at `first` of `size` positions."""
+    """Along `axis`, the results start..end of the whole, from an input that begins at `first` of `size` positions.
+    Where the results are several `runs`, these lie from start to end."""
 
     axis: int
     start: int
     end: int
     first: int
     size: int
+    runs: Runs = ()
+
+    @property
+    def results(self) -> Runs:
+        """The runs of the results."""
+        return self.runs or ((self.start, self.end),)
 
 
 def conv_part(

@@ -68,10 +68,16 @@ class Group:
 
     def exchange(self, into: dict[int, torch.Tensor], parts: dict[int, torch.Tensor]) -> None:
         """Sends each of some ranks, by their place in the group, a part, and fills `into` with what they send."""
-        self.world.begin("exchange", self, *into.values())
+        self.start_exchange(into, parts).wait()
+
+    def start_exchange(self, into: dict[int, torch.Tensor], parts: dict[int, torch.Tensor]) -> Work:
+        """Starts to; `into` is filled, and `parts` may change, after the work's `wait`."""
+        world = self.world
+        world.begin("exchange", self, *into.values())
         received, sent = ({self.ranks[k]: x for k, x in tensors.items()} for tensors in (into, parts))
-        self.world.transport.exchange(received, sent, self.process_group)
-        self.world.call = None
+        started = Started(world.transport.start_exchange(received, sent, self.process_group), world, world.last)
+        world.call = None
+        return started
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,12 @@ from ssdsl.plan.plan import Phase
 @dataclass(frozen=True, slots=True)
 class Collective:
     """Devices along `axes` exchange a tensor of `size_bytes`: what an all_reduce sums, an all_gather returns, a
-    reduce_scatter is given, an all_to_all exchanges."""
+    reduce_scatter is given, an all_to_all exchanges. `behind`: what computes meanwhile."""
 
     kind: str
     axes: tuple[str, ...]
     size_bytes: int
+    behind: Op | None = None
 
 
 @dataclass(slots=True)
@@ -114,7 +115,8 @@ def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator
     back = phase in (Phase.BACKWARD, Phase.DGRAD) and any(r.gradient is not None for r in op.results)
     for collectives, runs in ((kernel.forward, forward), (kernel.backward, back)):
         for c in (collectives(operator, parts) if callable(collectives) else collectives) if runs else ():
-            yield Collective(c.kind, op.kernel.axes, c.numbers * each * max(itemsize, c.width))
+            behind = op if c.overlaps else None
+            yield Collective(c.kind, op.kernel.axes, c.numbers * each * max(itemsize, c.width), behind)
 
 
 # -- of flat parameters ------------------------------------------------------------------------------------------------

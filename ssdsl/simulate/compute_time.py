@@ -10,8 +10,12 @@ from dataclasses import dataclass, field
 
 from ssdsl.cluster.device import Device
 from ssdsl.ir.function import Function, Op, Split
+from ssdsl.ir.value import Axis
+from ssdsl.lower.operators.operand_types import is_inner
+from ssdsl.model.graph import Operator
 from ssdsl.model.ops.registry import row
 from ssdsl.model.storage import aliases
+from ssdsl.model.window import Prefix
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.collectives import Facts, size_bytes
 
@@ -53,6 +57,13 @@ class Computing:
                     self._add(times, function, op, device, section.recompute)
         return self._found[key]
 
+    def of_one(self, function: Function, op: Op, device: Device) -> ComputeTimes:
+        """The same of one operator."""
+        (section,) = (s for s in function.sections if op in s.body)
+        times = ComputeTimes()
+        self._add(times, function, op, device, section.recompute)
+        return times
+
     def _add(self, times: ComputeTimes, function: Function, op: Op, device: Device, recompute: bool) -> None:
         operator, variables = self.facts.operators[op.operator], self.facts.variables(function)
         views = aliases(operator, self.facts.places)
@@ -67,7 +78,8 @@ class Computing:
         def seconds(flops: float, traffic: int) -> float:
             return max(flops / rate, traffic / bandwidth, device.launch_s * self.sharing)
 
-        flops, traffic = operator.flops / parts, sum(n for _, n in inputs) + written
+        flops = operator.flops / parts * _slowest(operator, op)
+        traffic = sum(n for _, n in inputs) + written
         times.forward += seconds(flops, traffic)
         if all(v.gradient is None for v in op.results):
             return
@@ -83,3 +95,22 @@ class Computing:
                 times.wgrad += time
             else:
                 times.dgrad += time
+
+
+def _slowest(operator: Operator, op: Op) -> float:
+    """How much more the device computes that has most, than the mean of all: queries of causal attention at the end of
+    the sequence see more keys than those at its beginning."""
+    most = 1.0
+    for split in (s for s in op.splits if isinstance(s, Split) and isinstance(s.coordinate, Axis)):
+        for number, dim in enumerate(operator.dims):
+            if dim.window is None or not isinstance(dim.window.shape, Prefix) or is_inner(operator, split):
+                continue
+            size = dim.size
+            if split.dim == dim.window.of:
+                work = [sum((s + e + 1) * (e - s) for s, e in runs) for runs in split.regions(size)]
+            elif split.dim == number:
+                work = [sum((2 * size - s - e + 1) * (e - s) for s, e in runs) for runs in split.regions(size)]
+            else:
+                continue
+            most = max(most, max(work) * len(work) / sum(work))
+    return most

@@ -10,7 +10,7 @@ from math import prod
 from ssdsl.ir.function import Op, WindowPart
 from ssdsl.ir.value import Coordinate, Var
 from ssdsl.model.graph import Dim, Operator
-from ssdsl.model.window import Run, Sliding
+from ssdsl.model.window import Run, Sliding, around
 from ssdsl.simulate.collectives import Facts
 
 
@@ -36,7 +36,7 @@ def padded_bytes(facts: Facts, op: Op, given: Var, part: Mapping[Coordinate, int
 
 def _runs(window: WindowPart, part: Mapping[Coordinate, int]) -> tuple[tuple[Run, Run], ...]:
     """The results of parts with what they need: of all, or of the one that is given."""
-    runs = tuple(zip(window.results, window.needs, strict=True))
+    runs = tuple(zip(map(around, window.results), window.needs, strict=True))
     return runs if window.coordinate not in part else (runs[part[window.coordinate]],)
 
 

@@ -1,9 +1,13 @@
 """Costs from first principles: operators on a device's roofline, communication on a cluster's links."""
 
+import itertools
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import assert_never
 
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.cluster.device import Device
 from ssdsl.ir.action import Action, Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
 from ssdsl.ir.function import Function
 from ssdsl.ir.param import FlatParam, SumTiedGrads
@@ -51,14 +55,20 @@ class Roofline:
                 assert_never(action)
 
     def _compute(self, function: Function, phase: Phase, role: Role) -> Cost:
-        """Computing, and the collectives of the instructions, which compute nothing meanwhile."""
-        times = (self.computing.times(function, d) for d in self.devices[role.name])
-        slowest = max(times, key=lambda t: t.forward)
+        """Computing, and what the collectives of the instructions take longer than what computes meanwhile."""
+        devices = self.devices[role.name]
+        slowest = max(devices, key=lambda d: self.computing.times(function, d).forward)
         key = function.number, phase
         if key not in self.communication:
-            found = of_task(self.facts, function, phase)
-            self.communication[key] = total(self.network.collective(c, function.submesh) for c in found)
-        return total((Cost(slowest.of(phase)), self.communication[key]))
+            self.communication[key] = total(self._collectives(function, phase, slowest))
+        return total((Cost(self.computing.times(function, slowest).of(phase)), self.communication[key]))
+
+    def _collectives(self, function: Function, phase: Phase, device: Device) -> Iterator[Cost]:
+        """Instruction by instruction."""
+        for op, found in itertools.groupby(of_task(self.facts, function, phase), key=lambda c: c.behind):
+            cost = total(self.network.collective(c, function.submesh) for c in found)
+            hidden = self.computing.of_one(function, op, device).of(phase) if op is not None else 0.0
+            yield replace(cost, communication_s=max(0.0, cost.communication_s - hidden))
 
     def _update(self, role: Role) -> Cost:
         """A pass over the weights and their state."""

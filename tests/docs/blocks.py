@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ssdsl.ir.comm import Exchange
 from ssdsl.ir.function import Reshard, WindowPart
 from ssdsl.ir.program import Program
-from ssdsl.ir.regions import Regions
+from ssdsl.plan.regions import Regions
 
 Span = tuple[int, int]
 Place = dict[str, int]  # a device's coordinates

@@ -32,7 +32,9 @@ LARGE = "cosmoflow:512,batch=1"
 BLOCKS = ((1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 2, 2), (4, 2, 2), (4, 4, 2), (4, 4, 4))
 TOKENS = "gpt:350m,seq=131072,batch=1,dtype=bf16"
 WAYS = {
+    "gathered, runs": {"C": 32, "ring": 0, "ends": 0},
     "gathered": {"C": 32, "ring": 0},
+    "around a ring, runs": {"C": 32, "ends": 0},
     "around a ring": {"C": 32},
     "ring of 8, 4 devices for the heads": {"C": 8, "U": 4},
     "ring of 2, 16 devices for the heads": {"C": 2, "U": 16},

@@ -16,6 +16,7 @@ TESTS = Path(__file__).parent.parent
 CASES = {
     "E0366": "moving",
     "E0401": "chain",
+    "E0408": "chain",
     "E0402": "chain_norm",
     "E0403": "chain",
     "E0404": "chain",

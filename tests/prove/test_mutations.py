@@ -40,6 +40,7 @@ OTHERS = [  # plans of these tests for models of their own
     ("context", f"{HERE.parent / 'models' / 'sequences.py'}:groups"),
     ("slices_of_parts", MODEL),
     ("ring", f"{HERE.parent / 'models' / 'sequences.py'}:causal"),
+    ("zigzag", f"{HERE.parent / 'models' / 'sequences.py'}:causal"),
 ]
 if importlib.util.find_spec("transformers"):
     OTHERS.append(("routed", f"{HERE / 'models.py'}:routed"))

@@ -7,6 +7,7 @@ import pytest
 
 from ssdsl.ir.function import Split
 from ssdsl.ir.value import Axis
+from ssdsl.plan.regions import parts_of as regions_of_sizes
 from ssdsl.prove.windows import PARTS, part_function, parts_of
 from tests.model.windowed import KINDS, drawn
 
@@ -26,8 +27,8 @@ def test_needs_are_what_is_read(kind: str) -> None:
                 continue
             results = operator.dims[dim.window.of].size
             sizes = partition(results, draw)
-            split = Split(Axis("h"), dim.window.of, 1, len(sizes), sizes)
-            for run, need in parts_of(operator, split, number):
+            split = Split(Axis("h"), dim.window.of, 1, len(sizes), regions_of_sizes(sizes))
+            for (run,), need in parts_of(operator, split, number):
                 assert dim.window.shape.needs(*run) == need, (call.call, number, run)
 
 

@@ -52,9 +52,8 @@ class Alone:
     def nothing(self, *args: object) -> "Alone":
         return self
 
-    barrier = all_reduce = start_all_reduce = all_gather = reduce_scatter = all_to_all = exchange = isend = irecv = (
-        nothing
-    )
+    barrier = all_reduce = start_all_reduce = all_gather = reduce_scatter = all_to_all = nothing
+    start_exchange = isend = irecv = nothing = nothing
 
 
 class Living(TorchDispatchMode):

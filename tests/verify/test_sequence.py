@@ -29,6 +29,8 @@ assign model to gpus
 RING = CONTEXT.replace("assign", "split model by seq.keys into cp = [5, 4, 4]\nassign")
 KEYS = RING.replace("split model by seq into cp = [5, 4, 4]\n", "")
 RING_AND_HEADS = CONTEXT_AND_HEADS.replace("assign", "split model by seq.keys into cp\nassign")
+CHUNKS = "= [3, 2, 2, 2, 2, 2] parts [[0, 5], [1, 4], [3, 2]]"  # a chunk from either end
+ZIGZAG, RING_OF_ZIGZAG, KEYS_OF_ZIGZAG = (text.replace("= [5, 4, 4]", CHUNKS) for text in (CONTEXT, RING, KEYS))
 RING_THE_OTHER_WAY_ROUND = """
 mesh gpus(cp = 2)
 split model by seq.keys into cp
@@ -64,6 +66,8 @@ KINDS = ("causal", "masked", "groups", "dropped", "open_", "local", "biased", "e
 CASES = [
     *((f"sequences.py:{kind}", text) for kind in KINDS for text in (CONTEXT, SLICES)),
     *((f"sequences.py:{kind}", text) for kind in KINDS if kind not in ("dropped", "eager") for text in (RING, KEYS)),
+    *((f"sequences.py:{kind}", ZIGZAG) for kind in ("causal", "dropped", "eager")),
+    *((f"sequences.py:{kind}", text) for kind in ("groups", "biased") for text in (RING_OF_ZIGZAG, KEYS_OF_ZIGZAG)),
     ("sequences.py:causal", HALVES),
     ("gpt:tiny,layers=2", RING_AND_HEADS),
     ("gpt:tiny,layers=2", RING_THE_OTHER_WAY_ROUND),
@@ -128,12 +132,12 @@ def counts(model: str, text: str) -> dict[int, dict[str, int]]:
 
 
 def test_the_bytes_of_a_ring() -> None:
-    """Keys and values of all others, again in backward, and then every gradient of keys and values but one's own, and
-    that from the last part on its way."""
+    """Keys and values of all others, and again in backward; behind them their gradients, and at last one's own. The
+    gradients of the keys from the part before begin here."""
     runs, layers, width = (5, 4, 4), 2, 4 * 32  # batch x hidden
     for rank, count in counts("sequences.py:open_", RING).items():
         others = 13 - runs[rank]
-        assert count["bytes"] == TRAINING.steps * layers * 2 * (2 * others + 13) * width * FLOAT
+        assert count["bytes"] == TRAINING.steps * layers * 2 * (2 * others + 13 - runs[rank - 1]) * width * FLOAT
 
 
 def test_the_bytes_of_gathered_prefixes() -> None:
@@ -146,7 +150,7 @@ def test_the_bytes_of_gathered_prefixes() -> None:
 @pytest.mark.parametrize(
     ("split", "code"),
     [
-        ("seq.keys into cp = [6, 7]", "E0205"),  # unlike the queries
+        ("seq.keys into cp = [30, 34]", "E0205"),  # unlike the queries
         ("seq.keys into cp, x", "E0401"),  # again
         ("seq.keys into t = 13", "E0206"),  # of attention that drops
     ],

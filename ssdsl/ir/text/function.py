@@ -26,7 +26,7 @@ from ssdsl.ir.function import (
     Write,
 )
 from ssdsl.ir.text.comm import cut_text, steps_text
-from ssdsl.ir.text.types import Axes, digits_text, names_text, time_text, var_text
+from ssdsl.ir.text.types import Axes, digits_text, names_text, regions_text, time_text, var_text
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph, Operator
 
@@ -131,12 +131,10 @@ def _op(op: Op, operator: Operator) -> str:
 def splits_text(splits: Iterable[Split | Carried], operator: Operator) -> str:
     """`over (batch: dp·m) adds {m: %sum}`: how an operator is cut, and the sums whose addends it works on."""
     own = [s for s in splits if isinstance(s, Split)]
-    digits = [(s.coordinate.name, s.dim, s.stride, s.parts) for s in own if s.sizes is None]
+    digits = [(s.coordinate.name, s.dim, s.stride, s.parts) for s in own if s.at is None]
     even = digits_text(digits, [d.name for d in operator.dims], [d.size for d in operator.dims])
-    sizes = (
-        f"{operator.dims[s.dim].name}: {s.coordinate.name} {' + '.join(map(str, s.sizes))}" for s in own if s.sizes
-    )
-    cut = ", ".join(filter(None, (even, *sizes)))
+    regions = (f"{operator.dims[s.dim].name}: {s.coordinate.name} {regions_text(s.at)}" for s in own if s.at)
+    cut = ", ".join(filter(None, (even, *regions)))
     sums = [f"{s.coordinate.name}: {_names(sorted(s.operands))}" for s in splits if isinstance(s, Carried)]
     return " ".join(filter(None, (f"over ({cut})" if cut else "", f"adds {{{', '.join(sums)}}}" if sums else "")))
 

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ssdsl.ir.layout import PARTIAL, Layout, Shard
-from ssdsl.ir.regions import Regions, lengths_of, parts_of
 from ssdsl.ir.value import TimeIndex, Type, Var
 from ssdsl.model.graph import Graph
+from ssdsl.plan.regions import Regions, lengths_of, parts_of
 
 Axes = tuple[tuple[str, int], ...]
 Digit = tuple[str, int, int, int]  # the name of a coordinate, the dimension, the stride and the parts

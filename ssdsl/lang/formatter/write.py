@@ -119,7 +119,10 @@ def _spelled(field: object) -> str:
 
 
 def _cut(cut: nodes.Cut) -> str:
-    return cut.name.text if cut.count is None else f"{cut.name.text} = {spell(cut.count)}"
+    words = [cut.name.text, *([] if cut.count is None else ["=", spell(cut.count)])]
+    if cut.phrase is not None and cut.chunks is not None:
+        words += [cut.phrase.text, spell(cut.chunks)]
+    return " ".join(words)
 
 
 def _dim_name(text: str) -> str:

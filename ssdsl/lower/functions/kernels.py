@@ -37,7 +37,7 @@ def kernel_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Kernel:
 def _windows(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[WindowPart]:
     """The axes of which a part reads windows."""
     for split in (s for s in splits if isinstance(s, Split) and not is_inner(operator, s)):
-        results = tuple(run for (run,) in split.regions(operator.dims[split.dim].size))
+        results = split.regions(operator.dims[split.dim].size)
         for number, at in windows_on(operator, split):
             needs, size = tuple(run for (run,) in at), operator.dims[number].size
             yield WindowPart(split.coordinate, axis_of(operator, number), results, needs, size)

@@ -2,8 +2,8 @@
 
 from ssdsl.ir.function import Concat
 from ssdsl.ir.layout import Cut, Shape, Shard, regions_of
-from ssdsl.ir.regions import Regions
 from ssdsl.ir.value import TimeIndex
+from ssdsl.plan.regions import Regions
 
 
 def region_read(index: TimeIndex, made: Shard, read: Shard | None, shape: Shape) -> Concat | None:

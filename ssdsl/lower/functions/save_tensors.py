@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ssdsl.ir.function import Backward, Function, Instr, Op, Split
-from ssdsl.ir.regions import lengths_of
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import is_inner, windows_on
 from ssdsl.model.graph import Operator
 from ssdsl.model.saved import saved
 from ssdsl.model.storage import Storage, storages
+from ssdsl.plan.regions import lengths_of
 
 
 def save_tensors(lowering: Lowering) -> Lowering:

@@ -19,6 +19,6 @@ def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Sub
     for index in indices:
         left[index.dim] //= index.count
         coordinate = coordinate_of(index, submesh)
-        stride = left[index.dim] if index.sizes is None else 1
-        splits.append(Split(coordinate, index.dim, stride, index.count, index.sizes, index.span, index.also))
+        stride = left[index.dim] if index.at is None else 1
+        splits.append(Split(coordinate, index.dim, stride, index.count, index.at, index.span, index.also))
     return tuple(splits)

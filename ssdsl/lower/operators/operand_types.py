@@ -20,9 +20,10 @@ from dataclasses import replace
 
 from ssdsl.ir.function import Carried, OpSplit, Split
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, regions, regions_of
-from ssdsl.ir.regions import Regions, parts_of
 from ssdsl.ir.value import Axis, Coordinate, Size, Time, Type, Varying
 from ssdsl.model.graph import Operand, Operator
+from ssdsl.model.window import around
+from ssdsl.plan.regions import Regions
 
 Axes = tuple[tuple[str, int], ...]
 
@@ -107,8 +108,8 @@ def place_in(operator: Operator, split: OpSplit, operand: Operand) -> Placement 
     dims = dims_of(operand)
     if (dim := next((d for d in split.dims if d in dims), None)) is not None:
         factor, size = dims.index(dim), operator.dims[dim].size
-        if split.sizes is not None:
-            return regions(factor, size, parts_of(split.sizes))
+        if split.at is not None:
+            return regions(factor, size, split.at)
         return Shard(factor, split.stride, split.parts)
     for dim, at in windows_on(operator, split):
         if dim in dims:
@@ -122,13 +123,13 @@ def windows_on(operator: Operator, split: Split) -> Iterator[tuple[int, Regions]
     results = operator.dims[split.dim].size
     for number, dim in enumerate(operator.dims):
         if dim.window is not None and dim.window.of == split.dim and number != split.also:
-            runs = [(0, results)] * split.parts if is_inner(operator, split) else [r for (r,) in split.regions(results)]
-            yield number, tuple((dim.window.shape.needs(start, end),) for start, end in runs)
+            at = (((0, results),),) * split.parts if is_inner(operator, split) else split.regions(results)
+            yield number, tuple((around(dim.window.shape.needs(*run) for run in runs),) for runs in at)
 
 
 def is_inner(operator: Operator, split: Split) -> bool:
     """Whether a split cuts the parts of another one."""
-    return split.sizes is None and split.stride * split.parts < operator.dims[split.dim].size
+    return split.at is None and split.stride * split.parts < operator.dims[split.dim].size
 
 
 def waits_for_no_later(made: Placement | None, read: Placement | None, shape: Shape) -> bool:

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 from ssdsl.ir.function import OpSplit
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.value import Axis
-from ssdsl.lower.errors import CombinedInTime, UnevenWithOthers
+from ssdsl.ir.value import Axis, Coordinate
+from ssdsl.lower.errors import CombinedInTime, PartsApart, UnevenWithOthers
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
 from ssdsl.model.graph import Operator, Stage
+from ssdsl.model.ops.reader import kernel_dims
+from ssdsl.model.ops.registry import row
 from ssdsl.model.window import Prefix
 from ssdsl.plan.plan import Index
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -39,7 +41,7 @@ def shard_operators(lowering: Lowering) -> Lowering:
 
 def _problems(
     operator: Operator, indices: tuple[Index, ...], submesh: Submesh
-) -> Iterator[tuple[UnevenWithOthers | CombinedInTime, str]]:
+) -> Iterator[tuple[UnevenWithOthers | CombinedInTime | PartsApart, str]]:
     path = operator.module
     batch = operator.inputs[0].axes[0] if operator.inputs and operator.inputs[0].axes else ()
     for index in indices:
@@ -51,6 +53,9 @@ def _problems(
         windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == index.dim]
         is_of_keys = any(operator.dims[d].beside is not None for d in index.dims)
         reads_windows = is_of_keys or any(not isinstance(w, Prefix) for w in windows)
+        if why := _needs_runs(operator, index, coordinate_of(index, submesh)):
+            problem = PartsApart(index.span, dim.name, index.name, why, operator.kind, path, operator.source)
+            yield problem, index.name
         if others and (index.sizes is not None or reads_windows):
             outside = not reads_windows and names[-1] != index.name
             other = names[-1] if outside else others[0]
@@ -61,3 +66,21 @@ def _problems(
                 CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, groups),
                 index.name,
             )
+
+
+def _needs_runs(operator: Operator, index: Index, coordinate: Coordinate) -> str:
+    """Why the parts of an index have to be runs, if they are not and have to be."""
+    if index.at is None or all(len(runs) == 1 for runs in index.at):
+        return ""
+    if not isinstance(coordinate, Axis):
+        return f"those of `{index.name}` take turns"
+    if any(
+        d.window is not None and d.window.of == index.dim and not isinstance(d.window.shape, Prefix)
+        for d in operator.dims
+    ):
+        return "its neighbours are read"
+    kernel = row(operator).kernel
+    is_placed = kernel is not None and kernel.is_placed
+    if kernel is not None and is_placed and not {*index.dims}.isdisjoint(kernel_dims(operator, *kernel.axis)):
+        return "its parts are told where they begin"
+    return ""

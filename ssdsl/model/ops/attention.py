@@ -1,6 +1,7 @@
 """Attention and the softmax in it."""
 
 import math
+from dataclasses import replace
 
 from ssdsl.model.graph import Operator, Ref
 from ssdsl.model.ops.op import Collective, Op, PartKernel
@@ -94,12 +95,13 @@ def _keys_merged(operator: Operator, parts: int) -> tuple[Collective, ...]:
 
 def _keys_around(operator: Operator, parts: int) -> tuple[Collective, ...]:
     """Keys and values go to the next part, until each has been everywhere."""
-    return (Collective(_numbers(operator, 1) + _numbers(operator, 2), "exchange"),) * (parts - 1)
+    return (Collective(_numbers(operator, 1) + _numbers(operator, 2), "exchange", overlaps=True),) * (parts - 1)
 
 
 def _keys_around_back(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """Once more, and with them their gradients, which go home at last."""
-    return (*_keys_around(operator, parts), *_keys_around(operator, parts + 1))
+    """Once more, and behind them their gradients, which go home at last."""
+    keys = _keys_around(operator, parts)
+    return (*keys, *(replace(c, width=4) for c in keys))
 
 
 CALL = "{query}, {key}, {value}, {attn_mask}, {is_causal}, {scale}, {regions}, {group}"

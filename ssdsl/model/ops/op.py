@@ -40,11 +40,13 @@ class Collective:
     `numbers`: how many elements it sends for each element of the dimensions of the kernel's first tensor that are
     neither fixed nor combined; 2 where [tokens, vocabulary] logits send a sum and a target for each token. A number has
     the bytes of that tensor's, and at least `width`: 4 where a kernel adds up in float32 what it is given in bfloat16.
+    `overlaps`: the kernel computes meanwhile.
     """
 
     numbers: int
     kind: str = "all_reduce"
     width: int = 1
+    overlaps: bool = False
 
 
 Collectives = tuple[Collective, ...] | Callable[[Operator, int], tuple[Collective, ...]]  # of so many parts

@@ -92,7 +92,7 @@ OPS = (
         attention_dropout,
         contraction=True,
         flops=flops_of_attention,
-        windows=f"{ATTENTION_CALL}, first={{parts}}[0].start)",
+        windows=f"{ATTENTION_CALL}, runs={{parts}}[0].results)",
         text=f"{ATTENTION_CALL})",
     ),
     *(

@@ -292,6 +292,31 @@ class BadSizes(Traced, Diagnostic):
 
 
 @dataclass(frozen=True)
+class NoSuchPhrase(Traced, Diagnostic):
+    """Behind an index, `parts` says which chunks each part has: `into cp parts [[0, 3], [1, 2]]`."""
+
+    code = "E0263"
+    title = "`{word}` says nothing about the parts of an index"
+    help = "write `parts [[0, 3], [1, 2]]` for who has which chunks, or a comma in front of a further index"
+    word: str
+
+
+@dataclass(frozen=True)
+class BadChunks(Traced, Diagnostic):
+    """The chunks of `parts` are numbered from 0, and each is in one part: `[[0, 3], [1, 2]]` are four chunks."""
+
+    code = "E0264"
+    title = "`parts` names {count} chunks, but {what}"
+    help = "name each of the chunks 0 to {last} once"
+    count: int
+    what: str
+
+    @property
+    def last(self) -> int:
+        return self.count - 1
+
+
+@dataclass(frozen=True)
 class BadCount(Traced, Diagnostic):
     """A number of parts is at least 1."""
 

@@ -29,6 +29,7 @@ class Wanted(Enum):
     POSITION = "a whole number, the position in a list", "positions begin at 0: `stage[0]`"
     PART = "a whole number, `none` or `any`", "`[m = 0]` is part 0; `[m = any]`: all that have the index `m`"
     PARTS = "a number of parts or a list of sizes", "write `into m = 4`, or sizes: `into m = [3, 5]`"
+    CHUNKS = "a list of lists of chunks", "say which chunks each part has: `into cp parts [[0, 3], [1, 2]]`"
     TIME = "a number, the nominal time", "write a number behind `at`, such as `2 * m + s`"
 
     def __init__(self, words: str, example: str) -> None:

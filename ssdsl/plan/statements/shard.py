@@ -40,8 +40,9 @@ def _check_axis(ctx: Context, cut: nodes.Cut) -> None:
     if name in ctx.facts.broken:
         raise PlanError()
     axes = tuple(axis for _, axis, _ in ctx.facts.axes())
-    if cut.count is not None or name not in axes:
-        raise PlanError(StateOverAxis(cut.span, name, cut.count is not None, axes))
+    is_bare = cut.count is None and cut.phrase is None
+    if not is_bare or name not in axes:
+        raise PlanError(StateOverAxis(cut.span, name, not is_bare, axes))
 
 
 @dataclass(frozen=True)

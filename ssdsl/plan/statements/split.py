@@ -1,13 +1,13 @@
 """`split`: the indices of operators. Where it splits state, `shard` takes over."""
 
-from dataclasses import dataclass, replace
+import itertools
+from dataclasses import replace
 
 from ssdsl.lang import nodes
 from ssdsl.lang.formatter.spell import BINDING, POST, spell
 from ssdsl.model.graph import ROOT, Dim, Operator, Origin, Stage
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.split import (
-    BadCount,
     BadSizes,
     CannotSplit,
     Contradiction,
@@ -16,34 +16,20 @@ from ssdsl.plan.errors.split import (
     LeftWhole,
     NoSuchCondition,
     NoSuchDimension,
-    UnknownCount,
 )
-from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.expressions import evaluate
 from ssdsl.plan.eval.paths import match_names, starred
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
-from ssdsl.plan.eval.values import StateOf, is_list, is_whole
-from ssdsl.plan.facts import Origin as ParamOrigin
+from ssdsl.plan.eval.values import StateOf
 from ssdsl.plan.plan import Index
-from ssdsl.plan.statements.param import origin_of
+from ssdsl.plan.statements.parts import Parts, parts_of_cut
 from ssdsl.plan.statements.shard import shard
 from ssdsl.text.diagnostic import PlanError
 
 SUM = BINDING["-"]
 LONGEST = 60  # of an expression that a help repeats
 Places = list[tuple[Operator, int]]  # operators, each with the number of the dimension that is cut
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What one `into` says. `total` is the sum of the sizes, if sizes were given; `sizes` only if they differ."""
-
-    cut: nodes.Cut
-    count: int
-    sizes: tuple[int, ...] | None = None
-    total: int | None = None
-    origin: ParamOrigin | None = None
 
 
 def split(ctx: Context, scope: Scope, s: nodes.Split) -> None:
@@ -57,41 +43,10 @@ def split(ctx: Context, scope: Scope, s: nodes.Split) -> None:
             return
         operators = whole_operators(ctx, value, s.operators, "split")
         for cut in s.cuts:
-            _add_index(ctx, s, operators, _parts(ctx, scope, cut))
+            _add_index(ctx, s, operators, parts_of_cut(ctx, scope, cut))
     except PlanError:
         ctx.facts.broken.update(cut.name.text for cut in s.cuts)
         raise
-
-
-def _parts(ctx: Context, scope: Scope, cut: nodes.Cut) -> Parts:
-    """How many parts, or which sizes: as written, or as the mesh axis of that name."""
-    if cut.count is None:
-        return _parts_of_axis(ctx, cut)
-    value = evaluate(ctx, scope, cut.count)
-    origin = origin_of(ctx, scope, cut.count)
-    if is_list(value) and value:
-        sizes = tuple(n for n in value if is_whole(n))
-        if len(sizes) == len(value):
-            if bad := [n for n in sizes if n < 1]:
-                raise PlanError(BadCount(cut.count.span, bad[0]))
-            ctx.budget.spend(cut, len(sizes))
-            return Parts(cut, len(sizes), None if len(set(sizes)) == 1 else sizes, sum(sizes), origin)
-    if not is_whole(value):
-        raise PlanError(WrongType(cut.count.span, Wanted.PARTS, value))
-    if value < 1:
-        raise PlanError(BadCount(cut.count.span, value))
-    return Parts(cut, value, origin=origin)
-
-
-def _parts_of_axis(ctx: Context, cut: nodes.Cut) -> Parts:
-    name = cut.name.text
-    if name in ctx.facts.broken:
-        raise PlanError()
-    sizes = {size: mesh for mesh, axis, size in ctx.facts.axes() if axis == name}
-    if len(sizes) != 1:
-        raise PlanError(UnknownCount(cut.name.span, name, tuple(axis for _, axis, _ in ctx.facts.axes())))
-    ((size, mesh),) = sizes.items()
-    return Parts(cut, size, origin=ctx.facts.axis_origins.get((mesh.name, name)))
 
 
 def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: Parts) -> None:
@@ -119,25 +74,25 @@ def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: P
             ctx.facts.set_index(op.name, beside)
             new.remove((op, at))
     for op, at in new:
-        ctx.facts.add_index(op.name, _index(_parts_for(ctx, op.dims[at], parts), at))
+        ctx.facts.add_index(op.name, _index(ctx, op, at, parts))
     for op, at in found:
         if op.dims[at].fixed and op.stage is Stage.COMPUTE and parts.count > 1:
-            ctx.facts.leave_whole(op.name, _index(parts, at))
+            ctx.facts.leave_whole(op.name, _index(ctx, op, at, parts))
 
 
 def _beside(ctx: Context, op: Operator, at: int, parts: Parts) -> Index | None:
     """The index of this name that cuts the queries, if this cuts the keys alike (or the other way round), for both."""
     known = ctx.facts.index(op.name, parts.cut.name.text)
-    if known is None or known.also is not None or (known.count, known.sizes) != _cuts(ctx, op, at, parts):
+    if known is None or known.also is not None or not _is_cut_so(ctx, op, at, parts, known):
         return None
     if op.dims[at].beside == known.dim:
         return replace(known, also=at)
     return replace(known, dim=at, also=known.dim) if op.dims[known.dim].beside == at else None
 
 
-def _cuts(ctx: Context, op: Operator, at: int, parts: Parts) -> tuple[int, tuple[int, ...] | None]:
-    """How many parts there are of a dimension, and their sizes where they differ."""
-    return parts.count, _parts_for(ctx, op.dims[at], parts).sizes
+def _is_cut_so(ctx: Context, op: Operator, at: int, parts: Parts, known: Index) -> bool:
+    """Whether an index makes these parts of a dimension."""
+    return (known.count, known.at) == (parts.count, _index(ctx, op, at, parts).at)
 
 
 def _is_one(ctx: Context, name: str) -> bool:
@@ -158,16 +113,12 @@ def _of_one(ctx: Context, s: nodes.Split, operators: list[Operator], parts: Part
     return [(op, at) for op in operators for at, dim in enumerate(op.dims[:1]) if not dim.fixed]
 
 
-def _index(parts: Parts, dim: int) -> Index:
-    return Index(parts.cut.name.text, parts.count, dim, parts.cut.span, parts.sizes)
-
-
-def _parts_for(ctx: Context, dim: Dim, parts: Parts) -> Parts:
-    """The parts of a dimension: where windows are on it they may be unequal, the first ones by one larger."""
-    each, more = divmod(dim.size, parts.count)
-    if parts.total is not None or not more or dim.cls not in ctx.model.graph.windowed:
-        return parts
-    return replace(parts, sizes=tuple(each + (k < more) for k in range(parts.count)))
+def _index(ctx: Context, op: Operator, at: int, parts: Parts) -> Index:
+    """The index of a dimension, as it is cut so far."""
+    name, span = parts.cut.name.text, parts.cut.span
+    left = _sizes_left(ctx, op, at, before=name)
+    regions = parts.regions(left[0]) if parts.go_into(left[0], unequal=_may_be_unequal(ctx, op, at, parts)) else None
+    return Index(name, parts.count, at, span, regions)
 
 
 def find_dims(ctx: Context, operators: list[Operator], name: str) -> Places:
@@ -213,7 +164,7 @@ def _of_weights(ctx: Context, name: str) -> frozenset[int]:
 def _is_free(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
     """Whether an operator has no other index of this name, along another dimension or in other parts."""
     known = ctx.facts.index(op.name, parts.cut.name.text)
-    return known is None or (known.dim, known.count, known.sizes) == (at, parts.count, parts.sizes)
+    return known is None or (known.dim == at and _is_cut_so(ctx, op, at, parts, known))
 
 
 def _dividing(ctx: Context, s: nodes.Split, places: Places, parts: Parts) -> Places:
@@ -221,8 +172,8 @@ def _dividing(ctx: Context, s: nodes.Split, places: Places, parts: Parts) -> Pla
     whole: dict[int, list[str]] = {}
     kept: Places = []
     for op, at in places:
-        unequal = _may_be_unequal(ctx, op, at)
-        bad = [size for size in _sizes_left(ctx, op, at) if not _goes_into(size, parts, unequal=unequal)]
+        unequal = _may_be_unequal(ctx, op, at, parts)
+        bad = [size for size in _sizes_left(ctx, op, at) if not parts.go_into(size, unequal=unequal)]
         if bad and op.stage is Stage.COMPUTE:
             whole.setdefault(bad[0], []).append(op.module)
         elif not bad:
@@ -234,15 +185,10 @@ def _dividing(ctx: Context, s: nodes.Split, places: Places, parts: Parts) -> Pla
     return kept
 
 
-def _goes_into(size: int, parts: Parts, *, unequal: bool = False) -> bool:
-    if parts.total is not None:
-        return size == parts.total
-    return size >= parts.count if unequal else size % parts.count == 0
-
-
-def _may_be_unequal(ctx: Context, op: Operator, at: int) -> bool:
+def _may_be_unequal(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
     """Whether windows are on a dimension, and no other index cuts it."""
-    cuts = [i for i in ctx.facts.indices.get(op.name, ()) if i.dim == at and i.count > 1]
+    others = (i for i in ctx.facts.indices.get(op.name, ()) if i.name != parts.cut.name.text)
+    cuts = [i for i in others if i.dim == at and i.count > 1]
     return op.dims[at].cls in ctx.model.graph.windowed and not cuts
 
 
@@ -288,7 +234,7 @@ def _check_sizes(ctx: Context, s: nodes.Split, found: Places, parts: Parts) -> N
     bad: dict[int, Places] = {}
     for op, at in found:
         for size in _sizes_left(ctx, op, at):
-            if not _goes_into(size, parts, unequal=_may_be_unequal(ctx, op, at)):
+            if not parts.go_into(size, unequal=_may_be_unequal(ctx, op, at, parts)):
                 bad.setdefault(size, []).append((op, at))
     if not bad:
         return
@@ -300,15 +246,16 @@ def _check_sizes(ctx: Context, s: nodes.Split, found: Places, parts: Parts) -> N
         raise PlanError(BadSizes(parts.cut.span, index, parts.total, name, left, paths))
     cuts = [i for i in ctx.facts.indices.get(op.name, ()) if i.dim == at and i.count > 1]
     taken = tuple(Division(i.name, i.count, ctx.facts.cut_origins.get(i.span)) for i in cuts)
-    taken = () if any(i.sizes for i in cuts) else taken
-    division = Division(index, parts.count, parts.origin)
+    taken = () if any(i.at for i in cuts) else taken
+    division = Division(index, parts.pieces, parts.origin)
     raise PlanError(DoesNotDivide(s.dim.span, name, division, taken, op.dims[at].size, left, paths))
 
 
-def _sizes_left(ctx: Context, op: Operator, at: int) -> list[int]:
-    """The different sizes of the parts of a dimension, as it is cut so far: 768 into 3 and 2 leaves 128."""
+def _sizes_left(ctx: Context, op: Operator, at: int, before: str = "") -> list[int]:
+    """The different sizes of the parts of a dimension, as it is cut so far, or `before` an index: 768 into 3 and 2
+    leaves 128."""
     sizes = [op.dims[at].size]
-    for index in ctx.facts.indices.get(op.name, ()):
+    for index in itertools.takewhile(lambda i: i.name != before, ctx.facts.indices.get(op.name, ())):
         if index.dim == at:
             sizes = list(dict.fromkeys(index.sizes or [size // index.count for size in sizes]))
     return sizes

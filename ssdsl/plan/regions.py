@@ -1,7 +1,7 @@
 """Regions: which positions of a dimension each part has, as runs (start, end), half open, in order and apart."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 Run = tuple[int, int]
@@ -17,6 +17,20 @@ def parts_of(sizes: Sequence[int]) -> Regions:
     """
     ends = [*itertools.accumulate(sizes)]
     return tuple(((end - size, end),) for size, end in zip(sizes, ends, strict=True))
+
+
+def merged(runs: Iterable[Run]) -> Runs:
+    """Runs that are apart, in order; those that touch are one.
+
+    >>> merged([(6, 8), (0, 2), (2, 4)])
+    ((0, 4), (6, 8))
+    """
+    found: list[Run] = []
+    for start, end in sorted(runs):
+        if found and found[-1][1] == start:
+            start = found.pop()[0]
+        found.append((start, end))
+    return tuple(found)
 
 
 def lengths_of(at: Regions) -> tuple[int, ...]:

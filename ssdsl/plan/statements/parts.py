@@ -1,0 +1,109 @@
+"""What one `into` of a `split` says: into how many parts a dimension is cut, and which positions each of them has."""
+
+from dataclasses import dataclass
+
+from ssdsl.lang import nodes
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.split import BadChunks, BadCount, NoSuchPhrase, UnknownCount
+from ssdsl.plan.errors.values import Wanted, WrongType
+from ssdsl.plan.eval.expressions import evaluate
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import Value, is_list, is_whole
+from ssdsl.plan.facts import Origin
+from ssdsl.plan.regions import Regions, merged, parts_of
+from ssdsl.plan.statements.param import origin_of
+from ssdsl.text.diagnostic import PlanError
+
+Chunks = tuple[tuple[int, ...], ...]  # of each part, in order
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """`count` parts, each of one chunk or of those that `chunks` gives it; `sizes` are the chunks', if they were
+    given."""
+
+    cut: nodes.Cut
+    count: int
+    sizes: tuple[int, ...] | None = None
+    origin: Origin | None = None
+    chunks: Chunks | None = None
+
+    @property
+    def pieces(self) -> int:
+        """How many chunks there are."""
+        return self.count if self.chunks is None else sum(map(len, self.chunks))
+
+    @property
+    def total(self) -> int | None:
+        """The sum of the sizes that were given."""
+        return None if self.sizes is None else sum(self.sizes)
+
+    def go_into(self, size: int, *, unequal: bool = False) -> bool:
+        """Whether a dimension of this size can be cut so; with `unequal` chunks if need be."""
+        if self.total is not None:
+            return size == self.total
+        return size >= self.pieces if unequal else size % self.pieces == 0
+
+    def regions(self, size: int) -> Regions | None:
+        """Which positions each part has, the first chunks by one larger if need be; None where these are equal runs."""
+        each, more = divmod(size, self.pieces)
+        of_chunk = parts_of(self.sizes or [each + (k < more) for k in range(self.pieces)])
+        chunks = self.chunks or [(k,) for k in range(self.count)]
+        found = tuple(merged(run for k in part for run in of_chunk[k]) for part in chunks)
+        return None if found == parts_of((size // self.count,) * self.count) and size % self.count == 0 else found
+
+
+def parts_of_cut(ctx: Context, scope: Scope, cut: nodes.Cut) -> Parts:
+    """The parts as written, or as many as the mesh axis of that name has devices; raises PlanError."""
+    if cut.phrase is not None and cut.phrase.text != "parts":
+        raise PlanError(NoSuchPhrase(cut.phrase.span, cut.phrase.text))
+    chunks = None if cut.chunks is None else _chunks(ctx, cut, cut.chunks, evaluate(ctx, scope, cut.chunks))
+    if cut.count is None:
+        return _of_axis(ctx, cut) if chunks is None else Parts(cut, len(chunks), chunks=chunks)
+    value = evaluate(ctx, scope, cut.count)
+    origin = origin_of(ctx, scope, cut.count)
+    sizes = tuple(n for n in value if is_whole(n)) if is_list(value) else ()
+    if sizes and is_list(value) and len(sizes) == len(value):
+        if bad := [n for n in sizes if n < 1]:
+            raise PlanError(BadCount(cut.count.span, bad[0]))
+        ctx.budget.spend(cut, len(sizes))
+        number = len(sizes)
+    elif not is_whole(value):
+        raise PlanError(WrongType(cut.count.span, Wanted.PARTS, value))
+    elif value < 1:
+        raise PlanError(BadCount(cut.count.span, value))
+    else:
+        number = value
+    if chunks is not None and number != sum(map(len, chunks)):
+        raise PlanError(BadChunks(cut.count.span, sum(map(len, chunks)), f"there are {number} chunks"))
+    return Parts(cut, number if chunks is None else len(chunks), sizes or None, origin, chunks)
+
+
+def _chunks(ctx: Context, cut: nodes.Cut, written: nodes.Expr, value: Value) -> Chunks:
+    """The chunks of each part; raises PlanError unless each is there once."""
+    lists = tuple(value) if is_list(value) else ()
+    found = tuple(tuple(n for n in part if is_whole(n)) for part in lists if is_list(part))
+    if not found or any(not is_list(part) or len(part) != len(own) for part, own in zip(lists, found, strict=False)):
+        raise PlanError(WrongType(written.span, Wanted.CHUNKS, value))
+    count = sum(map(len, found))
+    ctx.budget.spend(cut, count)
+    numbers = sorted(n for part in found for n in part)
+    if empty := [k for k, part in enumerate(found) if not part]:
+        raise PlanError(BadChunks(written.span, count, f"part {empty[0]} has none"))
+    for k, (before, n) in enumerate(zip([-1, *numbers], numbers, strict=False)):
+        if n == before:
+            raise PlanError(BadChunks(written.span, count, f"chunk {n} is there twice"))
+        if n != k:
+            raise PlanError(BadChunks(written.span, count, f"chunk {k} is in no part"))
+    return tuple(tuple(sorted(part)) for part in found)
+
+
+def _of_axis(ctx: Context, cut: nodes.Cut) -> Parts:
+    name = cut.name.text
+    if name in ctx.facts.broken:
+        raise PlanError()
+    sizes = {size: mesh for mesh, axis, size in ctx.facts.axes() if axis == name}
+    if len(sizes) != 1:
+        raise PlanError(UnknownCount(cut.name.span, name, tuple(axis for _, axis, _ in ctx.facts.axes())))
+    ((size, mesh),) = sizes.items()
+    return Parts(cut, size, origin=ctx.facts.axis_origins.get((mesh.name, name)))

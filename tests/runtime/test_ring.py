@@ -1,0 +1,103 @@
+"""Attention whose keys go around a ring: the numbers of one device, the work of each, and what they hold at once."""
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ssdsl.plan.regions import Regions, Runs, parts_of
+from ssdsl.runtime import ring
+from ssdsl.runtime.attention import Attending, Tensors
+from ssdsl.runtime.regions import length
+from ssdsl.runtime.world import World
+from tests.runtime.train.ranks import on_ranks
+
+HEADS, DEPTH = 2, 4
+RUNS = parts_of((8, 8, 8, 8))
+ZIGZAG: Regions = (*(((4 * k, 4 * k + 4), (28 - 4 * k, 32 - 4 * k)) for k in range(3)), ((12, 20),))
+ODD: Regions = (((0, 1), (6, 9)), ((1, 2), (5, 6)), ((2, 5),))  # halves of runs of one position
+
+TOLERANCES = {torch.float32: {"rtol": 1e-5, "atol": 1e-5}, torch.bfloat16: {"rtol": 0.02, "atol": 0.05}}
+
+
+def go_around(regions: Regions, dtype: torch.dtype = torch.float32, *, is_causal: bool = True) -> None:
+    """Compares each rank's output and gradients of query, key and value with those of one device."""
+    count, seq = len(regions), max(end for runs in regions for _, end in runs)
+    torch.manual_seed(0)
+    whole = [torch.randn(1, HEADS, seq, DEPTH, dtype=dtype, requires_grad=True) for _ in range(3)]
+    given = torch.randn(1, HEADS, seq, DEPTH, dtype=dtype)
+    output = F.scaled_dot_product_attention(*whole, is_causal=is_causal)
+    expected = [output, *torch.autograd.grad(output, whole, given)]
+
+    def rank(transport: Any) -> list[torch.Tensor]:
+        world = World(transport)
+        group = world.new_group("cp", [*range(count)])
+        assert group is not None
+        own = [_rows(x.detach(), regions, transport.rank).requires_grad_() for x in whole]
+        with world.enter():
+            result = ring.attention_ring(*own, None, is_causal, None, regions, group)
+            gradients = torch.autograd.grad(result, own, _rows(given, regions, transport.rank))
+        return [result, *gradients]
+
+    found = on_ranks(count, rank)
+    for number, tensors in enumerate(found):
+        for have, want in zip(tensors, expected, strict=True):
+            torch.testing.assert_close(have, _rows(want, regions, number), **TOLERANCES[dtype])
+
+
+def _rows(x: torch.Tensor, regions: Regions, rank: int) -> torch.Tensor:
+    return torch.cat([x[..., start:end, :] for start, end in regions[rank]], -2).contiguous()
+
+
+@pytest.mark.parametrize("regions", [RUNS, ZIGZAG, ODD])
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_numbers_are_those_of_one_device(regions: Regions, is_causal: bool) -> None:
+    go_around(regions, is_causal=is_causal)
+
+
+@pytest.mark.parametrize(("regions", "ratio"), [(RUNS, 6.2), (ZIGZAG, 1.0)])
+def test_work_of_each_device(regions: Regions, ratio: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores that are computed: with a chunk from either end, within 5 % as many on all."""
+    work: dict[Runs, int] = {}
+    scores = Attending._scores
+
+    def counted(part: Attending, query: torch.Tensor, key: torch.Tensor, *rest: Any) -> torch.Tensor:
+        work[part.queries] = work.get(part.queries, 0) + query.shape[-2] * key.shape[-2]
+        return scores(part, query, key, *rest)
+
+    monkeypatch.setattr(Attending, "_scores", counted)
+    go_around(tuple(tuple((start * 64, end * 64) for start, end in runs) for runs in regions))
+    assert max(work.values()) / min(work.values()) == pytest.approx(ratio, rel=0.05)
+
+
+def test_no_device_holds_more_than_two_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of keys and values its own, a half that it computes with, and a half that arrives. In backward their gradients
+    come behind them, a half that leaves and one that arrives (beside the one that is computed)."""
+    living: dict[tuple[int, bool], weakref.WeakValueDictionary[int, torch.Tensor]] = {}
+    most: dict[tuple[int, bool], int] = {}
+    own, pass_on = ring._Ring.own, ring._Ring.pass_on
+
+    def see(rank: int, tensors: Iterable[torch.Tensor]) -> None:
+        for x in tensors:
+            place = rank, x.dtype is torch.float32
+            living.setdefault(place, weakref.WeakValueDictionary())[id(x)] = x
+            most[place] = max(most.get(place, 0), sum(y.numel() for y in living[place].values()))
+
+    def taken(around: ring._Ring, half: int, tensors: Tensors) -> list[torch.Tensor]:
+        found = own(around, half, tensors)
+        see(around.group.index, found)
+        return found
+
+    def passed(around: ring._Ring, step: int, half: int, tensors: Tensors) -> ring._Passing:
+        found = pass_on(around, step, half, tensors)
+        see(around.group.index, (*tensors, *found.arriving))
+        return found
+
+    monkeypatch.setattr(ring._Ring, "own", taken)
+    monkeypatch.setattr(ring._Ring, "pass_on", passed)
+    go_around(ZIGZAG, torch.bfloat16)  # gradients travel in float32: they are told apart by that
+    chunk = 2 * HEADS * length(ZIGZAG[0]) * DEPTH
+    assert most == {(rank, is_gradient): chunk for rank in range(4) for is_gradient in (False, True)}
