@@ -20,6 +20,7 @@ from ssdsl.ir.function import (
     results_of,
 )
 from ssdsl.ir.value import Name
+from ssdsl.plan.regions import lengths_of
 
 
 def function_text(function: Function, scope: Scope) -> str:
@@ -143,7 +144,11 @@ def _join(merge: Merge) -> str:
     match merge:
         case Concat() | Earlier():
             parts += [f"dim={merge.cut.dim}", f"outer={merge.cut.outer}"]
-            parts += [f"sizes={index.sizes}"] if index.sizes else []
+            sizes = index.sizes
+            if isinstance(merge, Concat) and merge.reads is not None and merge.cut.at is not None:
+                sizes = lengths_of(merge.cut.at)
+                parts.append(f"reads={merge.reads}")
+            parts += [f"sizes={sizes}"] if sizes else []
             parts += ["earlier=True"] if isinstance(merge, Earlier) else []
         case Sum():
             pass

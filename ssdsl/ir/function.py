@@ -12,7 +12,7 @@ from ssdsl.ir.comm import Step
 from ssdsl.ir.layout import Cut, Submesh
 from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var
 from ssdsl.model.saved_tensors import Saved
-from ssdsl.plan.regions import Regions, Run, lengths_of, parts_of
+from ssdsl.plan.regions import Regions, Run, lengths_of, overlapping, parts_of
 from ssdsl.text.source import Span
 
 # -- operators ---------------------------------------------------------------------------------------------------------
@@ -239,10 +239,21 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Concat:
-    """The parts along an index in time are joined where `cut` says."""
+    """The parts along an index in time are joined where `cut` says.
+
+    With `reads`, a part of the reader along the same index gets this region of the joined axis alone: only parts that
+    overlap it are read, and their gradients are those of what was read. `cut.at` then says where the parts lie.
+    """
 
     index: TimeIndex
     cut: Cut
+    reads: Regions | None = None
+
+    def read_by(self, part: int) -> tuple[int, ...]:
+        """Which parts a part of the reader reads."""
+        if self.reads is None or self.cut.at is None:
+            return tuple(range(self.index.parts))
+        return overlapping(self.reads, self.cut.at)[part]
 
 
 @dataclass(frozen=True, slots=True)

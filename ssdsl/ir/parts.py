@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from ssdsl.ir.action import At
-from ssdsl.ir.function import Backward, Earlier, Input
+from ssdsl.ir.function import Backward, Concat, Earlier, Input
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 
@@ -25,10 +25,10 @@ def parts_read(given: Input, time: Sequence[TimeIndex]) -> Iterator[tuple[At, At
     """The pairs of a part of an input's producer and a part of its consumer that reads it."""
     merged = {m.index.name for m in given.merges}
     names = [t.name for t in time]
-    behind = [
-        ([t.name for t in given.time].index(m.index.name), names.index(m.index.name))
+    within = [
+        ([t.name for t in given.time].index(m.index.name), names.index(m.index.name), m)
         for m in given.merges
-        if isinstance(m, Earlier)
+        if isinstance(m, Earlier) or (isinstance(m, Concat) and m.reads is not None and m.index.name in names)
     ]
     shared = [(k, names.index(t.name)) for k, t in enumerate(given.time) if t.name not in merged]
     groups: dict[At, list[At]] = {}
@@ -36,5 +36,10 @@ def parts_read(given: Input, time: Sequence[TimeIndex]) -> Iterator[tuple[At, At
         groups.setdefault(tuple(b[k] for _, k in shared), []).append(b)
     for a in coordinates(given.time):
         for b in groups.get(tuple(a[k] for k, _ in shared), ()):
-            if all(a[k] < b[n] for k, n in behind):
+            if all(_is_read(merge, a[k], b[n]) for k, n, merge in within):
                 yield a, b
+
+
+def _is_read(merge: Concat | Earlier, a: int, b: int) -> bool:
+    """Whether part `b` of a reader reads part `a` of what is merged."""
+    return a < b if isinstance(merge, Earlier) else a in merge.read_by(b)

@@ -9,6 +9,7 @@ Digits are those of the whole logical value, also where a task sees only a part 
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ssdsl.ir.layout import Layout, Shard
@@ -88,6 +89,12 @@ class Size:
     def mean(self) -> int:
         """The size in the mean over the parts, rounded up."""
         return self.known * math.prod(v.mean for v in self.uneven)
+
+    def at(self, part: Mapping[Coordinate, int]) -> "Size":
+        """The size for a part along some of the coordinates."""
+        held = [v for v in self.uneven if v.coordinate in part]
+        known = self.known * math.prod(v.sizes[part[v.coordinate]] for v in held)
+        return Size(known, tuple(v for v in self.uneven if v not in held))
 
     def __str__(self) -> str:
         words = [f"n_{v.coordinate.name}" for v in self.uneven]

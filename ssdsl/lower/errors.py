@@ -127,7 +127,7 @@ class Whole:
     """An operator that needs all parts along an index in time at once.
 
     `sums`: they are addends of a sum; `split`: the operator is itself split by the index; `backward`: they read what
-    the operator makes, and the sum is its gradient.
+    the operator makes, and the sum is its gradient. With `beside` it needs these alone, for one `part` of its own.
     """
 
     kind: str
@@ -138,6 +138,8 @@ class Whole:
     sums: bool
     split: bool
     backward: bool = False
+    beside: tuple[int, ...] = ()
+    part: int = 0
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,8 @@ class OrderCycle(Diagnostic):
     def fact(self) -> str:
         if (one := self.whole) is None:
             return "the `order` statements form a dependency cycle"
+        if one.beside:
+            return f"`{one.kind}` needs other parts along `{one.index}`, and the `order` puts one of them behind it"
         return f"`{one.kind}` needs all parts along `{one.index}` at once, and the `order` puts one of them behind it"
 
     @property
@@ -174,6 +178,10 @@ class OrderCycle(Diagnostic):
         if one.backward:
             parts = ", ".join(map(str, range(one.parts)))
             return f"all parts read what {where} makes: its backward waits for those of {one.index} = {parts}"
+        if one.beside:
+            return (
+                f"{where} reads windows: its part {one.part} waits for {one.index} = {', '.join(map(str, one.beside))}"
+            )
         why = "reads a sum over them, in which it is not linear" if one.sums else "mixes them"
         return f"{where} {why}: it waits for {one.index} = {', '.join(map(str, range(one.parts)))}"
 
@@ -181,6 +189,8 @@ class OrderCycle(Diagnostic):
     def change(self) -> str:
         if (one := self.whole) is None:
             return "remove or reverse one of the `order` statements on the cycle"
+        if one.beside:
+            return "take the `order` away: each part runs as soon as those are there that it reads"
         if one.split:
             return f"leave `{one.kind}` and what follows out of the split into `{one.index}`, or take the `order` away"
         loss = f"train with a loss that is a sum over the parts, without this `{one.kind}`"

@@ -75,15 +75,21 @@ def plan_of(ctx: Context) -> Plan:
 
 
 def _whole_in_time(facts: Facts, operator: Operator, indices: tuple[Index, ...]) -> tuple[Index, ...]:
-    """The indices in time along a dimension whose parts only devices combine, as those of a loss along its classes.
+    """The indices in time along a dimension whose parts only devices combine, as those of a loss along its classes; and
+    those whose parts of running statistics, which change in place, are no runs of them.
 
-    Statistics are no such thing: the parts could have their own, so that the user has to say what is meant.
+    Statistics over the batch are no such thing: micro-batches could have their own, so that the user has to say what is
+    meant.
     """
     place = facts.placements.get(operator.name)
-    if place is None or operator.kind == "batch_norm":
+    if place is None:
         return ()
     axes = dict(facts.meshes[place.mesh].axes).keys() - {axis for axis, _ in place.fixed}
-    return tuple(i for i in indices if operator.dims[i.dim].combined and i.name not in axes)
+    batch = operator.inputs[0].axes[0] if operator.kind == "batch_norm" else ()
+    running = [axis for o in operator.inputs if o.value in operator.statistics for axis in o.axes]
+    apart = {dim for axis in running for dim in axis[1:]}
+    in_time = (i for i in indices if i.name not in axes)
+    return tuple(i for i in in_time if i.dim in apart or (operator.dims[i.dim].combined and i.dim not in batch))
 
 
 def unknown_params(script: nodes.Script, overrides: Mapping[str, int]) -> list[Diagnostic]:

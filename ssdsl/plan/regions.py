@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 Run = tuple[int, int]
 Runs = tuple[Run, ...]  # of one part
@@ -35,3 +36,16 @@ def merged(runs: Iterable[Run]) -> Runs:
 def lengths_of(at: Regions) -> tuple[int, ...]:
     """How many positions each part has."""
     return tuple(sum(end - start for start, end in runs) for runs in at)
+
+
+@lru_cache(maxsize=1024)
+def overlapping(reads: Regions, parts: Regions) -> tuple[tuple[int, ...], ...]:
+    """For each region the parts with which it has a position in common.
+
+    >>> overlapping((((0, 4), (8, 9)), ((4, 8),)), parts_of((4, 4, 4)))
+    ((0, 2), (1,))
+    """
+    return tuple(
+        tuple(k for k, own in enumerate(parts) if any(max(a, c) < min(b, d) for a, b in runs for c, d in own))
+        for runs in reads
+    )

@@ -9,7 +9,7 @@ from ssdsl.ir.value import Axis, Name, Time
 from ssdsl.prove.earlier import before, check_returned, is_earlier
 from ssdsl.prove.facts import Facts, Typed
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.local import Local, designated, of_type
+from ssdsl.prove.local import Digit, Factors, Local, designated, in_parts, of_type
 from ssdsl.prove.moves import check_move
 
 
@@ -72,8 +72,9 @@ class Flow:
                     if digit is None or time in local.partial:
                         raise Wrong(Rule.MERGE, f"parts along {time.name}", local)
                     found = designated(shape, frozenset(local.fixed()), merge.cut)
-                    if found != digit:
+                    if _plain(found, shape) != digit:
                         raise Wrong(Rule.MERGE, digit, f"{merge.cut}: {found}")
+                    local = _region_read(merge, function, local, shape)
                 case Earlier():
                     local = before(local, merge, self.facts.shape(given.var.name.value))
                 case Sum():
@@ -150,8 +151,9 @@ class Flow:
                 return
         merged = {m.index.name for m in given.merges}
         shared = {t.name for t in given.time} - merged
+        read = {m.index.name for m in given.merges if isinstance(m, Concat) and m.reads is not None}
         for index in function.time:
-            if index.name in shared:
+            if index.name in shared or (index.name in read and gradient.digit(Time(index.name)) is not None):
                 continue
             if Time(index.name) not in gradient.partial:
                 raise Wrong(Rule.COUNTED, f"one addend for each {index.name}", gradient)
@@ -160,7 +162,7 @@ class Flow:
         for merge in given.merges:
             digit = left.digit(Time(merge.index.name))
             if isinstance(merge, Concat) and digit is not None:
-                gradient = gradient.fixing(Time(merge.index.name), digit)
+                gradient = gradient.freeing(Time(merge.index.name)).fixing(Time(merge.index.name), digit)
         if transfer is not None:
             gradient = self._sent_back(transfer, gradient, left, name)
         who = f"function `{function.name}`"
@@ -175,3 +177,21 @@ class Flow:
         shape = self.facts.shape(name.value)
         check_move(transfer.backward, gradient, transfer.target.axes, back, transfer.source.axes, shape)
         return back
+
+
+def _plain(digit: Digit, shape: Factors) -> Digit | None:
+    """A digit whose parts are written as regions, as the plain one where that says the same."""
+    size = [n for axis in shape for n in axis][digit.factor]
+    return digit if digit.at is None else in_parts(digit.factor, size, digit.at)
+
+
+def _region_read(merge: Concat, function: Function, joined: Local, shape: Factors) -> Local:
+    """What each part of a function reads of joined parts: a region, or all; raises Wrong."""
+    if merge.reads is None:
+        return joined
+    index = next((t for t in function.time if t.name == merge.index.name), None)
+    if index is None or index.parts != len(merge.reads) or merge.cut.outer != 1:
+        raise Wrong(Rule.MERGE, f"a region for each {merge.index.name} of {function.time}", merge.reads)
+    place = replace(merge.cut, count=index.parts, at=merge.reads)
+    digit = _plain(designated(shape, frozenset(joined.fixed()), place), shape)
+    return joined if digit is None else joined.fixing(Time(index.name), digit)

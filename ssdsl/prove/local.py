@@ -5,9 +5,10 @@ free are runs of positions, outermost first. A factor of 16 with `dp` (stride 8,
 fixed has two free runs: the digit of stride 4 and the lowest one.
 
 >>> free_runs(16, 0, (Digit(0, 8, 2), Digit(0, 2, 2)))
-(Run(factor=0, stride=4, count=2), Run(factor=0, stride=1, count=2))
+(Run(factor=0, stride=4, count=2, most=None), Run(factor=0, stride=1, count=2, most=None))
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -135,18 +136,19 @@ def of_type(type_: Type, axes: Axes) -> Local:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A free digit of a factor; `count` is None where it varies from part to part."""
+    """A free digit of a factor; `count` is None where it varies from part to part, and is `most` then at most."""
 
     factor: int
     stride: int
     count: int | None
+    most: int | None = None
 
 
 def free_runs(size: int, factor: int, fixed: Iterable[Digit]) -> tuple[Run, ...]:
     """The free digits of a factor, outermost first; raises Wrong where the fixed ones do not nest.
 
     >>> free_runs(13, 0, (Digit(0, 1, 3, (((0, 5),), ((5, 9),), ((9, 13),))),))
-    (Run(factor=0, stride=1, count=None),)
+    (Run(factor=0, stride=1, count=None, most=5),)
     """
     here = sorted((d for d in fixed if d.factor == factor), key=lambda d: -d.stride)
     if any(d.at is not None for d in here):
@@ -154,7 +156,9 @@ def free_runs(size: int, factor: int, fixed: Iterable[Digit]) -> tuple[Run, ...]
         ends = [[0, *(p for run in runs for p in run), size] for runs in only.at or ()]
         if len(here) > 1 or len(ends) != only.parts or any(e != sorted(e) for e in ends):
             raise Wrong(Rule.NEST, f"regions of a factor of {size}", here)
-        return (Run(factor, 1, only.counts[0] if len(set(only.counts)) == 1 else None),)
+        return (
+            Run(factor, 1, only.counts[0]) if len(set(only.counts)) == 1 else Run(factor, 1, None, max(only.counts)),
+        )
     runs: list[Run] = []
     limit = size
     for d in here:
@@ -193,6 +197,11 @@ def local_sizes(shape: Factors, local: Local) -> tuple[int | None, ...]:
 def elements(shape: Factors, local: Local) -> int | None:
     """Elements of the local tensor, None where their number varies."""
     return _product(local_sizes(shape, local))
+
+
+def largest(shape: Factors, local: Local) -> int:
+    """Elements of the local tensor, of unequal parts those of the largest."""
+    return math.prod(r.count or r.most or 0 for runs in free(shape, frozenset(local.fixed())) for r in runs)
 
 
 def _product(counts: Iterable[int | None]) -> int | None:

@@ -3,14 +3,16 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from ssdsl.ir.action import At, Compute
 from ssdsl.ir.comm import Transfer
-from ssdsl.ir.function import Backward, Earlier, Function
+from ssdsl.ir.function import Backward, Concat, Earlier, Function, Merge, Sum
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import Facts
 from ssdsl.prove.failures import Rule
+from ssdsl.prove.local import covered
 
 Key = tuple[str, At]  # a part of a value: where it is kept
 
@@ -44,11 +46,9 @@ def parts_of(facts: Facts) -> Parts:
                 here = dict(zip((t.name for t in function.time), at, strict=True))
                 if not shared <= here.keys():
                     continue  # the forward walk has said so
-                before = {
-                    m.index.name: range(here.get(m.index.name, 0)) for m in given.merges if isinstance(m, Earlier)
-                }
+                some = {m.index.name: _parts_for(m, here) for m in given.merges}
                 for part in itertools.product(
-                    *([here[t.name]] if t.name in shared else before.get(t.name, range(t.parts)) for t in given.time)
+                    *([here[t.name]] if t.name in shared else some.get(t.name, range(t.parts)) for t in given.time)
                 ):
                     found.reads.setdefault((function.number, at), []).append((given.slot, part))
                     if learns and phase:
@@ -65,6 +65,21 @@ def parts_of(facts: Facts) -> Parts:
                 else:
                     found.adds.setdefault((message.source_slot, part), set()).add(message.number)
     return found
+
+
+def _parts_for(merge: Merge, here: dict[str, int]) -> Sequence[int]:
+    """Which parts along an index a task reads, of a value whose parts along it are merged."""
+    at = here.get(merge.index.name, 0)
+    match merge:
+        case Earlier():
+            return range(at)
+        case Concat() if merge.reads is not None and merge.cut.at is not None and at < len(merge.reads):
+            wanted = covered(merge.reads[at])
+            return [k for k, own in enumerate(merge.cut.at) if not wanted.isdisjoint(covered(own))]
+        case Concat() | Sum():
+            return range(merge.index.parts)
+        case _:
+            assert_never(merge)
 
 
 def coordinates(time: Sequence[TimeIndex]) -> Iterator[At]:

@@ -6,7 +6,7 @@ from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, KeepFirst, N
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.value import Axis
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.local import Axes, Digit, Factors, Local, covered, designated, elements, in_parts
+from ssdsl.prove.local import Axes, Digit, Factors, Local, covered, designated, in_parts, largest
 
 
 def after(steps: tuple[Step, ...], local: Local, shape: Factors, axes: Axes, *, is_gradient: bool = False) -> Local:
@@ -84,8 +84,8 @@ def _exchanged(step: Exchange, axis: Axis, parts: int, local: Local, shape: Fact
     if is_gradient and need[0] is not None and sum(map(len, need[1])) != len(frozenset().union(*need[1])):
         raise Wrong(Rule.STEP, "each position on one device, as each has the sum", step.target)
     result = without if need[0] is None else without.fixing(axis, need[0])
-    rest = elements(shape, without)
-    if rest is not None and digit is not None:
+    rest = largest(shape, without)
+    if digit is not None:
         own = [len(have_ & need_) for have_, need_ in zip(have[1], need[1], strict=True)]
         all_of = [sum(len(h & n) for h in have[1]) if step.sums else len(n) for n in need[1]]
         wanted = max(a - o for a, o in zip(all_of, own, strict=True)) * (rest // _size(digit, shape))
@@ -135,6 +135,5 @@ def _is_there(digit: Digit, without: Local, shape: Factors, place: Cut) -> None:
 
 
 def _payload(step: Step, shape: Factors, local: Local) -> None:
-    wanted = elements(shape, local)
-    if wanted is not None and step.elements != wanted:  # of unequal parts it is a mean, and only a cost
+    if step.elements != (wanted := largest(shape, local)):
         raise Wrong(Rule.ELEMENTS, wanted, step.elements)

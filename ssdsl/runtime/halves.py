@@ -7,13 +7,13 @@ and w [n, k], the first half computes x.grad = y.grad @ w.T, and keeps x and y.g
 w.grad = x.T @ y.grad. The split of backward is that of Zero Bubble (Qi et al. 2023, arXiv 2401.10241).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from .recompute import recomputing
 from .world import World, here
@@ -86,7 +86,9 @@ def _hand_on(computed: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
         torch.autograd.backward([w for w, _ in computed], [g for _, g in computed])
 
 
-def first_half(roots: list[torch.Tensor], gradients: list[torch.Tensor], leaves: list[torch.Tensor]) -> None:
+def first_half(
+    roots: Sequence[torch.Tensor] | Sequence[GradientEdge], gradients: list[torch.Tensor], leaves: list[torch.Tensor]
+) -> None:
     """Adds to the `grad` of `leaves`; weights get none. `gradients[k]` is that of `roots[k]`, in its shape."""
     if roots:
         torch.autograd.backward(roots, gradients, inputs=[ALWAYS, *leaves])

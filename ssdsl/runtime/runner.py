@@ -1,18 +1,21 @@
 """One rank's share of a step. A role's `step(run)` calls it: forward, send, wait, backward, reduce, in order."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from .flat import Weights
 from .halves import Waiting, collecting, finish, first_half
-from .moves import join_sizes, take, take_sizes
+from .moves import join_sizes, runs_of, take, take_sizes
 from .outputs import Output as OutputPart
 from .outputs import Placed
 from .record import Recorder
+from .regions import Regions, Runs, common
+from .returned import Place, Returned
 from .transfers import Message, Mover, Signal
 from .world import World
 
@@ -23,7 +26,8 @@ Key = tuple[str, At]
 @dataclass(frozen=True)
 class Join:
     """Makes the parts of a value along an index in time one: joined along `dim` within `outer` blocks, or summed. Those
-    before the running one alone, if only the `earlier` ones are read."""
+    before the running one alone, if only the `earlier` ones are read. With `reads`, each part of the reader gets that
+    region of the joined parts, which have `sizes`."""
 
     index: str
     count: int
@@ -31,10 +35,18 @@ class Join:
     outer: int = 1
     sizes: tuple[int, ...] | None = None
     earlier: bool = False
+    reads: Regions | None = None
 
-    def parts(self, at: int) -> range:
+    def parts(self, at: int) -> Sequence[int]:
         """Which parts the part `at` reads."""
+        if self.reads is not None:
+            return [k for k in range(self.count) if self.runs(k, at)]
         return range(at if self.earlier else self.count)
+
+    def runs(self, k: int, at: int) -> Runs:
+        """What the part `at` reads of part k, in positions of that."""
+        assert self.reads is not None and self.sizes is not None
+        return common(self.reads[at], sum(self.sizes[:k]), self.sizes[k])
 
 
 @dataclass(frozen=True)
@@ -101,8 +113,8 @@ class Runner:
         self.mover = Mover(device, world)
         self.prepared: dict[str, torch.Tensor] = {}
         self.values: dict[Key, torch.Tensor] = {}
-        self.gradients: dict[Key, torch.Tensor] = {}
-        self.saved: dict[tuple[int, At], tuple[list[torch.Tensor | None], tuple[torch.Tensor, ...]]] = {}
+        self.gradients = Returned()
+        self.saved: dict[tuple[int, At], tuple[list[torch.Tensor | None], list[GradientEdge | None]]] = {}
         self.halves: dict[tuple[int, At], Waiting] = {}
         self.losses: list[torch.Tensor] = []
         self.scale = 1.0  # of the loss whose gradients are taken
@@ -154,7 +166,8 @@ class Runner:
             if block.loss is not None:
                 self.losses.append(outputs[block.loss].detach())
             if learns:
-                self.saved[block.number, part] = inputs, outputs
+                edges = [get_gradient_edge(value) if value.requires_grad else None for value in outputs]
+                self.saved[block.number, part] = inputs, edges  # the outputs themselves are their readers'
 
     def backward(self, block: Block, **at: int) -> None:
         """The gradients of a block's inputs and weights."""
@@ -182,19 +195,19 @@ class Runner:
         parts = {part: self.values[given.slot, part] for part in _parts(given, at)}
         if not parts:
             return None
-        return _join(parts, given).detach().requires_grad_(given.gradient and learns)
+        return _join(parts, given, at).detach().requires_grad_(given.gradient and learns)
 
     def _backward(self, block: Block, at: dict[str, int]) -> None:
         part = tuple(at.values())
-        inputs, outputs = self.saved.pop((block.number, part))
+        inputs, edges = self.saved.pop((block.number, part))
         roots, gradients = [], []
-        for position, (output, value) in enumerate(zip(block.outputs, outputs, strict=True)):
-            gradient = self.gradients.pop((output.slot, part), None)
+        for position, (output, edge) in enumerate(zip(block.outputs, edges, strict=True)):
+            gradient = self.gradients.pop((output.slot, part))
             if position == block.loss:
-                own = torch.full_like(value, self.scale)
+                own = torch.full_like(self.losses[0], self.scale)
                 gradient = own if gradient is None else gradient + own
-            if gradient is not None and value.requires_grad:
-                roots.append(value)
+            if gradient is not None and edge is not None:
+                roots.append(edge)
                 gradients.append(gradient)
         if block.backward == "whole":
             torch.autograd.backward(roots, gradients)
@@ -202,11 +215,8 @@ class Runner:
             first_half(roots, gradients, [i for i in inputs if i is not None and i.requires_grad])
         for given, leaf in zip(block.inputs, inputs, strict=True):
             if leaf is not None and leaf.grad is not None:
-                for where, piece in _unjoin(leaf.grad, given, at):
-                    self._add_gradient((given.slot, where), piece)
-
-    def _add_gradient(self, key: Key, gradient: torch.Tensor) -> None:
-        self.gradients[key] = self.gradients[key] + gradient if key in self.gradients else gradient
+                for where, piece, places in _unjoin(leaf.grad, given, at):
+                    self.gradients.add((given.slot, where), piece, places)
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -230,7 +240,7 @@ class Runner:
         self.doing = f"gradient of message {message} at {list(part)}"
         found = self.messages[message]
         assert not isinstance(found, Signal) and found.backward is not None
-        gradient = self.gradients.pop((found.target_slot, part), None)
+        gradient = self.gradients.pop((found.target_slot, part))
         if gradient is None and found.backward.sends:  # its readers let no gradient through
             gradient = self.mover.zeros(found, found.backward, part)
         self.mover.start(found, found.backward, gradient, message, part, gradient=True)
@@ -254,7 +264,7 @@ class Runner:
         assert not isinstance(found, Signal)
         gradient = self.mover.wait(message, part, gradient=True)
         if gradient is not None:
-            self._add_gradient((found.source_slot, part), gradient)
+            self.gradients.add((found.source_slot, part), gradient)
 
     def free(self, slot: str, *at: int) -> None:
         """Drops a part of a value behind its last reader."""
@@ -302,15 +312,22 @@ def _parts(given: Input, at: dict[str, int]) -> Iterator[At]:
     return itertools.product(*(joins[i].parts(at.get(i, 0)) if i in joins else (at[i],) for i in given.time))
 
 
-def _join(parts: dict[At, torch.Tensor], given: Input) -> torch.Tensor:
+def _join(parts: dict[At, torch.Tensor], given: Input, at: dict[str, int]) -> torch.Tensor:
     for join in given.joins:
         where = given.time.index(join.index)
         groups: dict[At, list[torch.Tensor]] = {}
         for part, value in parts.items():
-            groups.setdefault((*part[:where], 0, *part[where + 1 :]), []).append(value)
+            own = value if join.reads is None else _region(value, join, part[where], at[join.index])
+            groups.setdefault((*part[:where], 0, *part[where + 1 :]), []).append(own)
         parts = {part: _joined(values, join) for part, values in groups.items()}
     (value,) = parts.values()
     return value
+
+
+def _region(value: torch.Tensor, join: Join, k: int, at: int) -> torch.Tensor:
+    """What the part `at` reads of part k."""
+    assert join.dim is not None
+    return runs_of(value, join.dim, 1, join.runs(k, at))
 
 
 def _joined(values: list[torch.Tensor], join: Join) -> torch.Tensor:
@@ -323,23 +340,37 @@ def _joined(values: list[torch.Tensor], join: Join) -> torch.Tensor:
     return join_sizes(values, join.dim, join.outer)
 
 
-def _unjoin(gradient: torch.Tensor, given: Input, at: dict[str, int]) -> Iterator[tuple[At, torch.Tensor]]:
-    pieces: list[tuple[dict[str, int], torch.Tensor]] = [(dict(at), gradient)]
+Piece = tuple[dict[str, int], torch.Tensor, tuple[Place, ...]]  # of a gradient: whose, and where in it if not all
+
+
+def _unjoin(
+    gradient: torch.Tensor, given: Input, at: dict[str, int]
+) -> Iterator[tuple[At, torch.Tensor, tuple[Place, ...]]]:
+    pieces: list[Piece] = [(dict(at), gradient, ())]
     for join in reversed(given.joins):
         pieces = [
-            ({**where, join.index: k}, _piece(value, join, k, at.get(join.index, 0)))
-            for where, value in pieces
-            for k in join.parts(at.get(join.index, 0))
+            ({**where, join.index: k}, part, (*places, *place))
+            for where, value, places in pieces
+            for k, part, place in _pieces(value, join, at.get(join.index, 0))
         ]
-    for where, value in pieces:
-        yield tuple(where[i] for i in given.time), value
+    for where, value, places in pieces:
+        yield tuple(where[i] for i in given.time), value, places
 
 
-def _piece(value: torch.Tensor, join: Join, k: int, at: int) -> torch.Tensor:
-    """Part k of what the part `at` has read."""
-    if join.dim is None:
-        return value
+def _pieces(value: torch.Tensor, join: Join, at: int) -> Iterator[tuple[int, torch.Tensor, tuple[Place, ...]]]:
+    """The parts of what the part `at` has read, and which positions of them it has read."""
     parts = join.parts(at)
-    if join.sizes is not None:
-        return take_sizes(value, join.dim, join.outer, join.sizes[: len(parts)], k)
-    return take(value, join.dim, join.outer, len(parts), k)
+    if join.dim is None:
+        yield from ((k, value, ()) for k in parts)
+    elif join.reads is not None and join.sizes is not None:
+        start = 0
+        for k in parts:
+            runs, size = join.runs(k, at), join.sizes[k]
+            length = sum(last - first for first, last in runs)
+            yield k, value.narrow(join.dim, start, length), (Place(join.dim, runs, size),)
+            start += length
+    elif join.sizes is not None:
+        sizes = join.sizes[: len(parts)]
+        yield from ((k, take_sizes(value, join.dim, join.outer, sizes, k), ()) for k in parts)
+    else:
+        yield from ((k, take(value, join.dim, join.outer, len(parts), k), ()) for k in parts)

@@ -4,28 +4,31 @@ Storages, not tensors, are counted: a view keeps all of what it looks into, and 
 once. Recomputed sections keep what enters them; the rest exists while the section's backward runs.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from ssdsl.ir.action import At
 from ssdsl.ir.function import Backward, Function, Input, Op, Section, Side, reads_of, results_of
-from ssdsl.ir.value import Name
+from ssdsl.ir.value import Coordinate, Name, Time, Var
 from ssdsl.simulate.collectives import Facts, size_bytes
 from ssdsl.simulate.padded import padded_bytes
 
 Sizes = dict[str, int]  # bytes by storage
+Part = tuple[tuple[Coordinate, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
     """Bytes of one device in one task. `size_bytes` waits for backward, `for_weights` then for the weights' half:
     inputs, and gradients of results. `recomputed_bytes` is made again where backward recomputes; `gradient_bytes` are
-    the largest gradients that backward holds at once, `outputs` what other functions read, by slot. `storages` names
-    what is kept, with its bytes."""
+    the largest gradients that backward holds at once, `outputs` what other functions read, by slot, and `lent` those of
+    them that are gone when these have read them. `storages` names what is kept, with its bytes."""
 
     size_bytes: int
     for_weights: int
     recomputed_bytes: int
     gradient_bytes: int
     outputs: tuple[tuple[str, int], ...]
+    lent: tuple[tuple[str, int], ...]
     storages: tuple[tuple[str, int], ...]
 
 
@@ -34,21 +37,37 @@ class Activations:
     """The kept bytes of a program's functions."""
 
     facts: Facts
-    _found: dict[int, Kept] = field(default_factory=dict)
+    _found: dict[tuple[int, Part], Kept] = field(default_factory=dict)
+    _unlike: dict[int, frozenset[str]] = field(default_factory=dict)
 
-    def of(self, function: Function) -> Kept:
-        """What a task of a function keeps; nothing without a backward."""
-        if function.number not in self._found:
-            self._found[function.number] = _Function(self.facts, function).kept()
-        return self._found[function.number]
+    def of(self, function: Function, at: At = ()) -> Kept:
+        """What a task of a function keeps, in the mean if no part is given; nothing without a backward."""
+        if function.number not in self._unlike:
+            self._unlike[function.number] = _unlike(function)
+        names = zip((t.name for t in function.time), at, strict=False)
+        part = tuple((Time(n), k) for n, k in names if n in self._unlike[function.number])
+        if (function.number, part) not in self._found:
+            self._found[function.number, part] = _Function(self.facts, function, dict(part)).kept()
+        return self._found[function.number, part]
+
+
+def _unlike(function: Function) -> frozenset[str]:
+    """The indices in time whose parts are not alike: of unequal sizes, or with borders that windows pad."""
+    sizes = [size for var in function.variables().values() for size in var.shape]
+    found = {v.coordinate for size in sizes for v in size.uneven}
+    found |= {w.coordinate for op in function.operators() for w in op.kernel.windows}
+    return frozenset(c.name for c in found if isinstance(c, Time))
 
 
 class _Function:
-    """One function, with what its names refer to."""
+    """One function at a part along some indices, with what its names refer to."""
 
-    def __init__(self, facts: Facts, function: Function) -> None:
-        self.facts, self.function = facts, function
-        self.variables = facts.variables(function)
+    def __init__(self, facts: Facts, function: Function, part: dict[Coordinate, int]) -> None:
+        self.facts, self.function, self.part = facts, function, part
+        self.variables = {
+            name: replace(var, shape=tuple(size.at(part) for size in var.shape)) if part else var
+            for name, var in facts.variables(function).items()
+        }
         self.made = {v.name for op in function.operators() for v in op.results}
         self.of_other = {i.var.name for i in function.inputs if self._lies_here(i)}
         self.prepared = {p.var.name.value for p in function.prepared}
@@ -56,7 +75,7 @@ class _Function:
     def kept(self) -> Kept:
         outputs = tuple((o.slot, size_bytes(self.variables[o.name])) for o in self.function.outputs)
         if self.function.backward is Backward.NONE:
-            return Kept(0, 0, 0, 0, outputs, ())
+            return Kept(0, 0, 0, 0, outputs, outputs, ())
         held, later, recomputed = self._entering(), Sizes(), []
         for section in self.function.sections:
             again: Sizes = {}
@@ -64,13 +83,18 @@ class _Function:
                 saved = self._saved_by(op)
                 (again if section.recompute else held).update(saved)
                 if self._has_halves(op):
-                    later |= saved | {f"gradient of {v.name}": size_bytes(v) for v in op.results}
+                    later |= saved | {f"gradient of {v.name}": size_bytes(v) for v in self._results(op)}
             recomputed.append(again)
+        lent = []
         for output in self.function.outputs:
-            self._add(held, output.name)
+            if (root := self._root(output.name)) not in held:
+                self._add(held, output.name)
+                lent += [(output.slot, held[root])] if output.read else []
         most = max((sum(n for s, n in again.items() if s not in held) for again in recomputed), default=0)
         largest = max((self._gradients(op) for op in self.function.operators()), default=0)
-        return Kept(sum(held.values()), sum(later.values()), most, 2 * largest, outputs, tuple(held.items()))
+        return Kept(
+            sum(held.values()), sum(later.values()), most, 2 * largest, outputs, tuple(lent), tuple(held.items())
+        )
 
     def _lies_here(self, given: Input) -> bool:
         """Whether an input is just what another function of these devices keeps."""
@@ -96,16 +120,19 @@ class _Function:
         for name in op.reads:
             if name.value not in saved.inputs:
                 continue
-            if name == op.reads[0] and (padded := padded_bytes(self.facts, op, self.variables[name])):
+            if name == op.reads[0] and (padded := padded_bytes(self.facts, op, self.variables[name], self.part)):
                 found[f"{op.operator} padded"] = padded
             else:
                 self._hold(found, name)
-        for var in op.results:
+        for var in self._results(op):
             if var.name.value in saved.outputs:
                 found[self._root(var.name)] = size_bytes(var)
         for n, extra in enumerate(saved.extras):
             found[f"{op.operator} {extra.what} {n}"] = extra.size_bytes
         return found
+
+    def _results(self, op: Op) -> list[Var]:
+        return [self.variables[v.name] for v in op.results]
 
     def _hold(self, found: Sizes, name: Name) -> None:
         """Adds the storage of a value, unless it is a weight or was prepared for the whole step."""
@@ -130,7 +157,7 @@ class _Function:
 
     def _gradients(self, op: Op) -> int:
         """The gradients of an operator's results, alive at once when its backward runs."""
-        return sum(size_bytes(v) for v in op.results if v.gradient is not None)
+        return sum(size_bytes(v) for v in self._results(op) if v.gradient is not None)
 
 
 def _read_from_outside(section: Section) -> dict[Name, None]:

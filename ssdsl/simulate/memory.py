@@ -8,12 +8,14 @@ freed. The program's own overhead is not in it (torch, the allocator's gaps, wha
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import prod
 
 from ssdsl.ir.action import At, Compute, Free, Start, Wait
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.execute import Part
-from ssdsl.ir.function import Backward
+from ssdsl.ir.function import Backward, Concat, Function, Input, Sum
 from ssdsl.ir.param import Zero
+from ssdsl.ir.parts import parts_read
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import Phase
@@ -129,6 +131,8 @@ class _Liveness:
     sent: dict[Key, Interval]
     slots: dict[tuple[str, At], _Slot] = field(default_factory=dict)
     awaited: list[Interval] = field(default_factory=list)  # gradients that the next task reads
+    waiting: dict[tuple[str, At], int] = field(default_factory=dict)  # gradients of values
+    reads: dict[int, dict[Input, dict[At, list[At]]]] = field(default_factory=dict)
 
     def changes(self, role: Role) -> Iterator[Change]:
         freed = {(a.slot, a.at) for a in role.actions if isinstance(a, Free)}
@@ -151,29 +155,63 @@ class _Liveness:
 
     def _task(self, task: Compute, start: float, end: float, freed: set[tuple[str, At]]) -> Iterator[Change]:
         function = self.program.functions[task.function]
-        kept = self.activations.of(function)
+        kept = self.activations.of(function, task.at)
+        lent = {(slot, task.at): size for slot, size in kept.lent if (slot, task.at) in freed}
         yield from (Change(start, "transfers", -_sent_bytes(x)) for x in self.awaited)
         self.awaited.clear()
         match task.phase:
-            case Phase.FORWARD if function.backward is Backward.NONE:
-                for slot, size in kept.outputs:
-                    yield Change(start, "activations", size)
-                    if (slot, task.at) in freed:
-                        self.slots[slot, task.at] = _Slot("activations", size)
-                    else:
-                        yield Change(end, "activations", -size)
             case Phase.FORWARD:
-                yield Change(start, "activations", kept.size_bytes)
+                made = kept.size_bytes or sum(size for _, size in kept.outputs)  # without a backward, only outputs
+                yield Change(start, "activations", made)
+                self.slots |= {slot: _Slot("activations", size) for slot, size in lent.items()}
+                if function.backward is Backward.NONE:
+                    yield Change(end, "activations", sum(lent.values()) - made)
             case Phase.BACKWARD:
-                yield Change(end, "activations", -kept.size_bytes)
+                yield Change(end, "activations", sum(lent.values()) - kept.size_bytes)
             case Phase.DGRAD:
-                yield Change(end, "activations", kept.for_weights - kept.size_bytes)
+                yield Change(end, "activations", sum(lent.values()) + kept.for_weights - kept.size_bytes)
             case Phase.WGRAD:
                 yield Change(end, "activations", -kept.for_weights)
         if task.phase in (Phase.BACKWARD, Phase.DGRAD):
+            yield from self._gradients(function, task.at, start, end)
             working = kept.recomputed_bytes + kept.gradient_bytes
             yield Change(start, "scratch", working)
             yield Change(end, "scratch", -working)
+
+    def _gradients(self, function: Function, at: At, start: float, end: float) -> Iterator[Change]:
+        """Gradients wait from the first backward that gives some of them to that of the value's function."""
+        yield from (self._returned(output.slot, at, start) for output in function.outputs)
+        for given, parts in self._read(function).items():
+            if given.gradient:
+                for part in parts.get(at, ()):
+                    if (given.slot, part) not in self.waiting:
+                        self.waiting[given.slot, part] = size = self._gradient_bytes(given)
+                        yield Change(end, "scratch", size)
+
+    def _returned(self, slot: str, at: At, time: float) -> Change:
+        return Change(time, "scratch", -self.waiting.pop((slot, at), 0))
+
+    def _read(self, function: Function) -> dict[Input, dict[At, list[At]]]:
+        """Which parts of its inputs each task of a function reads."""
+        if function.number not in self.reads:
+            found = self.reads.setdefault(function.number, {})
+            for given in function.inputs:
+                parts = found.setdefault(given, {})
+                for part, reader in parts_read(given, function.time):
+                    parts.setdefault(reader, []).append(part)
+        return self.reads[function.number]
+
+    def _gradient_bytes(self, given: Input) -> int:
+        """Of a part of an input's producer, in the mean."""
+        joined = [m for m in given.merges if not isinstance(m, Sum)]
+        elements = given.var.elements
+        producer = self.program.functions[given.producer]
+        left = next((o.name for o in producer.outputs if o.slot == given.slot), None)
+        if left is not None:
+            elements = producer.variables()[left].elements
+        elif all(isinstance(m, Concat) and m.reads is None for m in joined):
+            elements //= prod(m.index.parts for m in joined)
+        return elements * ITEMSIZE.get(given.var.dtype, 4)
 
     def _message(self, action: Start) -> Iterator[Change]:
         """A received value lies in its buffer until it is read, a sent one until it is gone."""
@@ -181,6 +219,8 @@ class _Liveness:
         if not isinstance(message, Transfer):
             return
         if (journey := self.sent.get(_key(action))) is not None:
+            if action.gradient:
+                yield self._returned(message.target_slot, action.at, journey.start)
             yield Change(journey.start, "transfers", _sent_bytes(journey))
             yield Change(journey.end, "transfers", -_sent_bytes(journey))
         if (journey := self.arrived.get(_key(action))) is not None:

@@ -4,21 +4,23 @@ PyTorch pads both sides of an axis alike, and a part at a border of a volume has
 `ssdsl/runtime/windows.py` then pads what it is given, and autograd keeps that in place of it.
 """
 
+from collections.abc import Mapping
 from math import prod
 
-from ssdsl.ir.function import Op
-from ssdsl.ir.value import Var
+from ssdsl.ir.function import Op, WindowPart
+from ssdsl.ir.value import Coordinate, Var
 from ssdsl.model.graph import Dim, Operator
 from ssdsl.model.window import Run, Sliding, around
 from ssdsl.simulate.collectives import Facts
 
 
-def padded_bytes(facts: Facts, op: Op, given: Var) -> int:
-    """The bytes of the copy of an operator's first operand, of unequal parts in the mean; 0 where no part needs one."""
+def padded_bytes(facts: Facts, op: Op, given: Var, part: Mapping[Coordinate, int]) -> int:
+    """The bytes of the copy of an operator's first operand, for a part along some coordinates, else of unequal parts in
+    the mean; 0 where no part needs one."""
     if not op.kernel.windows:
         return 0
     operator = facts.operators[op.operator]
-    split = {w.axis: tuple(zip(map(around, w.results), w.needs, strict=True)) for w in op.kernel.windows}
+    split = {w.axis: _runs(w, part) for w in op.kernel.windows}
     lengths, copies = [], False
     for axis, size in enumerate(given.shape):
         window = _sliding(operator, axis)
@@ -30,6 +32,12 @@ def padded_bytes(facts: Facts, op: Op, given: Var) -> int:
         lengths.append(-(-sum(length for length, _ in runs) // len(runs)))
         copies |= any(is_copied for _, is_copied in runs)
     return prod(lengths) * facts.program.graph.values[given.name.value].itemsize if copies else 0
+
+
+def _runs(window: WindowPart, part: Mapping[Coordinate, int]) -> tuple[tuple[Run, Run], ...]:
+    """The results of parts with what they need: of all, or of the one that is given."""
+    runs = tuple(zip(map(around, window.results), window.needs, strict=True))
+    return runs if window.coordinate not in part else (runs[part[window.coordinate]],)
 
 
 def _windowed(operator: Operator, axis: int) -> Dim | None:

@@ -44,7 +44,7 @@ split model.optimizer by row into dp
 TEXTS = {"idle": IDLE, "unequal": UNEQUAL}
 MODELS = {"gpt": "gpt:tiny,layers=2,hidden=32,heads=4,vocab=64", "mixed": f"{ROOT}/tests/models/mixed.py:mixed"}
 LATER = ".h."  # layers of gpt, whose weights are enough: their optimizer's state is left out
-NOT_GPT = {"experts", "spatial", "splitbrain", "three_f_one_b", "vocab_and_ffn"}  # plans for other models
+NOT_GPT = {"experts", "spatial", "splitbrain", "tiles", "three_f_one_b", "vocab_and_ffn"}  # plans for other models
 PLANS = sorted(p.stem for folder in ("examples", "tests/verify/plans") for p in (ROOT / folder).glob("*.ssp"))
 MORE: dict[str, list[tuple[str, dict[str, int]]]] = {
     "gpt": [

@@ -16,6 +16,8 @@ from rich.console import Console
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import Compiled, compile_plan
+from ssdsl.model.load import load
+from ssdsl.model.trace import capture
 from ssdsl.show.gantt import gantt
 from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
@@ -25,7 +27,7 @@ from tests.docs.pages import with_text
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "splits.md"
-EXAMPLES = ("spatial", "context_parallel", "terapipe", "splitbrain", "experts")
+EXAMPLES = ("spatial", "tiles", "context_parallel", "terapipe", "splitbrain", "experts")
 LARGE = "cosmoflow:512,batch=1"
 BLOCKS = ((1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 2, 2), (4, 2, 2), (4, 4, 2), (4, 4, 4))
 TOKENS = "gpt:350m,seq=131072,batch=1,dtype=bf16"
@@ -37,6 +39,7 @@ WAYS = {
     "ring of 8, 4 devices for the heads": {"C": 8, "U": 4},
     "ring of 2, 16 devices for the heads": {"C": 2, "U": 16},
 }
+TILES = (1, 8, 16, 32, 64)
 WORKERS, GROUPS, FLOAT = 32, (1, 2, 4, 8, 16, 32), 4
 GIB = 2**30
 
@@ -70,6 +73,22 @@ def test_page(compiled: Compile, reports: list[Report], golden: Callable[[Path, 
     golden(PAGE, with_text(text, "table: groups", _groups(compiled)))
 
 
+def test_tiles(golden: Callable[[Path, str], None], tmp_path: Path) -> None:
+    """More tiles take less memory, with recomputation from few on."""
+    spec = f"{_file('python', tmp_path)}:net"
+    graph, laptop = capture(load(spec, meta=True)), load_cluster("laptop")
+    rows = ["| tiles | peak MB | layers computed again: peak MB |", "|---|---|---|"]
+    found: list[list[int]] = []
+    for tiles in TILES:
+        plans = (compile_plan(ROOT / "examples" / "tiles.ssp", graph, {"D": 1, "T": tiles, "again": k}) for k in (0, 1))
+        found.append([simulate(c.program, c.source, laptop).devices[0].peak_bytes for c in plans])
+        rows.append(f"| {tiles} | {' | '.join(f'{n / 1e6:.0f}' for n in found[-1])} |")
+    golden(PAGE, with_text(PAGE.read_text("utf-8"), "table: tiles", "".join(f"{row}\n" for row in rows)))
+    once, again = zip(*found, strict=True)
+    assert list(once[1:]) == sorted(once[1:], reverse=True) and list(again) == sorted(again, reverse=True)
+    assert once[-1] < once[0] / 2 and again[-1] < again[0] / 4
+
+
 def test_picture(compiled: Compile, golden: Callable[[Path, str], None]) -> None:
     golden(ROOT / "docs" / "spatial.svg", picture(compiled("spatial", "cosmoflow").program))
 
@@ -96,10 +115,15 @@ def _filled(plan: str, match: re.Match[str]) -> str:
 
 
 def _cluster(folder: Path) -> Cluster:
-    found = re.search(r"<!-- file: (\S+) -->\n```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    return load_cluster(str(_file("toml", folder)))
+
+
+def _file(language: str, folder: Path) -> Path:
+    """A file that the page shows."""
+    found = re.search(rf"<!-- file: (\S+) -->\n```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     assert found
     (folder / found[1]).write_text(found[2])
-    return load_cluster(str(folder / found[1]))
+    return folder / found[1]
 
 
 def _scaling(reports: list[Report]) -> str:

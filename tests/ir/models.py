@@ -306,3 +306,20 @@ class TwoRouters(nn.Module):
 def two_routers() -> Given:
     torch.manual_seed(0)
     return TwoRouters(), {"x": torch.randn(4, 4, 8)}, {"x": ("batch", "seq", "width")}
+
+
+class Rows(nn.Module):
+    """Two convolutions and a pooling that overlaps, along rows that do not divide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv1d(2, 4, 3, padding=1), nn.Conv1d(4, 4, 5, padding=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = nn.functional.max_pool1d(self.first(x).relu(), 3, 2, 1)
+        return self.second(h).square().mean()
+
+
+def rows() -> Given:
+    torch.manual_seed(0)
+    return Rows(), {"x": torch.randn(4, 2, 14)}, {"x": ("batch", "colour", "length")}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssdsl.compile import compile_plan
+from ssdsl.compile import compile_plan, compile_source
 from ssdsl.ir.action import Action, Compute, End, Start, StartReduce, Wait, WaitReduce
 from ssdsl.ir.comm import Message, Move, Signal
 from ssdsl.ir.function import Backward, Function
@@ -23,6 +23,7 @@ from ssdsl.model.trace import capture
 from ssdsl.plan.plan import Mesh, Phase
 from ssdsl.text.diagnostic import InternalError, PlanError
 from ssdsl.text.render import render
+from ssdsl.text.source import Source
 
 FORWARD, BACKWARD = Phase.FORWARD, Phase.BACKWARD
 PIPELINE = """\
@@ -302,3 +303,15 @@ def test_the_check_agrees_with_acting_it_out(data) -> None:
     else:
         with pytest.raises(InternalError):
             check_deadlock(roles, functions, messages, (), strict=True)
+
+
+def test_tiles_one_after_another_against_their_windows() -> None:
+    """A tile needs the next one of the layer before; the text says which, and that no order is needed."""
+    models = Path(__file__).parent.parent / "models"
+    text = "mesh gpus(dp = 1)\nsplit model by height into t = 3\nassign model to gpus\n"
+    text += "order model.fwd[t = 0] -> model.fwd[t = 1]\n"
+    with pytest.raises(PlanError) as caught:
+        compile_source(Source("plan.ssp", text), capture(load(f"{models / 'spatial.py'}:chain")), {}, None)
+    said = render(caught.value.diagnostics[0])
+    assert "reads windows: its part 0 waits for t = 0, 1" in said
+    assert "take the `order` away" in said

@@ -21,6 +21,7 @@ MODELS = {  # of plans that not every transformer can have
     "experts": "moe_gpt:tiny",
     "spatial": "cosmoflow",
     "splitbrain": "vgg",
+    "tiles": f"{Path(__file__).parent.parent / 'models' / 'spatial.py'}:chain",
 }
 
 

@@ -35,7 +35,7 @@ OTHERS = [  # plans of these tests for models of their own
     ("noisy", f"{HERE / 'models.py'}:noisy"),
     ("two_prologues", f"{HERE / 'models.py'}:read_twice"),
     ("space", f"{HERE / 'models.py'}:space"),
-    ("tiles", f"{HERE / 'models.py'}:space"),
+    ("tiles_of_columns", f"{HERE / 'models.py'}:space"),
     ("slices", f"{HERE.parent / 'models' / 'sequences.py'}:causal"),
     ("context", f"{HERE.parent / 'models' / 'sequences.py'}:groups"),
     ("slices_of_parts", MODEL),

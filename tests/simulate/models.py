@@ -1,5 +1,6 @@
 """Models that the simulator's tests share: GPTs whose activations the papers count, and a chain of equal layers."""
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -58,3 +59,20 @@ def chain_of_8() -> Built:
 
 def chain_of_8_twice_the_batch() -> Built:
     return chain(8, 128)
+
+
+class Rows(nn.Module):
+    """Convolutions of an image, each with its activation, and a loss for each pixel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = (2, 8, 8, 8, 8)
+        pairs = itertools.pairwise(sizes)
+        self.layers = nn.Sequential(*(nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.ReLU()) for a, b in pairs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x).square().mean()
+
+
+def rows() -> Built:
+    return Rows(), {"x": torch.randn(2, 2, 48, 32)}, {"x": ("batch", "colour", "height", "width")}

@@ -36,24 +36,27 @@ def pipeline(name: str) -> Report:
 
 
 def micro_batch() -> tuple[list[int], list[int]]:
-    """Bytes of activations of a micro-batch in each of four stages; and of what is there once for all."""
+    """Bytes of activations of a micro-batch in each of four stages, without what it leaves for the next stage, which is
+    gone once that has been sent; and of what is there once for all."""
     program = compiled("one_f_one_b", CHAIN, S=STAGES, M=MICRO).program
     says = activations(program)
     each, once = [0] * STAGES, [0] * STAGES
     for function in (f for f in program.functions if f.backward is not Backward.NONE):
         stage = dict(function.submesh.fixed)["pp"]
-        (each if function.time else once)[stage] += says.of(function).size_bytes
+        kept = says.of(function)
+        (each if function.time else once)[stage] += kept.size_bytes - sum(size for _, size in kept.lent)
     return each, once
 
 
 def in_flight(name: str) -> list[float]:
-    """The fullest moment's activations of each stage, in micro-batches of an uncut backward."""
+    """The fullest moment's activations of each stage, in micro-batches of an uncut backward. The one that runs may have
+    what it leaves, too, which is less than a tenth of one."""
     found = peak(pipeline(name), "activations")
     return [(n - first) / one for n, one, first in zip(found, *micro_batch(), strict=True)]
 
 
 def test_one_f_one_b_has_a_micro_batch_for_every_stage_from_it_on() -> None:
-    assert in_flight("one_f_one_b") == [4, 3, 2, 1]
+    assert in_flight("one_f_one_b") == pytest.approx([4, 3, 2, 1], abs=0.1)
 
 
 def test_gpipe_has_all_micro_batches() -> None:
@@ -61,7 +64,7 @@ def test_gpipe_has_all_micro_batches() -> None:
 
 
 def test_eager_has_almost_twice_those_of_one_f_one_b() -> None:
-    assert in_flight("eager") == [7, 5, 3, 1]
+    assert in_flight("eager") == pytest.approx([7, 5, 3, 1], abs=0.1)
 
 
 def test_interleaved_has_those_of_one_f_one_b_and_some_of_a_chunk() -> None:
@@ -74,14 +77,14 @@ def test_zero_bubble() -> None:
     """H1 has as much as 1F1B on its first stage, H2 2p - 1 micro-batches (Qi et al. 2023, table 2); on later stages
     gradients of weights wait, which keep less than the whole."""
     h1, h2 = in_flight("zero_bubble H=1"), in_flight("zero_bubble H=2")
-    assert (h1[0], h2[0]) == (STAGES, 2 * STAGES - 1)
+    assert (h1[0], h2[0]) == pytest.approx((STAGES, 2 * STAGES - 1), abs=0.1)
     assert max(h1) == h1[0] and max(h2) == h2[0]
 
 
 def test_v_shaped_has_half_a_stage_more_than_one_f_one_b_and_the_same_everywhere() -> None:
     """Every device has as many chunks; the first one's keep the loss's part too."""
     found, (each, _) = peak(pipeline("v_shaped"), "activations"), micro_batch()
-    assert len(set(found[1:])) == 1 and found[1] <= (STAGES + 0.5) * each[1]
+    assert max(found[1:]) < 1.01 * min(found[1:]) and found[1] <= (STAGES + 0.5) * each[1]
     assert found[1] < found[0] < 1.15 * (STAGES * each[0])
 
 

@@ -24,7 +24,7 @@ from ssdsl.runtime.train.programs import InFolder
 from ssdsl.runtime.world import World
 from ssdsl.simulate.collectives import Facts
 from ssdsl.simulate.inputs import Inputs
-from tests.simulate.steps import activations, compiled, model_of
+from tests.simulate.steps import activations, compiled, model_of, step
 
 RUNS = "models.py:runs"
 CPU = torch.device("cpu")
@@ -79,6 +79,20 @@ class Living(TorchDispatchMode):
         return {address: size for address, (storage, size) in self.made.items() if storage() is not None}
 
 
+class Most(Living):
+    """The most that was alive at once."""
+
+    def __init__(self, known: Iterable[torch.Tensor]) -> None:
+        super().__init__(known)
+        self.size_bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        alive = sum(size for storage, size in self.made.values() if storage() is not None)
+        self.size_bytes = max(self.size_bytes, alive)
+        return result
+
+
 class Watched:
     """One rank's program, a step of it, and what each of its tasks left alive."""
 
@@ -89,11 +103,21 @@ class Watched:
         self.left: list[tuple[Task, Bytes, Bytes]] = []  # before and after each task
         self.inputs: dict[Task, set[int]] = {}
 
+    def _known(self) -> list[torch.Tensor]:
+        weights = self.share.runner.weights
+        own = [t for f in weights.flats for t in (*f.trained(), *f.parameters.values(), f.flat) if t is not None]
+        return [*self.prepared.values(), *weights.buffers.values(), *own]
+
+    def most(self) -> int:
+        """The most bytes that a step has at once, beside what is there before; gradients of weights are among them."""
+        most = Most(self._known())
+        with most, self.world.enter():
+            self.share.runner.step(self.share.code.step, self.prepared)
+        return most.size_bytes
+
     def step(self) -> None:
         runner = self.share.runner
-        weights = runner.weights
-        own = [t for f in weights.flats for t in (*f.trained(), *f.parameters.values(), f.flat) if t is not None]
-        living = Living([*self.prepared.values(), *weights.buffers.values(), *own])
+        living = Living(self._known())
         for phase in ("forward", "backward", "backward_inputs", "backward_weights"):
             self._watch(phase, living)
         with living, self.world.enter():
@@ -199,3 +223,14 @@ def test_what_gradients_of_weights_wait_for(watch: Callable[..., Watched], plan:
     program = compiled(plan, RUNS, M=2).program
     (function,) = (f for f in program.functions if rank in f.submesh.ranks())
     assert watch(plan, rank, M=2).freed("backward_weights") == activations(program).of(function).for_weights
+
+
+@pytest.mark.parametrize("again", [0, 1])
+@pytest.mark.parametrize("tiles", [2, 6, 24])
+def test_the_most_that_tiles_have_at_once(tmp_path: Path, tiles: int, again: int) -> None:
+    """Within a tenth: what one operator of backward needs beside the largest gradients is not modelled."""
+    found = compiled("tiles", "models.py:rows", D=1, T=tiles, again=again)
+    parts = dict(step(found).devices[0].peak_parts)
+    simulated = sum(parts[part] for part in ("activations", "scratch", "gradients") if part in parts)
+    measured = Watched(found, 0, tmp_path / "program", "models.py:rows").most()
+    assert simulated == pytest.approx(measured, rel=0.1)

@@ -37,15 +37,20 @@ MICRO = plan("h = 2", "batch into m = 2", "height into h")
 CHANNELS = plan("h = 2, tp = 2", "height into h", "channels into tp")
 UNEQUAL = plan("h = 3", "height into h = [5, 4, 4]")
 NARROW = plan("h = 3", "height into h = [2, 10, 1]")  # of a kernel of 11
+NARROW_IN_TIME = plan("dp = 1", "height into t = [2, 10, 1]")
+STAGES = "let stage = balance(model, 2)\nassign stage[s] to gpus[pp = s] for s in 0..2\n"
+FLOWING = plan("pp = 2", "batch into m = 2", "height into t = [3, 4, 6]").replace("assign model to gpus\n", STAGES)
+IN_HALVES = FLOWING.replace("[3, 4, 6]", "3") + "order model.dgrad -> model.wgrad\n"
 DEPTH = plan("d = 2, h = 2", "depth into d", "height into h")
 
 CASES = [
-    *(("unet", text) for text in (ROWS, THREE, TILES, BOTH, CHANNELS)),
+    *(("unet", text) for text in (ROWS, THREE, TILES, BOTH, CHANNELS, IN_TIME)),
     *(("unet_transposed", text) for text in (THREE, TILES, IN_TIME, IN_TURN, MIXED, MICRO)),
     *(("unet3d", text) for text in (THREE, BOTH, DEPTH)),
-    *(("stem", text) for text in (ROWS, THREE, TILES, BOTH)),
-    *(("wide", text) for text in (UNEQUAL, NARROW, TILES, IN_TIME)),
+    *(("stem", text) for text in (ROWS, THREE, TILES, BOTH, IN_TIME)),
+    *(("wide", text) for text in (UNEQUAL, NARROW, TILES, IN_TIME, NARROW_IN_TIME, FLOWING)),
     *(("various", text) for text in (THREE, TILES, BOTH, IN_TURN)),
+    ("chain", IN_HALVES),
 ]
 
 
@@ -124,12 +129,6 @@ def test_the_simulator_counts_what_is_exchanged(name: str) -> None:
         entries = [counts[kind] for counts in ran.counts.values() if kind in counts]
         counted = tuple(sum(entry[word] for entry in entries) / TRAINING.steps for word in ("calls", "bytes"))
         assert simulated.get(kind, (0, 0)) == counted, kind
-
-
-def test_statistics_of_parts_in_time_are_refused() -> None:
-    outcome = tried("unet", IN_TIME)
-    assert (outcome.kind, outcome.sign) == ("refused", "E0402")
-    assert "micro_batch_statistics" not in outcome.text  # which is of the batch
 
 
 def test_a_second_index_where_windows_are_is_refused() -> None:

@@ -1,6 +1,7 @@
 """Functions and prologues in words: a line for each local value, `%y@1 = all_reduce<tp>(1024) %y : f32[8, 128]`."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import assert_never
 
 from ssdsl.ir.function import (
@@ -158,7 +159,8 @@ def _input(given: Input, names: tuple[str, ...]) -> str:
 def _merge(merge: Merge) -> str:
     match merge:
         case Concat():
-            return f"concat<{merge.index.name}>({cut_text(merge.cut)})"
+            part = "" if merge.reads is None else f" for {cut_text(replace(merge.cut, at=merge.reads))}"
+            return f"concat<{merge.index.name}>({cut_text(merge.cut)}{part})"
         case Earlier():
             return f"earlier<{merge.index.name}>({cut_text(merge.cut)})"
         case Sum():

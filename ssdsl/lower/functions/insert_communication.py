@@ -38,6 +38,7 @@ from ssdsl.lower.functions.draft import Draft, Made, Need, finished
 from ssdsl.lower.functions.even import check_even, check_path, even_cut
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.functions.prologue import PrologueBuilder
+from ssdsl.lower.functions.region_read import region_read
 from ssdsl.lower.functions.reshard import reshard
 from ssdsl.lower.functions.transfer import keep_boxes, plan_move
 from ssdsl.lower.lowering import Lowering
@@ -190,28 +191,31 @@ class _Builder:
         here = set(draft.segment.time)
         merges: list[Merge] = []
         held = [*type_.layout.shards(), *(s for _, s in type_.time)]
-        digits = dict(type_.time)
+        digits, needed = dict(type_.time), dict(need.type.time)
+        time: list[tuple[str, Shard]] = []  # that is left
         shared = []
         for index in source.segment.time:
             digit = digits.get(index.name)
             wanted = index.name in need.type.owed if digit is None else (index.name, digit) in need.type.time
             if index in here and wanted:
                 shared.append(index.name)
+                time += [(index.name, digit)] if digit is not None else []
             elif digit is None:
                 merges.append(Sum(index))
             else:
                 held.remove(digit)
-                merges.append(Concat(index, even_cut(self.lowering.plan, need.shape, digit, held)))
+                if (region := region_read(index, digit, needed.get(index.name), need.shape)) is not None:
+                    merges.append(region)
+                    time.append((index.name, needed[index.name]))
+                    held.append(needed[index.name])
+                else:
+                    merges.append(Concat(index, even_cut(self.lowering.plan, need.shape, digit, held)))
         key = (value, tuple(merges))
         if key not in draft.converted:
-            type_ = Type(
-                type_.layout,
-                tuple((i, s) for i, s in type_.time if i in shared),
-                tuple(i for i in type_.owed if i in shared),
-            )
+            type_ = Type(type_.layout, tuple(time), tuple(i for i in type_.owed if i in shared))
             if gradient is not None:
                 # every task that reads the whole of it gives an addend of its gradient
-                owed = tuple(t.name for t in draft.segment.time if t.name not in shared)
+                owed = tuple(t.name for t in draft.segment.time if t.name not in shared and t.name not in dict(time))
                 gradient = Type(gradient.layout, type_.time, owed)
             var = self._var(draft, draft.fresh(value), need.shape, type_, gradient)
             draft.converted[key] = var

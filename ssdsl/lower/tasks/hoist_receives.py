@@ -7,13 +7,12 @@ process group of their own and keep the global order on every device. And a role
 one that it reads next, so that buffers stay few.
 """
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ssdsl.ir.action import Compute
+from ssdsl.ir.action import At, Compute
 from ssdsl.ir.comm import Transfer
-from ssdsl.ir.function import Function
+from ssdsl.ir.parts import parts_read
 from ssdsl.ir.program import Role
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.task import Carry, Task
@@ -31,15 +30,15 @@ class AwaitedTransfers:
     """What must have arrived before a task can start."""
 
     def __init__(self, lowering: Lowering) -> None:
-        self.functions = lowering.functions
-        self.incoming: dict[int, list[tuple[Transfer, frozenset[str]]]] = {}
+        self.incoming: dict[int, dict[At, list[Carry]]] = {}
         self.returning: dict[int, list[Transfer]] = {}
         moved = {(m.target_slot, m.consumer): m for m in lowering.messages if isinstance(m, Transfer)}
         for function in lowering.functions:
             for given in function.inputs:
                 if (transfer := moved.get((given.slot, function.number))) is not None:
-                    merged = frozenset(m.index.name for m in given.merges)
-                    self.incoming.setdefault(function.number, []).append((transfer, merged))
+                    arriving = self.incoming.setdefault(function.number, {})
+                    for part, at in parts_read(given, function.time):
+                        arriving.setdefault(at, []).append(Carry(transfer.number, part, False))
         for transfer in moved.values():
             if transfer.backward is not None:
                 self.returning.setdefault(transfer.producer, []).append(transfer)
@@ -49,13 +48,8 @@ class AwaitedTransfers:
         return iter(dict.fromkeys(self._of(task)))
 
     def _of(self, task: Compute) -> Iterator[Carry]:
-        function: Function = self.functions[task.function]
         if task.phase is Phase.FORWARD:
-            at = dict(zip((t.name for t in function.time), task.at, strict=True))
-            for transfer, merged in self.incoming.get(task.function, ()):
-                choices = (range(t.parts) if t.name in merged else (at[t.name],) for t in transfer.time)
-                for part in itertools.product(*choices):
-                    yield Carry(transfer.number, part, False)
+            yield from self.incoming.get(task.function, {}).get(task.at, ())
         elif task.phase is not Phase.WGRAD:
             for transfer in self.returning.get(task.function, ()):
                 yield Carry(transfer.number, task.at, True)

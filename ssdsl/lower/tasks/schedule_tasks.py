@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import networkx
 
-from ssdsl.ir.action import Compute
-from ssdsl.ir.function import Function, Op, Sum, reads_of, results_of
+from ssdsl.ir.action import At, Compute
+from ssdsl.ir.function import Concat, Function, Op, Sum, reads_of, results_of
 from ssdsl.ir.value import Name
 from ssdsl.lower.errors import OrderCycle, Whole
 from ssdsl.lower.lowering import Lowering
@@ -106,24 +106,28 @@ def _whole(graph: TaskGraph, cycle: list[int]) -> Whole | None:
     for before, task in zip([*tasks[-1:], *tasks], tasks, strict=False):
         first, then = graph.functions[before.function], graph.functions[task.function]
         if (before.phase is FORWARD) is (task.phase is FORWARD):
-            pairs.append((first, then) if task.phase is FORWARD else (then, first))
-    found = (find(graph, producer, reader) for find in (_joins, _read_by_all) for producer, reader in pairs)
+            pairs.append((first, then, task.at) if task.phase is FORWARD else (then, first, before.at))
+    found = (find(graph, *pair) for find in (_joins, _read_by_all) for pair in pairs)
     return next((whole for whole in found if whole is not None), None)
 
 
-def _joins(graph: TaskGraph, producer: Function, reader: Function) -> Whole | None:
-    """The operator of a function that reads all parts of what another makes."""
+def _joins(graph: TaskGraph, producer: Function, reader: Function, at: At) -> Whole | None:
+    """The operator of a function that reads all parts of what another makes, or for its part `at` some of them."""
     for given in reader.inputs:
         if given.producer == producer.number and given.merges:
             merge = given.merges[0]
             operator = graph.operator_of(_reader(reader, given.var.name))
             where = operator.kind, operator.path, operator.source
             index, is_split = merge.index, merge.index in reader.time
+            if isinstance(merge, Concat) and merge.reads is not None:
+                part = at[[t.name for t in reader.time].index(index.name)]
+                beside = merge.read_by(part)
+                return Whole(*where, index.name, index.parts, sums=False, split=True, beside=beside, part=part)
             return Whole(*where, index.name, index.parts, isinstance(merge, Sum), is_split)
     return None
 
 
-def _read_by_all(graph: TaskGraph, producer: Function, reader: Function) -> Whole | None:
+def _read_by_all(graph: TaskGraph, producer: Function, reader: Function, _: At) -> Whole | None:
     """The operator of a function whose result all parts of another one read; its gradient is a sum over them."""
     late = [index for index in reader.time if index not in producer.time]
     for given in reader.inputs:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ssdsl.ir.comm import Exchange, Narrow, Step
-from ssdsl.ir.function import Op, Reshard, Slice
+from ssdsl.ir.function import Concat, Op, Reshard, Slice
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.program import Program
 from ssdsl.runtime.regions import Regions
-from tests.prove.mutations.mutant import Found, instructions, mutation, put
+from tests.prove.mutations.mutant import Found, instructions, mutation, put, with_function
 
 
 def _shifted(at: Regions) -> Iterator[Regions]:
@@ -69,3 +69,19 @@ def window_of_another_part(program: Program) -> Found:
                 kernel = replace(op.kernel, windows=put(op.kernel.windows, k, other))
                 yield f"{where} {part.coordinate} way {n}", become(replace(op, kernel=kernel))
             yield f"{where} {part.coordinate} none", become(replace(op, kernel=replace(op.kernel, windows=())))
+
+
+@mutation
+def regions_of_joined_parts(program: Program) -> Found:
+    """Of tiles, a part reads other rows than its windows need; or rows where other tiles lie."""
+    for function in program.functions:
+        for k, given in enumerate(function.inputs):
+            for j, merge in enumerate(given.merges):
+                if not isinstance(merge, Concat) or merge.reads is None:
+                    continue
+                others = [replace(merge, reads=reads) for reads in (None, *_shifted(merge.reads))]
+                others += [replace(merge, cut=cut) for cut in _cuts(merge.cut)]
+                for n, other in enumerate(others):
+                    changed = replace(given, merges=put(given.merges, j, other))
+                    inputs = put(function.inputs, k, changed)
+                    yield f"{function.name} input {k} way {n}", with_function(program, replace(function, inputs=inputs))

@@ -1,0 +1,31 @@
+"""Parts of which a reader's part needs a region: the rows that its windows reach, of the tiles that have them."""
+
+from ssdsl.ir.function import Concat
+from ssdsl.ir.layout import Cut, Shape, Shard, regions_of
+from ssdsl.ir.value import TimeIndex
+from ssdsl.plan.regions import Regions
+
+
+def region_read(index: TimeIndex, made: Shard, read: Shard | None, shape: Shape) -> Concat | None:
+    """The merge of parts that were made as one digit and are read as another; None where all of them have to be joined.
+
+    That is where the two are no regions of one axis, and where nobody would read some part, which then had no gradient.
+    Three tiles of 3, 2 and 2 rows, read with a row beyond each:
+
+    >>> tiles = [Shard(0, 1, 3, at) for at in ((((0, 3),), ((3, 5),), ((5, 7),)), (((0, 4),), ((2, 6),), ((4, 7),)))]
+    >>> found = region_read(TimeIndex("t", 3), *tiles, Shape(((7,),)))
+    >>> [found.read_by(k) for k in range(3)]
+    [(0, 1), (0, 1, 2), (1, 2)]
+    """
+    if read is None or read.factor != made.factor or len(shape.axes[axis := shape.axis_of(made.factor)]) != 1:
+        return None
+    size = shape.factors[made.factor]
+    at, reads = (regions_of(shard, size, index.parts) for shard in (made, read))
+    if at is None or reads is None:
+        return None
+    found = Concat(index, Cut(axis, 1, index.parts, at), reads)
+    return found if _are_all_read(found, reads) else None
+
+
+def _are_all_read(merge: Concat, reads: Regions) -> bool:
+    return {k for part in range(len(reads)) for k in merge.read_by(part)} == set(range(merge.index.parts))

@@ -1,0 +1,88 @@
+"""Gradients that came back to parts of values: sums of what readers gave, each of all of a part or of runs of it."""
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from .regions import Runs
+
+Key = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Runs of axis `dim` of a part, which has `size` positions."""
+
+    dim: int
+    runs: Runs
+    size: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.runs == ((0, self.size),)
+
+
+class Returned:
+    """The sums so far. What readers gave may be looked into by others; only sums that were made here are added to in
+    place."""
+
+    def __init__(self) -> None:
+        self.sums: dict[Key, torch.Tensor] = {}
+        self.own: set[Key] = set()
+
+    def add(self, key: Key, gradient: torch.Tensor, places: Iterable[Place] = ()) -> None:
+        """Adds the gradient of a part, or of what `places` say of it."""
+        partial = [place for place in places if not place.is_whole]
+        if key not in self.sums and not partial:
+            self.sums[key] = gradient
+        elif not partial and key not in self.own:
+            self._keep(key, self.sums[key] + gradient)
+        else:
+            if key not in self.own:
+                self._keep(key, self.sums[key].clone() if key in self.sums else _zeros(gradient, partial))
+            _add(self.sums[key], gradient, partial)
+
+    def _keep(self, key: Key, gradient: torch.Tensor) -> None:
+        self.sums[key] = gradient
+        self.own.add(key)
+
+    def pop(self, key: Key) -> torch.Tensor | None:
+        """The gradient of a part, to which nothing more is added; None where nobody gave one."""
+        self.own.discard(key)
+        return self.sums.pop(key, None)
+
+    def clear(self) -> None:
+        """Forgets all of them."""
+        self.own.clear()
+        self.sums.clear()
+
+
+def _zeros(gradient: torch.Tensor, partial: list[Place]) -> torch.Tensor:
+    shape = list(gradient.shape)
+    for place in partial:
+        shape[place.dim] = place.size
+    return gradient.new_zeros(shape)
+
+
+def _add(total: torch.Tensor, gradient: torch.Tensor, partial: list[Place]) -> None:
+    """Adds to the positions that the runs of some axes have in common.
+
+    >>> total = torch.zeros(5)
+    >>> _add(total, torch.ones(3), [Place(0, ((0, 1), (3, 5)), 5)])
+    >>> total.tolist()
+    [1.0, 0.0, 0.0, 1.0, 1.0]
+    """
+    for runs in itertools.product(*(_placed(place) for place in partial)):
+        there, here = total, gradient
+        for place, (start, end, at) in zip(partial, runs, strict=True):
+            there = there.narrow(place.dim, start, end - start)
+            here = here.narrow(place.dim, at, end - start)
+        there += here
+
+
+def _placed(place: Place) -> list[tuple[int, int, int]]:
+    """Each run, and where it lies in the runs laid end to end."""
+    starts = itertools.accumulate((end - start for start, end in place.runs), initial=0)
+    return [(start, end, at) for (start, end), at in zip(place.runs, starts, strict=False)]
