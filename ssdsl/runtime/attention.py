@@ -16,12 +16,14 @@ from torch.autograd.function import once_differentiable
 from torch.nn.attention.bias import causal_lower_right
 
 from .merges import widened
-from .regions import Regions, Runs
+from .regions import Regions, Run, Runs
 from .windows import Part
 from .world import Group
 
 SCORES = 1 << 24  # scores that are in memory at once
 STEPS, ROWS = 8, 16  # along the diagonal of causal attention: into how many steps rows are cut, if these have so many
+FUSED: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+FUSED_BACK: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 Tensors = Sequence[torch.Tensor]
 
 
@@ -74,12 +76,17 @@ def scale_of(query: torch.Tensor, scale: float | None) -> float:
 
 
 class _Block(NamedTuple):
-    """Rows of the queries and columns of the keys, from which positions on."""
+    """Rows of the queries and columns of the keys. All rows see all columns; or the first sees so many, each row behind
+    it one more."""
 
     rows: slice
     columns: slice
-    query: int
-    key: int
+    seen: int | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """How many rows and columns."""
+        return self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
 
 
 @dataclass(frozen=True)
@@ -93,12 +100,17 @@ class Attending:
 
     def attend(self, query: torch.Tensor, keys: Tensors, mask: torch.Tensor | None, so_far: Tensors) -> None:
         """Merges what these keys add into the output and the logarithm `so_far`. `mask`: of these rows and columns."""
-        for block in self._blocks(query, keys):
+        is_fused = mask is None and _may_be_fused(query, keys)
+        for block in self._blocks() if is_fused else self._steps(query):
             rows = query[..., block.rows, :]
             key, value = (_for_all(rows, x[..., block.columns, :]) for x in keys)
-            scores = self._scores(rows, key, block, mask)
-            log = scores.logsumexp(-1, keepdim=True)
-            more = scores.sub_(log.masked_fill(log.isinf(), 0.0)).exp_() @ widened(value)
+            if is_fused:
+                more, log = FUSED(rows, key, value, is_causal=block.seen is not None, scale=self.scale)
+                more, log = widened(more), log.unsqueeze(-1)
+            else:
+                scores = self._scores(rows, key, block, mask)
+                log = scores.logsumexp(-1, keepdim=True)
+                more = scores.sub_(log.masked_fill(log.isinf(), 0.0)).exp_() @ widened(value)
             _merge([x[..., block.rows, :] for x in so_far], [more, log])
 
     def attend_back(
@@ -112,51 +124,85 @@ class Attending:
     ) -> None:
         """Adds to the `gradients` of query, key and value, and to that of the mask. `found`: the gradient of the
         output, the output, and the logarithm of all keys."""
-        for block in self._blocks(query, keys):
+        is_fused = mask is None and _may_be_fused(query, keys)
+        for block in self._blocks() if is_fused else self._steps(query):
             rows, (given, output, log) = query[..., block.rows, :], (x[..., block.rows, :] for x in found)
             key, value = (_for_all(rows, x[..., block.columns, :]) for x in keys)
-            chances = self._scores(rows, key, block, mask).sub_(log.masked_fill(log.isinf(), 0.0)).exp_()
-            given = widened(given)
-            d_value = chances.transpose(-2, -1) @ given
-            of_row = (given * widened(output)).sum(-1, keepdim=True)
-            scores = (given @ widened(value).transpose(-2, -1)).sub_(of_row).mul_(chances)
-            if d_mask is not None:
-                part = _of(d_mask, block)
-                part += scores.sum_to_size(part.shape)
-            d_query = (scores @ widened(key)).mul_(self.scale)
-            d_key = (scores.transpose(-2, -1) @ widened(rows)).mul_(self.scale)
-            gradients[0][..., block.rows, :] += d_query
-            for gradient, more in zip(gradients[1:], (d_key, d_value), strict=True):
-                part = gradient[..., block.columns, :]
-                part += _for_given(more, part)
+            if is_fused:
+                saved = given, rows, key, value, output, log.squeeze(-1), 0.0, block.seen is not None
+                more = FUSED_BACK(*saved, scale=self.scale)
+            else:
+                chances = self._scores(rows, key, block, mask).sub_(log.masked_fill(log.isinf(), 0.0)).exp_()
+                given = widened(given)
+                d_value = chances.transpose(-2, -1) @ given
+                of_row = (given * widened(output)).sum(-1, keepdim=True)
+                scores = (given @ widened(value).transpose(-2, -1)).sub_(of_row).mul_(chances)
+                if d_mask is not None:
+                    part = _of(d_mask, block)
+                    part += scores.sum_to_size(part.shape)
+                d_query = (scores @ widened(key)).mul_(self.scale)
+                more = d_query, (scores.transpose(-2, -1) @ widened(rows)).mul_(self.scale), d_value
+            places = block.rows, block.columns, block.columns
+            for gradient, place, added in zip(gradients, places, more, strict=True):
+                part = gradient[..., place, :]
+                part += _for_given(added, part)
 
-    def _blocks(self, query: torch.Tensor, keys: Tensors) -> Iterator[_Block]:
-        """What rows see of the columns; scores of so many rows at once fit in memory."""
+    def _blocks(self) -> Iterator[_Block]:
+        """What rows see of the columns: all of them, or a square on the diagonal."""
         before = 0
         for first, last in self.queries:
             columns = 0
             for start, end in self.keys:
-                is_on_diagonal = self.is_causal and end > first
-                step = max(1, SCORES // max(1, math.prod(query.shape[:-2]) * (end - start)))
-                if is_on_diagonal:  # few scores are computed that nobody sees
-                    step = min(step, max(ROWS, -(-(last - first) // STEPS)))
-                for row in range(max(first, start) if is_on_diagonal else first, last, step):
-                    to = min(row + step, last)
-                    seen = min(end, to) - start if is_on_diagonal else end - start
-                    rows = slice(before + row - first, before + to - first)
-                    yield _Block(rows, slice(columns, columns + seen), row, start)
+                for rows, keys in self._seen((first, last), (start, end)):
+                    if rows[0] < rows[1] and keys[0] < keys[1]:
+                        (low, high), (left, right) = rows, keys
+                        here = slice(before + low - first, before + high - first)
+                        there = slice(columns + left - start, columns + right - start)
+                        yield _Block(here, there, 1 if self.is_causal and right > low else None)
                 columns += end - start
             before += last - first
 
+    def _seen(self, rows: Run, keys: Run) -> Iterator[tuple[Run, Run]]:
+        """Of two runs, those that see each other; where they are the same, up to the diagonal."""
+        if not self.is_causal:
+            yield rows, keys
+            return
+        (first, last), (start, end) = rows, keys
+        both = max(first, start), min(last, end)
+        yield (max(first, end), last), keys
+        if both[0] < both[1]:
+            yield both, (start, both[0])
+            yield both, both
+
+    def _steps(self, query: torch.Tensor) -> Iterator[_Block]:
+        """Blocks of which the scores fit in memory; along the diagonal, few are computed that nobody sees."""
+        for rows, columns, seen in self._blocks():
+            count, width = rows.stop - rows.start, columns.stop - columns.start
+            step = max(1, SCORES // max(1, math.prod(query.shape[:-2]) * width))
+            if seen is not None:
+                step = min(step, max(ROWS, -(-count // STEPS)))
+            for row in range(0, count, step):
+                to = min(row + step, count)
+                here = slice(rows.start + row, rows.start + to)
+                if seen is None:
+                    yield _Block(here, columns)
+                else:
+                    yield _Block(here, slice(columns.start, columns.start + to), row + 1)
+
     def _scores(self, query: torch.Tensor, key: torch.Tensor, block: _Block, mask: torch.Tensor | None) -> torch.Tensor:
         scores = (widened(query) @ widened(key).transpose(-2, -1)).mul_(self.scale)
-        if self.is_causal and block.key + key.shape[-2] - 1 > block.query:
-            rows, columns = (torch.arange(n, device=query.device) for n in scores.shape[-2:])
-            scores.masked_fill_(columns + block.key > (rows + block.query)[:, None], -math.inf)
+        if block.seen is not None:
+            hidden = torch.ones(block.size, dtype=torch.bool, device=query.device).triu(block.seen)
+            scores.masked_fill_(hidden, -math.inf)
         if mask is not None:
             here = _of(mask, block)
             scores = scores.masked_fill_(~here, -math.inf) if here.dtype == torch.bool else scores.add_(here)
         return scores
+
+
+def _may_be_fused(query: torch.Tensor, keys: Tensors) -> bool:
+    """Whether PyTorch's kernel, which never has all scores in memory, takes these."""
+    return query.device.type == "cpu" and query.dim() == 4 and all(x.shape[-1] == query.shape[-1] for x in keys)
 
 
 def _of(mask: torch.Tensor, block: _Block) -> torch.Tensor:
