@@ -5,6 +5,9 @@ from random import Random
 
 from ssdsl.model.graph import Graph, Operator, Stage
 
+# Of an index: how many parts, or as many as the axis has; their sizes; or the chunks of each.
+Parts = int | None | list[int] | list[list[int]]
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -73,9 +76,9 @@ class Drawing:
         """The size of the dimension in each operator that has it; in one that has it twice, that of `dim.0`."""
         return {o.name: d.size for o in chosen.operators for d in o.dims if d.name in (dim, f"{dim}.0")}
 
-    def split(self, chosen: Selection, dim: str, parts: dict[str, list[int] | int | None], where: str = "") -> None:
-        """Writes `split ... into ...`: equal parts, parts of these sizes, or (None) as many as the axis has."""
-        targets = [name if count is None else f"{name} = {count}" for name, count in parts.items()]
+    def split(self, chosen: Selection, dim: str, parts: dict[str, Parts], where: str = "") -> None:
+        """Writes `split ... into ...`."""
+        targets = [_target(name, given) for name, given in parts.items()]
         word = dim if dim.replace(".", "").replace("_", "").isalpha() else f'"{dim}"'
         self.statements.append(f"split {chosen.text} by {word} into {', '.join(targets)}{where}")
         sizes = self.sizes(chosen, dim)
@@ -94,8 +97,14 @@ class Drawing:
         return [b - a for a, b in zip([0, *places], [*places, size], strict=True)]
 
 
-def left_of(size: int, given: list[int] | int | None, count: int) -> int:
-    """What another index may divide: of unequal parts nothing."""
+def _target(name: str, given: Parts) -> str:
+    if isinstance(given, list):
+        return f"{name} = {given}" if isinstance(given[0], int) else f"{name} parts {given}"
+    return name if given is None else f"{name} = {given}"
+
+
+def left_of(size: int, given: Parts, count: int) -> int:
+    """What another index may divide: of unequal parts, or of chunks, nothing."""
     if isinstance(given, list):
         return 1
     return size if size % count else size // count

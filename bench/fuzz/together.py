@@ -1,8 +1,8 @@
 """Splits that make sense together: rings, slices in time, blocks of space, experts over the batch, vocabularies."""
 
-from bench.fuzz.drawing import Drawing, Selection
+import itertools
 
-Parts = list[int] | int | None  # of an index: sizes, a number, or what the axis has
+from bench.fuzz.drawing import Drawing, Parts, Selection
 
 
 def split_together(plan: Drawing) -> bool:
@@ -29,6 +29,19 @@ def _parts(plan: Drawing, sizes: dict[str, int], axis: str) -> Parts | bool:
     return None if all(size % count == 0 for size in found) else False
 
 
+def _chunks(plan: Drawing, sizes: dict[str, int], axis: str) -> list[list[int]] | None:
+    """Some of equal chunks for each part, zig-zag or in any order; None where they do not divide the sizes."""
+    parts, each = plan.axes[axis], plan.draw.choice([2, 2, 3])
+    count = parts * each
+    if any(size % count for size in sizes.values()):
+        return None
+    if each == 2 and plan.draw.random() < 0.5:
+        return [[k, count - 1 - k] for k in range(parts)]
+    numbers = plan.draw.sample(range(count), count)
+    cuts = [0, *sorted(plan.draw.sample(range(1, count), parts - 1)), count]
+    return [numbers[a:b] for a, b in itertools.pairwise(cuts)]
+
+
 def _axes(plan: Drawing) -> list[str]:
     """The axes that have devices, in any order."""
     return plan.draw.sample(found, len(found)) if (found := [a for a, n in plan.axes.items() if n > 1]) else []
@@ -45,6 +58,8 @@ def _attention(plan: Drawing, dry: bool) -> bool:
     parts = _parts(plan, plan.sizes(everything, "seq"), axes[0])
     if parts is False:
         return False
+    if draw.random() < 0.4:
+        parts = _chunks(plan, plan.sizes(everything, "seq"), axes[0]) or parts
     cuts = [(draw.choice([everything, everything, attention]), "seq"), (attention, "seq.keys")]
     for chosen, dim in draw.sample(cuts, draw.choice([1, 2, 2, 2])):
         plan.split(chosen, dim, {axes[0]: parts})

@@ -1,5 +1,7 @@
 """Script and graph to plan: carries out the statements, and reports independent mistakes together."""
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -58,7 +60,7 @@ def plan_of(ctx: Context) -> Plan:
     whole = dict(facts.whole)
     for name, operator in model.operators.items():
         if late := _whole_in_time(facts, operator, cut[name]):
-            cut[name] = tuple(i for i in cut[name] if i not in late)
+            cut[name] = tuple(_outside(i, cut[name], late) for i in cut[name] if i not in late)
             whole[name] = (*whole.get(name, ()), *late)
     return Plan(
         graph=model.graph,
@@ -72,6 +74,13 @@ def plan_of(ctx: Context) -> Plan:
         shards=tuple(facts.shards),
         whole={name: whole[name] for name in model.operators if name in whole},
     )
+
+
+def _outside(index: Index, indices: tuple[Index, ...], late: tuple[Index, ...]) -> Index:
+    """An index that does not lie any more inside of the parts of those that are left out: [1, 2] of each third of nine
+    are [3, 6]."""
+    others = itertools.takewhile(lambda i: i is not index, indices)
+    return index.of_all(math.prod(i.count for i in others if i in late and i.dim == index.dim))
 
 
 def _whole_in_time(facts: Facts, operator: Operator, indices: tuple[Index, ...]) -> tuple[Index, ...]:

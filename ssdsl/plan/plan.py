@@ -1,7 +1,7 @@
 """The plan: what the statements of a script said about the operators of a graph."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 
@@ -42,6 +42,12 @@ class Index:
     def sizes(self) -> tuple[int, ...] | None:
         """The sizes of the parts that `at` gives."""
         return None if self.at is None else lengths_of(self.at)
+
+    def of_all(self, times: int) -> "Index":
+        """The index of a dimension that is so many times as long."""
+        if self.at is None or times == 1:
+            return self
+        return replace(self, at=tuple(tuple((s * times, e * times) for s, e in runs) for runs in self.at))
 
     @property
     def dims(self) -> tuple[int, ...]:

@@ -37,6 +37,11 @@ split model by seq.keys into cp
 split model by seq into cp
 assign model to gpus
 """
+KEYS_BEHIND_TIME = """
+mesh gpus(cp = 2)
+split model by seq.keys into n = 2, cp = [10, 22]
+assign model to gpus
+"""
 SLICES = """
 mesh gpus(dp = 1)
 split model by batch into m = 2
@@ -71,6 +76,7 @@ CASES = [
     ("sequences.py:causal", HALVES),
     ("gpt:tiny,layers=2", RING_AND_HEADS),
     ("gpt:tiny,layers=2", RING_THE_OTHER_WAY_ROUND),
+    ("gpt:tiny,layers=2", KEYS_BEHIND_TIME),
     ("llama:tiny", RING_AND_HEADS),
     ("gpt:tiny,layers=2", CONTEXT_AND_HEADS),
     *(("gpt:tiny,layers=2", NESTED.format(parts)) for parts in NESTINGS),
