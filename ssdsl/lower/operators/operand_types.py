@@ -173,7 +173,7 @@ def local_sizes(shape: Shape, type_: Type, axes: Axes) -> tuple[Size, ...]:
     >>> by_heads = Type(Layout((Shard(2, 2, 2),)), (("m", Shard(0, 4, 4)),))
     >>> [str(size) for size in local_sizes(shape, by_heads, (("tp", 2),))]
     ['4', '48']
-    >>> unequal = Type(by_heads.layout, (("m", Shard(0, 1, 2, parts_of((10, 6)))),))
+    >>> unequal = Type(by_heads.layout, (("m", Shard(0, 1, 2, (((0, 10),), ((10, 16),)))),))
     >>> [str(size) for size in local_sizes(shape, unequal, (("tp", 2),))]
     ['n_m', '48']
     """
