@@ -51,6 +51,22 @@ def test_sizes(plan) -> None:
     assert made.indices["linear_44"][0].sizes is None
 
 
+@pytest.mark.parametrize(
+    ("parts", "at"),
+    [
+        ("parts [[0, 3], [1, 2]]", (((0, 2), (6, 8)), ((2, 6),))),
+        ("parts [[3, 0], [2, 1]]", (((0, 2), (6, 8)), ((2, 6),))),
+        ("= [1, 3, 4] parts [[0, 2], [1]]", (((0, 1), (4, 8)), ((1, 4),))),
+        ("= 4 parts [[0, 1], [2, 3]]", None),  # equal parts, one behind the other
+        ("parts [[1], [0]]", (((4, 8),), ((0, 4),))),
+        ("parts [[k, 3 - k] for k in 0..2]", (((0, 2), (6, 8)), ((2, 6),))),
+    ],
+)
+def test_parts_of_chunks(plan, parts: str, at: object) -> None:
+    made = plan(MESH + f"split model by batch into dp {parts}\n" + ASSIGN)
+    assert (made.indices["linear_44"][0].count, made.indices["linear_44"][0].at) == (2, at)
+
+
 def test_a_cut_of_unequal_parts_divides_each(plan) -> None:
     made = plan(MESH + "split model by batch into m = [2, 6], dp\n" + ASSIGN)
     assert [i.name for i in made.indices["linear_44"]] == ["m", "dp"]
@@ -69,6 +85,15 @@ def test_a_cut_of_unequal_parts_divides_each(plan) -> None:
         ("split model by batch into m = [1, 2]", "E0209"),
         ("split model by batch into m = [8, 0]", "E0215"),
         ("split model by batch into m = model", "E0210"),
+        ("split model by batch into dp parts 2", "E0210"),
+        ("split model by batch into dp parts [[0, 1], 2]", "E0210"),
+        ("split model by batch into dp chunks [[0], [1]]", "E0263"),
+        ("split model by batch into dp parts [[0, 1], []]", "E0264"),
+        ("split model by batch into dp parts [[0, 1], [1, 2]]", "E0264"),
+        ("split model by batch into dp parts [[0, 1], [3, 2], [5]]", "E0264"),
+        ("split model by batch into dp = 3 parts [[0, 1], [3, 2]]", "E0264"),
+        ("split model by batch into dp parts [[0, 1], [2]]", "E0203"),
+        ("split model.weights by row into dp parts [[0], [1]]", "E0218"),
         ("split 3 by batch into dp", "E0210"),
         ("split model.fwd by batch into dp", "E0244"),
         ("split model - model by batch into dp", "E0243"),

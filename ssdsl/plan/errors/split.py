@@ -310,10 +310,7 @@ class BadChunks(Traced, Diagnostic):
     help = "name each of the chunks 0 to {last} once"
     count: int
     what: str
-
-    @property
-    def last(self) -> int:
-        return self.count - 1
+    last: int
 
 
 @dataclass(frozen=True)

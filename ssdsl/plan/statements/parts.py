@@ -1,5 +1,6 @@
 """What one `into` of a `split` says: into how many parts a dimension is cut, and which positions each of them has."""
 
+import itertools
 from dataclasses import dataclass
 
 from ssdsl.lang import nodes
@@ -75,7 +76,8 @@ def parts_of_cut(ctx: Context, scope: Scope, cut: nodes.Cut) -> Parts:
     else:
         number = value
     if chunks is not None and number != sum(map(len, chunks)):
-        raise PlanError(BadChunks(cut.count.span, sum(map(len, chunks)), f"there are {number} chunks"))
+        named = sum(map(len, chunks))
+        raise PlanError(BadChunks(cut.count.span, named, f"`{cut.name.text}` has {number}", number - 1))
     return Parts(cut, number if chunks is None else len(chunks), sizes or None, origin, chunks)
 
 
@@ -88,14 +90,21 @@ def _chunks(ctx: Context, cut: nodes.Cut, written: nodes.Expr, value: Value) -> 
     count = sum(map(len, found))
     ctx.budget.spend(cut, count)
     numbers = sorted(n for part in found for n in part)
-    if empty := [k for k, part in enumerate(found) if not part]:
-        raise PlanError(BadChunks(written.span, count, f"part {empty[0]} has none"))
-    for k, (before, n) in enumerate(zip([-1, *numbers], numbers, strict=False)):
-        if n == before:
-            raise PlanError(BadChunks(written.span, count, f"chunk {n} is there twice"))
-        if n != k:
-            raise PlanError(BadChunks(written.span, count, f"chunk {k} is in no part"))
+    if wrong := _wrong(found, numbers):
+        raise PlanError(BadChunks(written.span, count, wrong, count - 1))
     return tuple(tuple(sorted(part)) for part in found)
+
+
+def _wrong(parts: Chunks, numbers: list[int]) -> str:
+    """What is wrong with chunks of these numbers, in order, if anything is."""
+    if empty := [k for k, part in enumerate(parts) if not part]:
+        return f"part {empty[0]} has none"
+    if numbers[0] < 0:
+        return f"there is no chunk {numbers[0]}"
+    if twice := [a for a, b in itertools.pairwise(numbers) if a == b]:
+        return f"chunk {twice[0]} is there twice"
+    missing = next((k for k, n in enumerate(numbers) if n != k), None)
+    return "" if missing is None else f"chunk {missing} is in no part"
 
 
 def _of_axis(ctx: Context, cut: nodes.Cut) -> Parts:
