@@ -83,9 +83,10 @@ def parts_of_cut(ctx: Context, scope: Scope, cut: nodes.Cut) -> Parts:
 
 def _chunks(ctx: Context, cut: nodes.Cut, written: nodes.Expr, value: Value) -> Chunks:
     """The chunks of each part; raises PlanError unless each is there once."""
-    lists = tuple(value) if is_list(value) else ()
-    found = tuple(tuple(n for n in part if is_whole(n)) for part in lists if is_list(part))
-    if not found or any(not is_list(part) or len(part) != len(own) for part, own in zip(lists, found, strict=False)):
+    lists = [part for part in value if is_list(part)] if is_list(value) else []
+    found = tuple(tuple(n for n in part if is_whole(n)) for part in lists)
+    is_clean = is_list(value) and len(lists) == len(value) and [*map(len, lists)] == [*map(len, found)]
+    if not found or not is_clean:
         raise PlanError(WrongType(written.span, Wanted.CHUNKS, value))
     count = sum(map(len, found))
     ctx.budget.spend(cut, count)
