@@ -9,7 +9,7 @@ from ssdsl.plan.regions import Regions
 def region_read(index: TimeIndex, made: Shard, read: Shard | None, shape: Shape) -> Concat | None:
     """The merge of parts that were made as one digit and are read as another; None where all of them have to be joined.
 
-    That is where the two are no regions of one axis, and where nobody would read some part, which then had no gradient.
+    That is where the two are not as many regions of one axis, and where nobody would read some part, which then had no gradient.
     Three tiles of 3, 2 and 2 rows, read with a row beyond each:
 
     >>> tiles = [Shard(0, 1, 3, at) for at in ((((0, 3),), ((3, 5),), ((5, 7),)), (((0, 4),), ((2, 6),), ((4, 7),)))]
@@ -17,7 +17,8 @@ def region_read(index: TimeIndex, made: Shard, read: Shard | None, shape: Shape)
     >>> [found.read_by(k) for k in range(3)]
     [(0, 1), (0, 1, 2), (1, 2)]
     """
-    if read is None or read.factor != made.factor or len(shape.axes[axis := shape.axis_of(made.factor)]) != 1:
+    axis = shape.axis_of(made.factor)
+    if read is None or (read.factor, read.parts) != (made.factor, made.parts) or len(shape.axes[axis]) != 1:
         return None
     size = shape.factors[made.factor]
     at, reads = (regions_of(shard, size, index.parts) for shard in (made, read))
