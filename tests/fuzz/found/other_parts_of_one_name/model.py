@@ -63,7 +63,8 @@ class Net(nn.Module):
 
 def net():
     g = torch.Generator().manual_seed(0)
-    batches = [
+    x, y = (torch.randn(B, S, n, generator=g, dtype=torch.float64) for n in (V, H))
+    batches = [{"x": x, "y": y}]
         {
             "x": torch.randn(B, S, V, generator=g, dtype=torch.float64),
             "y": torch.randn(B, S, H, generator=g, dtype=torch.float64),
