@@ -9,7 +9,8 @@ from ssdsl.plan.regions import Regions
 def region_read(index: TimeIndex, made: Shard, read: Shard | None, shape: Shape) -> Concat | None:
     """The merge of parts that were made as one digit and are read as another; None where all of them have to be joined.
 
-    That is where the two are not as many regions of one axis, and where nobody would read some part, which then had no gradient.
+    That is where the two are not as many regions of one axis, and where nobody would read some part, which then had no
+    gradient.
     Three tiles of 3, 2 and 2 rows, read with a row beyond each:
 
     >>> tiles = [Shard(0, 1, 3, at) for at in ((((0, 3),), ((3, 5),), ((5, 7),)), (((0, 4),), ((2, 6),), ((4, 7),)))]

@@ -65,10 +65,4 @@ def net():
     g = torch.Generator().manual_seed(0)
     x, y = (torch.randn(B, S, n, generator=g, dtype=torch.float64) for n in (V, H))
     batches = [{"x": x, "y": y}]
-        {
-            "x": torch.randn(B, S, V, generator=g, dtype=torch.float64),
-            "y": torch.randn(B, S, H, generator=g, dtype=torch.float64),
-        }
-        for _ in range(1)
-    ]
     return Net().double(), batches, {"x": ("batch", "seq", "feature"), "y": ("batch", "seq", "target")}
