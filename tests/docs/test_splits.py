@@ -68,9 +68,14 @@ def test_page(compiled: Compile, reports: list[Report], golden: Callable[[Path, 
             rf"(<!-- name: {name} -->\n(?:<!--[^\n]*\n)*```ssp\n).*?```\n", partial(_filled, plan), text, flags=re.S
         )
     text = with_text(text, "table: scaling", _scaling(reports))
-    text = with_text(text, "table: tokens", _tokens(compiled))
     text = with_text(text, "table: slices", _slices(compiled))
     golden(PAGE, with_text(text, "table: groups", _groups(compiled)))
+
+
+@pytest.mark.slow
+def test_tokens(compiled: Compile, golden: Callable[[Path, str], None]) -> None:
+    """A table of its own, as a long sequence takes a minute."""
+    golden(PAGE, with_text(PAGE.read_text("utf-8"), "table: tokens", _tokens(compiled)))
 
 
 def test_tiles(golden: Callable[[Path, str], None], tmp_path: Path) -> None:
