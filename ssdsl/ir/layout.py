@@ -127,14 +127,12 @@ class Layout:
         ['[R S(1)]', '[S(0) S(2)]']
         """
 
-        def is_apart(place: Shard, other: Shard) -> bool:
-            is_outside = other.at is None and other.factor < place.factor
-            return other == place or is_outside or shape.axis_of(other.factor) != shape.axis_of(place.factor)
-
         def lives(place: Placement) -> bool:
             if not isinstance(place, Shard) or place.at is None:
                 return place is not PARTIAL
-            return place.at == parts_of(lengths_of(place.at)) and all(is_apart(place, s) for s in self.shards())
+            return place.at == parts_of(lengths_of(place.at)) and all(
+                is_apart(s, (place,), shape) for s in self.shards()
+            )
 
         return Layout(tuple(p if lives(p) else REPLICATE for p in self.places))
 

@@ -105,13 +105,3 @@ def _given(have: Regions, need: Regions, source: int, target: int, sums: bool) -
     for earlier in (target, *range(source)):
         runs = without(runs, have[earlier])
     return runs
-
-
-def common(runs: Runs, start: int, size: int) -> Runs:
-    """What some runs have of a part, in positions of that.
-
-    >>> common(((0, 4), (6, 9)), start=3, size=4)
-    ((0, 1), (3, 4))
-    """
-    found = ((max(a - start, 0), min(b - start, size)) for a, b in runs)
-    return tuple((a, b) for a, b in found if a < b)

@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from .attention import Attending, Tensors, nothing, scale_of
 from .merges import widened
+from .moves import runs_of
 from .regions import Regions, Runs, halves, length, local
 from .transport import Works
 from .world import Group
@@ -59,7 +60,8 @@ class _Ring:
     def own(self, half: int, tensors: Tensors) -> list[torch.Tensor]:
         """Half of what this device has."""
         mine = self.regions[self.group.index]
-        return [_taken(x, local(self.keys(0, half), mine)) for x in tensors]
+        runs = local(self.keys(0, half), mine)
+        return [runs_of(x, x.dim() - 2, 1, runs).contiguous() for x in tensors]
 
     def add_to_own(self, half: int, tensors: Tensors, more: Tensors) -> None:
         """Adds to half of what this device has."""
@@ -155,16 +157,11 @@ class _Around(torch.autograd.Function):
         return *(x.to(query.dtype) for x in (d_query, *d_own)), d_mask, None
 
 
-def _taken(x: torch.Tensor, runs: Runs) -> torch.Tensor:
-    """Some rows, as a tensor of their own."""
-    return torch.cat([x[..., start:end, :] for start, end in runs] or [x[..., :0, :]], -2).contiguous()
-
-
 def _columns(mask: torch.Tensor | None, keys: Runs) -> torch.Tensor | None:
     """Those of a mask that are some keys'."""
     if mask is None or not mask.dim() or mask.shape[-1] == 1:
         return mask
-    return torch.cat([mask[..., start:end] for start, end in keys] or [mask[..., :0]], -1)
+    return runs_of(mask, mask.dim() - 1, 1, keys)
 
 
 def _put(whole: torch.Tensor, keys: Runs, part: torch.Tensor) -> None:

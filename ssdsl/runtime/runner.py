@@ -14,7 +14,7 @@ from .moves import join_sizes, runs_of, take, take_sizes
 from .outputs import Output as OutputPart
 from .outputs import Placed
 from .record import Recorder
-from .regions import Regions, Runs, common
+from .regions import Regions, Runs, local
 from .returned import Place, Returned
 from .transfers import Message, Mover, Signal
 from .world import World
@@ -46,7 +46,8 @@ class Join:
     def runs(self, k: int, at: int) -> Runs:
         """What the part `at` reads of part k, in positions of that."""
         assert self.reads is not None and self.sizes is not None
-        return common(self.reads[at], sum(self.sizes[:k]), self.sizes[k])
+        start = sum(self.sizes[:k])
+        return local(self.reads[at], ((start, start + self.sizes[k]),))
 
 
 @dataclass(frozen=True)
