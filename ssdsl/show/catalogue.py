@@ -12,8 +12,8 @@ from ssdsl.show.view import Column, Kind, View
 MODELS = (
     Column("model", style="bold cyan"),
     Column("parameters", Kind.COUNT),
-    Column("batch", Kind.COUNT),
-    Column("trains on a laptop"),
+    Column("batch", Kind.COUNT, drop=1),
+    Column("trains on a laptop", fold=True, drop=2),
     Column("numbers", fold=True),
 )
 PLANS = (

@@ -15,7 +15,7 @@ CLUSTERS = (
     Column("memory"),
     Column("level", style="green"),
     Column("bandwidth"),
-    Column("latency"),
+    Column("latency", drop=1),
 )
 MEASURED = (Column("measured", style="bold cyan"), Column("value"), Column("how", fold=True))
 GIB = 2**30

@@ -175,7 +175,7 @@ def _columns(names: Names, first: str, *more: str) -> tuple[Column, ...]:
     return (
         Column(first, style="bold cyan", fold=True),
         *(Column(name) for name in more),
-        *(Column(name, Kind.COUNT) for name in figures),
+        *(Column(name, Kind.COUNT, drop=int(name == "relative")) for name in figures),
     )
 
 

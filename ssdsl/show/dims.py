@@ -13,7 +13,7 @@ COLUMNS = (
     Column("times", Kind.COUNT),
     Column("operators", Kind.COUNT),
     Column("as in", Kind.PATH),
-    Column("not splittable in", Kind.PATH),
+    Column("not splittable in", Kind.PATH, drop=1),
 )
 
 

@@ -18,6 +18,7 @@ PEAKS = (
     Column("capacity", Kind.BYTES),
     Column("of capacity", Kind.SHARE),
 )
+ALWAYS = 3  # parts of a peak that are shown at any width
 BLOCKS = " ▁▂▃▄▅▆▇█"
 CURVE, TOO_HIGH = "#5a98f7", "#ff7b72"
 PEAK = "▼"
@@ -39,10 +40,15 @@ def peaks_view(timeline: Timeline) -> View:
 
 
 def parts_view(timeline: Timeline) -> View:
-    """What each role's memory is made of when it is fullest; parts that a role does not have are empty."""
+    """What each role's memory is made of when it is fullest; parts that a role does not have are empty.
+
+    A narrow terminal leaves the smallest parts out.
+    """
     groups = _groups(timeline)
     names = list(dict.fromkeys(name for _, _, m in groups for name, _ in m.peak_parts))
-    columns = (PEAKS[0], *(Column(name, Kind.BYTES) for name in names))
+    largest = {name: max(dict(m.peak_parts).get(name, 0) for _, _, m in groups) for name in names}
+    drops = {name: drop for drop, name in enumerate(sorted(names, key=lambda n: -largest[n])[ALWAYS:], 1)}
+    columns = (PEAKS[0], *(Column(name, Kind.BYTES, drop=drops.get(name, 0)) for name in names))
     rows = tuple((role, *(dict(m.peak_parts).get(name) for name in names)) for role, _, m in groups)
     return View("what the peak is made of", columns, rows)
 

@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -13,7 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 GAP = 2  # between columns
-NARROWEST = 12  # of a column whose words wrap
+NARROWEST = 12  # of a word that may be broken
+PIECE = re.compile(r"(?=[. ])")
+BLANK = re.compile(r"\s+")
+INSIDE = re.compile(r"(?<=[_=,/])(?=.)")
 Value = str | int | float | None
 
 
@@ -59,61 +62,108 @@ class View:
 
 
 def table(view: View, width: int = 120) -> RenderableType:
-    """The view for a terminal of this width. A table without rows is its title and notes."""
+    """The view for a terminal of this width; where its columns do not fit side by side, they stand one below another.
+
+    A table without rows is its title and notes.
+    """
     title, notes = Text(view.title, "bold"), [Text(note) for note in view.notes]
     if not view.rows:
         return Group(title, *notes, Text())
     cells = [[_text(c.kind, v) for c, v in zip(view.columns, row, strict=True)] for row in view.rows]
-    kept, widths = _fitted(view.columns, cells, width)
+    kept, least = _kept(view.columns, cells, width)
+    if _free(kept, least, width) < 0:
+        return Group(title, *_records(view.columns, cells, width), *notes, Text())
+    widths = _grown(view.columns, cells, kept, least, width)
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for at, size_ in zip(kept, widths, strict=True):
+    for at in kept:
         column = view.columns[at]
         justify: Any = "left" if column.kind in (Kind.TEXT, Kind.PATH) else "right"
-        heading = "\n".join(textwrap.wrap(column.name, size_))
-        result.add_column(heading, justify=justify, style=column.style, overflow="fold", width=size_)
+        heading = "\n".join(textwrap.wrap(column.name, widths[at]))
+        result.add_column(heading, justify=justify, style=column.style, overflow="fold", width=widths[at])
     for row in cells:
-        result.add_row(*(Text(_wrapped(view.columns[at], row[at], n)) for at, n in zip(kept, widths, strict=True)))
+        result.add_row(*(Text(_wrapped(view.columns[at], row[at], widths[at])) for at in kept))
     if len(kept) < len(view.columns):
         dropped = ", ".join(c.name for at, c in enumerate(view.columns) if at not in kept)
         notes.append(Text(f"too narrow for: {dropped}; a wider terminal or --json shows all"))
     return Group(title, result, *notes, Text())
 
 
-def _fitted(columns: tuple[Column, ...], cells: list[list[str]], width: int) -> tuple[list[int], list[int]]:
-    """The columns that are shown, and how wide each is: what fits, then the rest to those that wrap."""
-    most = [max(len(c.name), *(len(row[at]) for row in cells)) for at, c in enumerate(columns)]
+def _kept(columns: tuple[Column, ...], cells: list[list[str]], width: int) -> tuple[list[int], list[int]]:
+    """The columns that are shown, and the least width of each."""
     least = [_least(c, [row[at] for row in cells]) for at, c in enumerate(columns)]
     kept = list(range(len(columns)))
-
-    def free() -> int:
-        return width - sum(least[at] for at in kept) - GAP * (len(kept) - 1)
-
-    while free() < 0 and (optional := [at for at in kept if columns[at].drop]):
+    while _free(kept, least, width) < 0 and (optional := [at for at in kept if columns[at].drop]):
         kept.remove(max(optional, key=lambda at: columns[at].drop))
-    while free() < 0 and max(least[at] for at in kept) > NARROWEST:  # words are broken before a column is lost
-        least[max(kept, key=lambda at: least[at])] -= 1
+    return kept, least
+
+
+def _free(kept: list[int], widths: list[int], width: int) -> int:
+    """The room that columns of these widths leave."""
+    return width - sum(widths[at] for at in kept) - GAP * (len(kept) - 1)
+
+
+def _grown(
+    columns: tuple[Column, ...], cells: list[list[str]], kept: list[int], least: list[int], width: int
+) -> dict[int, int]:
+    """How wide each column is: words whole before lines are long, and what is left to those whose words wrap."""
+    whole = {at: _least(columns[at], [row[at] for row in cells], whole=True) for at in kept}
+    most = {at: max([len(columns[at].name), *(_longest(row[at]) for row in cells)]) for at in kept}
     widths = {at: least[at] for at in kept}
-    left = max(0, free())
-    while left and (growing := [at for at in kept if widths[at] < most[at]]):
-        widths[min(growing, key=lambda at: (columns[at].fold, widths[at]))] += 1
-        left -= 1
-    return kept, [widths[at] for at in kept]
+    left = _free(kept, least, width)
+    for ends in (whole, most):
+        while left and (growing := [at for at in kept if widths[at] < ends[at]]):
+            widths[min(growing, key=lambda at: (columns[at].fold, widths[at]))] += 1
+            left -= 1
+    return widths
 
 
-def _least(column: Column, texts: list[str]) -> int:
-    """The width at which a column breaks no number, and no word between two dots."""
-    heading = max(map(len, column.name.split()), default=0)
-    if column.kind is Kind.PATH:
-        pieces = [len(piece) for text in texts for piece in PIECE.split(text)]
-        return max(heading, *pieces)
-    if column.fold:
-        longest = max((len(word) for text in texts for word in text.split()), default=0)
-        return max(heading, min(longest, NARROWEST))
-    return max([heading, *(len(line) for text in texts for line in text.split("\n"))])
+def _longest(text: str) -> int:
+    return max(map(len, text.split("\n")))
+
+
+def _least(column: Column, texts: list[str], whole: bool = False) -> int:
+    """The width at which a column breaks no number and no word, except `whole` a long word behind a `_`."""
+    words = [*column.name.split()]
+    for text in texts:
+        if column.kind is Kind.PATH or column.fold:
+            pieces = (PIECE if column.kind is Kind.PATH else BLANK).split(text)
+            words += pieces if whole else [part for piece in pieces for part in _parts(piece)]
+        else:
+            words += text.split("\n")
+    return max(map(len, words), default=0)
 
 
 def _wrapped(column: Column, text: str, width: int) -> str:
-    return broken(text, width) if column.kind is Kind.PATH else text
+    if column.kind is Kind.PATH:
+        return broken(text, width)
+    return "\n".join(_filled(line, width) for line in text.split("\n")) if column.fold else text
+
+
+def _filled(text: str, width: int) -> str:
+    """Words in lines of this width; a longer one is broken behind a `_`."""
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and len(lines[-1]) + 1 + len(word) <= width:
+            lines[-1] += f" {word}"
+            continue
+        parts = [word] if len(word) <= width else _parts(word)
+        lines.append(parts[0])
+        for part in parts[1:]:
+            if len(lines[-1]) + len(part) <= width:
+                lines[-1] += part
+            else:
+                lines.append(part)
+    return "\n".join(lines[1:])
+
+
+def _records(columns: tuple[Column, ...], cells: list[list[str]], width: int) -> Iterator[Text]:
+    """A line for each value of a row, behind its column's name; empty values are left out."""
+    names = max(len(c.name) for c in columns)
+    for row in cells:
+        yield Text("\u2500" * min(width, names + GAP))
+        for column, text in zip(columns, row, strict=True):
+            for n, line in enumerate(_wrapped(column, text, width - names - GAP).split("\n") if text else ()):
+                yield Text.assemble(f"{'' if n else column.name:{names + GAP}}", (line, column.style))
 
 
 def as_json(view: View) -> list[dict[str, Value]]:
@@ -128,17 +178,23 @@ def _text(kind: Kind, value: Value) -> str:
     return value if isinstance(value, str) else FORMATS[kind](value)
 
 
-PIECE = re.compile(r"(?=[. ])")
-
-
 def broken(path: str, longest: int) -> str:
-    """The path in lines of at most this length where its dots, and the space before a kind, allow it."""
+    """The path in lines of at most this length where its dots, and the space before a kind, allow it.
+
+    A name that is longer than a line is broken behind a `_`.
+    """
     lines = [""]
     for piece in PIECE.split(path):
-        if lines[-1] and len(lines[-1]) + len(piece) > longest:
-            lines.append("")
-        lines[-1] += piece if lines[-1] else piece.lstrip(" ")
+        for part in [piece] if len(piece.lstrip(" ")) <= longest else _parts(piece):
+            if lines[-1] and len(lines[-1]) + len(part) > longest:
+                lines.append("")
+            lines[-1] += part if lines[-1] else part.lstrip(" ")
     return "\n".join(lines)
+
+
+def _parts(word: str) -> list[str]:
+    """Where a word may be broken if it must: a short one nowhere, a long one behind `_`, `=`, `,` and `/`."""
+    return [word] if len(word.strip()) <= NARROWEST else INSIDE.split(word)
 
 
 def size(value: float) -> str:

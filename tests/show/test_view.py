@@ -1,15 +1,19 @@
 """Views: numbers as people read them, paths of repeated layers as one, and nothing wider than the terminal."""
 
+import re
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
+from ssdsl.lang.assets import library_files
+from ssdsl.lang.shipped import shipped_plans
 from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.run.result import RankResult, RunResult, Traffic
+from ssdsl.show.catalogue import library_view, models_view, plans_view
 from ssdsl.show.pattern import merged
 from ssdsl.show.run_report import communication_view, run_views, steps_view
-from ssdsl.show.view import Column, Kind, View, as_json, broken, seconds, size, table
+from ssdsl.show.view import FORMATS, Column, Kind, View, as_json, broken, seconds, size, table
 
 
 def printed(view: View, width: int) -> str:
@@ -41,6 +45,49 @@ def test_a_table_fits(width: int) -> None:
     text = printed(view, width)
     assert "1,234,567" in text and all(len(line) <= width for line in text.splitlines())
     assert as_json(view)[0]["n"] == 1234567
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+@pytest.mark.parametrize("view", [models_view(), plans_view(shipped_plans()), library_view(library_files())])
+def test_nothing_is_cropped_at_any_width(view: View, width: int) -> None:
+    """Every word of every column that is shown is there, and what is not shown is named."""
+    text = printed(view, width)
+    assert all(len(line) <= width for line in text.splitlines())
+    dropped = re.search(r"too narrow for: (.*); a wider", text.replace("\n", " "))
+    names = dropped[1].split(", ") if dropped else []
+    for at, column in enumerate(view.columns):
+        words = {word for row in view.rows for word in FORMATS[column.kind](row[at]).split()}
+        assert column.name in names or all(word in text for word in words if len(word) < 20), column.name
+    assert not names or all(c.drop for c in view.columns if c.name in names)
+
+
+def test_a_number_is_never_broken() -> None:
+    """Columns that do not fit side by side stand one below another."""
+    columns = (Column("role", style="bold"), *(Column(f"figure{n}", Kind.BYTES) for n in range(12)))
+    view = View(
+        "narrow", columns, (("stage0", *(123_400_000 + n * 1_000_000 for n in range(12))), ("stage1", *[5] * 12))
+    )
+    text = printed(view, 60)
+    assert text.splitlines()[2:4] == ["role      stage0", "figure0   123 MB"] and "figure11  134 MB" in text
+    assert printed(view, 140).splitlines()[1].split() == ["role", *(f"figure{n}" for n in range(12))]
+
+
+def test_the_least_needed_column_goes_first() -> None:
+    columns = (
+        Column("name"),
+        Column("long heading", Kind.COUNT, drop=1),
+        Column("longest heading", Kind.COUNT, drop=2),
+    )
+    view = View("few", columns, (("x" * 40, 123_456_789, 123_456_789),))
+    assert "too narrow for: longest heading;" in printed(view, 64)
+    assert "too narrow for: long heading, longest heading;" in printed(view, 50).replace("\n", " ")
+
+
+def test_long_names_break_behind_an_underscore() -> None:
+    assert broken("h.0 scaled_dot_product_attention", 20) == "h.0 scaled_dot_\nproduct_attention"
+    view = View("names", (Column("n"), Column("m", fold=True)), (("x" * 20, "seq=64 head_dimension.0=1024"),))
+    lines = [line.split() for line in printed(view, 40).splitlines()]
+    assert lines[3:] == [["x" * 20, "seq=64"], ["head_dimension.0="], ["1024"], []]
 
 
 def run_of(steps: int) -> RunResult:
