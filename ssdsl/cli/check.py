@@ -8,7 +8,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.names import complete_cluster
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import compiled, load
+from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import print_json, results, show_diagnostics
 
 Cluster = Annotated[
@@ -17,7 +17,7 @@ Cluster = Annotated[
         "--cluster",
         "-c",
         metavar="NAME",
-        help="Also check how the meshes lie on the nodes of a cluster: one of `ssdsl clusters`, or a TOML file.",
+        help="Also check the nodes and the memory of a cluster: one of `ssdsl clusters`, or a TOML file.",
         autocompletion=complete_cluster,
     ),
 ]
@@ -31,8 +31,11 @@ def check(
     meta: options.Meta = False,
     json: options.Json = False,
 ) -> None:
-    """Check a plan against a model without running it: coverage, order, deadlock, repeated work, and nodes."""
-    overrides = settings(set_)
+    """Check a plan against a model without running it: coverage, order, deadlock, repeated work.
+
+    With a cluster also nodes and memory: exits with 1 where a device has too little.
+    """
+    overrides, too_much = settings(set_), False
     loaded = load(plan, model, meta=meta)
     program = compiled(loaded, overrides)
     from ssdsl.show.check import check_json, check_views
@@ -41,13 +44,22 @@ def check(
     if cluster is not None:
         from ssdsl.cli.clusters import chosen_cluster
         from ssdsl.show.across_nodes import across_nodes
+        from ssdsl.show.capacity import capacity
+        from ssdsl.simulate.simulate import simulate
 
-        found = across_nodes(program.program, chosen_cluster(cluster))
+        chosen = chosen_cluster(cluster)
+        with working("simulating"):
+            found = across_nodes(program.program, chosen)
+            report = simulate(program.program, program.source, chosen)
+        found = (*found, *capacity(program.program, program.source, report))
         show_diagnostics(found)
         program = replace(program, warnings=(*program.warnings, *found))
+        too_much = any(d.severity == "error" for d in found)
     if json:
         print_json(check_json(program))
-        return
-    for view in check_views(program):
-        results.print(table(view, results.width))
-    results.print(f"the plan is complete and free of deadlock; {program.proof}", style="green")
+    else:
+        for view in check_views(program):
+            results.print(table(view, results.width))
+        results.print(f"the plan is complete and free of deadlock; {program.proof}", style="green")
+    if too_much:
+        raise typer.Exit(1)

@@ -1,7 +1,7 @@
 """The entry point: runs a command and turns how it ends into an exit status.
 
-0 fine; 1 the plan (or model) is wrong, or does not compute what a single device does; 2 wrong usage; 3 our bug; 130
-Ctrl-C.
+0 fine; 1 the plan (or model) is wrong, does not fit the cluster, or does not compute what a single device does; 2
+wrong usage; 3 our bug; 130 Ctrl-C.
 """
 
 import os

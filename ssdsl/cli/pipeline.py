@@ -124,6 +124,15 @@ def simulated(compiled: "Compiled", cluster: str = "laptop", costs: str | None =
         return simulate(compiled.program, compiled.source, chosen, times)
 
 
+def fits(compiled: "Compiled", report: "Report") -> bool:
+    """Whether the devices have the memory for a simulated step; says so where they do not, or only just."""
+    from ssdsl.show.capacity import capacity
+
+    found = capacity(compiled.program, compiled.source, report)
+    show_diagnostics(found)
+    return all(d.severity != "error" for d in found)
+
+
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Say on a terminal what takes so long."""

@@ -7,7 +7,7 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import Loaded, compiled, load, planned, simulated
+from ssdsl.cli.pipeline import Loaded, compiled, fits, load, planned, simulated
 from ssdsl.cli.terminal import print_json, print_text, results
 
 if TYPE_CHECKING:
@@ -62,9 +62,10 @@ def show(
         _program(compiled(load(plan, model, meta=meta), overrides), role, every, json)
         return
     if view in (What.SCHEDULE, What.MEMORY):
-        _timed(
-            simulated(compiled(load(plan, model, meta=meta), overrides), cluster, costs), view, window, transfers, json
-        )
+        program = compiled(load(plan, model, meta=meta), overrides)
+        report = simulated(program, cluster, costs)
+        _timed(report, view, window, transfers, json)
+        fits(program, report)
         return
     views = _views(load(plan, model, meta=meta), overrides, view, every)
     from ssdsl.show.view import as_json, table

@@ -7,7 +7,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.options import settings
 from ssdsl.cli.pictures import save_html, save_trace
-from ssdsl.cli.pipeline import compiled, load, simulated
+from ssdsl.cli.pipeline import compiled, fits, load, simulated
 from ssdsl.cli.terminal import print_json, results
 
 Trace = Annotated[
@@ -32,11 +32,14 @@ def simulate(
 ) -> None:
     """Simulate one training step on a cluster: step time, bubble, memory, traffic.
 
+    Exits with 1 where a device has too little memory for it, and says what would help.
+
     Compute is a roofline per operator, communication alpha-beta per collective and link. Only roles are simulated, so
     a thousand devices cost what their roles do.
     """
     overrides = settings(set_)
-    report = simulated(compiled(load(plan, model, meta=meta), overrides), cluster, costs)
+    program = compiled(load(plan, model, meta=meta), overrides)
+    report = simulated(program, cluster, costs)
     if trace is not None:
         save_trace(trace, report.timeline)
     if html is not None:
@@ -46,6 +49,8 @@ def simulate(
 
     if json:
         print_json(report_json(report))
-        return
-    for view in report_views(report):
-        results.print(table(view, results.width))
+    else:
+        for view in report_views(report):
+            results.print(table(view, results.width))
+    if not fits(program, report):
+        raise typer.Exit(1)

@@ -31,6 +31,7 @@ TRAFFIC = (
     Column("bytes", Kind.BYTES),
     Column("of all bytes", Kind.SHARE),
 )
+VERSION = 1  # of the keys of `report_json`
 RUNS_SHOWN = 2
 LONGEST_ROLE = 19  # what 80 columns have room for
 
@@ -88,15 +89,10 @@ def traffic_view(report: Report) -> View:
 def report_json(report: Report) -> dict[str, Any]:
     """All figures; the events are in the trace and the HTML page.
 
-    Times are seconds, sizes are bytes as integers, shares are of 1, and what is not known is null. Keys:
-
-    - `title`, `plan`, `cluster`, `step_s`, `bubble`, `model_flops`, `mfu`, `peak_bytes` of the fullest device;
-    - `devices`, a list by role: `role`, `device`, `ranks`, `span_s`, `compute_s`, `communication_s`, `reduce_s`,
-      `optimizer_s`, `busy_s` (the four together), `idle_share`, `peak_bytes`, `peak_parts` (name to bytes),
-      `capacity_bytes`, `capacity_share`;
-    - `traffic`, a list by level and kind: `level`, `kind`, `calls`, `bytes`.
+    docs/json.md lists the keys; `version` counts changes of those that are there.
     """
     return {
+        "version": VERSION,
         "title": report.timeline.title,
         "plan": report.timeline.plan,
         "cluster": report.cluster,
@@ -105,6 +101,7 @@ def report_json(report: Report) -> dict[str, Any]:
         "model_flops": report.model_flops,
         "mfu": report.mfu,
         "peak_bytes": largest_peak(report),
+        "fits": all(over_bytes(d) == 0 for d in report.devices),
         "devices": [_device_json(d) for d in report.devices],
         "traffic": [
             {"level": t.level, "kind": t.kind, "calls": t.calls, "bytes": t.size_bytes} for t in report.traffic
@@ -134,6 +131,7 @@ def _device_json(device: DeviceReport) -> dict[str, Any]:
         "peak_parts": dict(device.peak_parts),
         "capacity_bytes": device.capacity_bytes,
         "capacity_share": capacity_share(device),
+        "over_bytes": over_bytes(device),
     }
 
 
@@ -150,6 +148,11 @@ def waiting_s(device: DeviceReport) -> float:
 def capacity_share(device: DeviceReport) -> float | None:
     """How full the device is at its fullest."""
     return device.peak_bytes / device.capacity_bytes if device.capacity_bytes else None
+
+
+def over_bytes(device: DeviceReport) -> int:
+    """By how much it needs more than it has."""
+    return max(0, device.peak_bytes - device.capacity_bytes) if device.capacity_bytes else 0
 
 
 def largest_peak(report: Report) -> int:

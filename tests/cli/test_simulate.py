@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from ssdsl.cli.main import main
 from ssdsl.cli.terminal import results
+from ssdsl.cluster.load import cluster_file, read_cluster_file
 from ssdsl.model.source import Model
 from tests.simulate.steps import graph_of, model_of
 
@@ -86,6 +88,21 @@ def test_simulate(here: Callable[..., Done]) -> None:
     assert (done.returncode, done.stderr) == (0, "") and fits(done.stdout)
     for word in ("step", "bubble", "MFU", "peak memory", "gpus_pp0", "idle", "node", "send", "all_reduce"):
         assert word in done.stdout, word
+
+
+def test_too_little_memory_ends_with_1(here: Callable[..., Done], tmp_path: Path) -> None:
+    small = read_cluster_file(cluster_file("v100x32"), "v100x32").text
+    (tmp_path / "small.toml").write_text(re.sub(r"memory_gib = [\d.]+", "memory_gib = 0.005", small))
+    words = [PLAN[0], "--model", "gpt", "--cluster", "small.toml"]
+    done = here("simulate", *words)
+    assert done.returncode == 1 and "peak memory" in done.stdout and "error[E0614]" in done.stderr
+    assert json.loads(here("simulate", *words, "--json").stdout)["fits"] is False
+    done = here("check", *words)
+    assert done.returncode == 1 and "roles" in done.stdout and "error[E0614]" in done.stderr
+    assert [w["code"] for w in json.loads(here("check", *words, "--json").stdout)["warnings"]] == ["E0614"]
+    done = here("show", words[0], "memory", *words[1:])
+    assert done.returncode == 0 and "error[E0614]" in done.stderr
+    assert here("check", *PLAN).returncode == 0
 
 
 def test_simulate_as_json(here: Callable[..., Done]) -> None:

@@ -1,0 +1,57 @@
+"""What a simulated step has to say of the memory of devices: E0614 and E0615."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ssdsl.text.diagnostic import Diagnostic
+
+
+@dataclass(frozen=True)
+class OutOfMemory(Diagnostic):
+    """A device needs more memory in a step than it has: on this cluster the plan cannot run.
+
+    The figures are those of the simulator: `ssdsl show PLAN memory` has what every role's peak is made of, and the
+    memory over time. What helps depends on what fills the device. State (weights, gradients, the optimizer's) is cut by
+    `split model.optimizer by row` where replicas hold the same, by tensor parallelism, and by more stages. Activations
+    are fewer with `recompute`, with smaller micro-batches, and with a schedule that keeps fewer of them at a time.
+    `ssdsl simulate` and `ssdsl check --cluster` end with status 1.
+    """
+
+    code: ClassVar[str] = "E0614"
+    title: ClassVar[str] = "`{role}` needs {peak} of memory; a device of `{cluster}` has {capacity}"
+    label: ClassVar[str] = "{over} too much on {where}"
+    note: ClassVar[str] = "when it is fullest: {parts}\n{further}"
+    help: ClassVar[str] = "{change}"
+    role: str
+    peak: str
+    cluster: str
+    capacity: str
+    over: str
+    where: str
+    parts: str
+    further: str
+    change: str
+
+
+@dataclass(frozen=True)
+class NearlyFull(Diagnostic):
+    """A device is filled to more than 95 % of its memory in a step, as the simulator counts it.
+
+    It does not count what torch and its libraries take for themselves, and the gaps of the allocator: a gigabyte or
+    more. The plan may run out of memory.
+    """
+
+    code: ClassVar[str] = "E0615"
+    severity: ClassVar[str] = "warning"
+    title: ClassVar[str] = "`{role}` fills {share} of the memory of a device of `{cluster}`"
+    label: ClassVar[str] = "{peak} of {capacity} on {where}"
+    note: ClassVar[str] = "when it is fullest: {parts}\ntorch itself and gaps of the allocator are not counted"
+    help: ClassVar[str] = "{change}"
+    role: str
+    share: str
+    cluster: str
+    peak: str
+    capacity: str
+    where: str
+    parts: str
+    change: str
