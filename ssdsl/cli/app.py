@@ -20,6 +20,7 @@ from ssdsl.cli.repl import repl
 from ssdsl.cli.run import run
 from ssdsl.cli.show import show
 from ssdsl.cli.simulate import simulate
+from ssdsl.cli.sweep import sweep
 from ssdsl.cli.verify import verify
 
 app = typer.Typer(
@@ -55,6 +56,7 @@ app.command("launch", cls=PlanCommand)(launch)
 app.command("repl", cls=PlanCommand)(repl)
 app.command("simulate", cls=PlanCommand)(simulate)
 app.command("diff")(diff)
+app.command("sweep", cls=PlanCommand)(sweep)
 app.command("models")(models)
 app.command("plans")(plans)
 app.add_typer(clusters, name="clusters")

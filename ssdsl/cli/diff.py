@@ -14,36 +14,65 @@ if TYPE_CHECKING:
     from ssdsl.text.source import Source
 
 After = Annotated[
-    str, typer.Argument(metavar="AFTER", help="The plan to compare it with.", autocompletion=complete_plan)
+    str | None,
+    typer.Argument(
+        metavar="AFTER", help="The plan to compare it with.", show_default="the same", autocompletion=complete_plan
+    ),
+]
+And = Annotated[
+    list[str],
+    typer.Option(
+        "--and",
+        "-a",
+        metavar="NAME=N",
+        help="Set a param of the second plan only: --set T=2 --and T=4 compares a plan with itself. Repeatable.",
+        default_factory=list,
+        show_default=False,
+    ),
 ]
 
 
 def diff(
     before: options.Plan,
-    after: After,
     model: options.Model,
     set_: options.Set,
+    and_: And,
+    after: After = None,
     cluster: options.Cluster = "laptop",
     meta: options.Meta = False,
     json: options.Json = False,
 ) -> None:
-    """Compare two plans for a model on a cluster: step time, bubble, memory, traffic.
+    """Compare two plans for a model on a cluster, or one plan under two settings: step time, bubble, memory, traffic.
 
     A param that only one of them has is set for that one.
     """
-    overrides = settings(set_)
+    overrides, later = settings(set_), settings(and_, "--and")
+    if after is None and not later:
+        raise typer.BadParameter("name a second plan, or its settings, as in --and T=4", param_hint="'AFTER'")
     first = load(before, model, meta=meta)
-    second = _of_same_model(first, after)
+    second = _of_same_model(first, after or before)
     from ssdsl.show.difference import difference_json, difference_views
     from ssdsl.show.view import table
 
-    was, now = (simulated(compiled(x, _known(x, overrides, first, second)), cluster) for x in (first, second))
-    names = (before, after)
+    was = simulated(compiled(first, _known(first, overrides, first, second)), cluster)
+    now = simulated(compiled(second, {**_known(second, overrides, first, second), **later}), cluster)
+    names = (before, after) if after is not None else _called(first, overrides, later)
     if json:
         print_json(difference_json(was, now, names))
         return
     for view in difference_views(was, now, names):
         results.print(table(view, results.width))
+
+
+def _called(loaded: Loaded, before: dict[str, int], later: dict[str, int]) -> tuple[str, str]:
+    """Two settings of a plan by what is different in them, as `T=2` and `T=4`."""
+    from ssdsl.lang.parse import parse
+    from ssdsl.plan.declarations import params
+
+    values = {p.name: p.default for p in params(parse(loaded.source))} | before
+    different = [name for name in later if values.get(name) != later[name]] or list(later)
+    first, second = (" ".join(f"{n}={v[n]}" for n in different if n in v) for v in (values, values | later))
+    return (first, second) if first != second else (f"{first} again", second)
 
 
 def _of_same_model(loaded: Loaded, plan: str) -> Loaded:

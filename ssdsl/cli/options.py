@@ -33,13 +33,13 @@ class Generator(StrEnum):
     PHILOX = "philox"
 
 
-def settings(values: list[str]) -> dict[str, int]:
+def settings(values: list[str], option: str = "--set") -> dict[str, int]:
     """`--set T=4` as numbers by name; the later of two wins."""
     found = {}
     for value in values:
         name, equal, number = (part.strip() for part in value.partition("="))
         if not (equal and name.isidentifier() and number.removeprefix("-").isdecimal()):
-            raise typer.BadParameter(f"`{value}` is not NAME=NUMBER, as in --set T=4", param_hint="'--set'")
+            raise typer.BadParameter(f"`{value}` is not NAME=NUMBER, as in {option} T=4", param_hint=f"'{option}'")
         found[name] = int(number)
     return found
 

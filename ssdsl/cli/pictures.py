@@ -22,5 +22,10 @@ def save_html(file: str, timeline: "Timeline") -> None:
     """One self-contained page."""
     from ssdsl.show.timeline_html import timeline_html
 
-    save_text(file, timeline_html(timeline))
+    save_page(file, timeline_html(timeline))
+
+
+def save_page(file: str, page: str) -> None:
+    """A page as it is."""
+    save_text(file, page)
     talk.print(f"{file}: open it in a browser", highlight=False)

@@ -68,6 +68,7 @@ def measured_timeline(program: Program, source: Source, result: RunResult) -> Ti
         max((e.end_s for e in events), default=0.0),
         tuple(Row(f"{rank.role} rank {rank.rank}", (rank.rank,), "measured") for rank, _ in last),
         tuple(events),
+        params=tuple(program.plan.params.items()),
     )
 
 

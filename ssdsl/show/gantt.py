@@ -214,7 +214,8 @@ def _directions(timeline: Timeline) -> dict[Event, Mark]:
 def _header(timeline: Timeline, span: Span, width: int) -> Text:
     share = (span[1] - span[0]) / max(timeline.step_s, span[1])
     part = f", {seconds(span[0])} to {seconds(span[1])} of it ({share:.0%})" if share < 1 else ""
-    step = f"  step {seconds(timeline.step_s)}{part}"
+    bubble = "" if timeline.bubble is None else f"  bubble {timeline.bubble:.1%}"
+    step = f"  step {seconds(timeline.step_s)}{bubble}{part}"
     return Text.assemble((shortened(timeline.title, max(8, width - len(step))), "bold"), step, no_wrap=True)
 
 

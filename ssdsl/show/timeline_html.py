@@ -15,7 +15,7 @@ from ssdsl.simulate.timeline import Event, Kind, Memory, Row, Stream, Timeline
 
 FOLDER = Path(__file__).resolve().parent / "html"
 SCRIPTS = """
-    data scale theme lanes columns events flows axis tracks memory plan tooltip header input page
+    elements data scale theme lanes columns events flows axis tracks memory plan tooltip header input page
 """.split()
 KEYWORD = re.compile(r'"([a-z]+)"')
 SLOT = re.compile(r"\{\{(\w+)\}\}")
@@ -26,18 +26,19 @@ def timeline_html(timeline: Timeline) -> str:
     """The whole page as text, to be written to a file and opened in a browser."""
     slots = {
         "title": html.escape(timeline.title),
-        "style": _text("colours.css") + _text("page.css"),
-        "script": "\n".join(_text(f"{name}.js") for name in SCRIPTS),
-        "data": _embedded(_columns(timeline)),
+        "style": text_of("colours.css") + text_of("page.css"),
+        "script": "\n".join(text_of(f"{name}.js") for name in SCRIPTS),
+        "data": embedded(_columns(timeline)),
     }
-    return SLOT.sub(lambda slot: slots[slot[1]], _text("page.html"))
+    return SLOT.sub(lambda slot: slots[slot[1]], text_of("page.html"))
 
 
-def _text(name: str) -> str:
+def text_of(name: str) -> str:
+    """A file of `html/`."""
     return (FOLDER / name).read_text("utf-8")
 
 
-def _embedded(value: dict[str, Any]) -> str:
+def embedded(value: dict[str, Any]) -> str:
     """JSON that cannot end the script element it stands in."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
@@ -49,7 +50,9 @@ def _columns(timeline: Timeline) -> dict[str, Any]:
         "plan": timeline.plan,
         "text": timeline.text,
         "keywords": sorted(set(KEYWORD.findall(grammar_text()))),
+        "params": timeline.params,
         "step": timeline.step_s,
+        "bubble": timeline.bubble,
         "kinds": list(Kind),
         "rows": [_row(row) for row in timeline.rows],
         "events": _events(timeline.events),

@@ -58,6 +58,7 @@ def draw(
         events=tuple(events[k] for k in order),
         flows=tuple(Flow(place[number_of[a]], place[number_of[b]]) for a, b in trace.flows),
         memory=tuple(replace(memory[r], row=row_of[r]) for r in kept),
+        params=tuple(program.plan.params.items()),
     )
 
 

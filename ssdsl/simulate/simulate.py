@@ -1,5 +1,7 @@
 """Program -> Report: one step on a cluster, as the devices would run it."""
 
+from dataclasses import replace
+
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.execute import Part
@@ -37,12 +39,13 @@ def simulate(program: Program, source: Source, cluster: Cluster, costs: Costs | 
     flops = program.graph.step_flops
     cost = max((d.span_s for d in devices), default=0.0)
     busy = max((d.compute_s + d.communication_s for d in devices), default=0.0)
+    bubble = max(0.0, (cost - busy) / cost) if cost else 0.0
     return Report(
-        timeline,
+        replace(timeline, bubble=bubble),
         cluster.name,
         devices,
         timeline.step_s,
-        (cost - busy) / cost if cost else 0.0,
+        bubble,
         flops,
         _mfu(program, cluster, flops, timeline.step_s),
         tuple(_traffic(program, trace)),

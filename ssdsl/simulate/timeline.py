@@ -83,7 +83,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One step. `plan` and `text` are the name and the text of the plan's file; events are sorted by start."""
+    """One step. `plan` and `text` are the name and the text of the plan's file, `params` the values of its params; events
+    are sorted by start. `bubble` is the report's, where it is known."""
 
     title: str
     plan: str
@@ -93,3 +94,5 @@ class Timeline:
     events: tuple[Event, ...]
     flows: tuple[Flow, ...] = ()
     memory: tuple[Memory, ...] = ()
+    params: tuple[tuple[str, int], ...] = ()
+    bubble: float | None = None

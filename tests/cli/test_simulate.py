@@ -180,6 +180,51 @@ def test_diff(here: Callable[..., Done]) -> None:
     assert (done.returncode, done.stdout) == (1, "") and "one_f_one_bee.ssp" in done.stderr
 
 
+def test_diff_of_two_settings(here: Callable[..., Done]) -> None:
+    words = ["diff", PLAN[0], *WORDS, "--set", "M=4", "--and", "M=8"]
+    done = here(*words)
+    assert (done.returncode, done.stderr) == (0, "") and "M=4 to M=8" in done.stdout
+    found = json.loads(here(*words, "--json").stdout)
+    assert (found["before"], found["after"]) == ("M=4", "M=8")
+    one, other = (json.loads(here("simulate", *PLAN, "--set", m, "--json").stdout) for m in ("M=4", "M=8"))
+    assert (
+        found["figures"]["bubble"]["before"] == one["bubble"] != other["bubble"] == found["figures"]["bubble"]["after"]
+    )
+    done = here("diff", PLAN[0], *WORDS)
+    assert done.returncode == 2 and "--and" in done.stderr
+
+
+def test_sweep(here: Callable[..., Done], tmp_path: Path) -> None:
+    """Each setting is simulated as `simulate` does it; a refused one is a row with its reason."""
+    words = ["sweep", *PLAN, "--set", "S=2,4", "--set", "M=4,8,3"]
+    done = here(*words, "--html", "sweep.html")
+    assert done.returncode == 0 and fits(done.stdout) and "E0203: cannot split" in done.stdout.replace("\n", " ")
+    found = json.loads(here(*words, "--json").stdout)
+    assert [s["params"] for s in found["settings"]] == [{"S": s, "M": m} for s in (2, 4) for m in (4, 8, 3)]
+    assert [s["refused"]["code"] if s["refused"] else None for s in found["settings"]] == [None, None, "E0203"] * 2
+    alone = json.loads(here("simulate", *PLAN, "--set", "S=4", "--set", "M=8", "--json").stdout)
+    assert (
+        found["settings"][4]["step_s"] == alone["step_s"] and found["settings"][4]["peak_bytes"] == alone["peak_bytes"]
+    )
+    fastest = min((s for s in found["settings"] if s["refused"] is None), key=lambda s: s["step_s"])
+    assert found["best"] == fastest["params"] and done.stdout.count("  best\n") == 1
+    page = (tmp_path / "sweep.html").read_text()
+    assert page.count("</script>") == 2 and not any(f'{where}="http' in page for where in ("src", "href"))
+
+
+@pytest.mark.parametrize("values", [["T"], ["T=a,2"], ["T=1,,2"], [], ["T=" + ",".join(map(str, range(2000)))]])
+def test_a_sweep_of_nothing(here: Callable[..., Done], values: list[str]) -> None:
+    done = here("sweep", *PLAN, *(word for value in values for word in ("--set", value)))
+    assert (done.returncode, done.stdout) == (2, "") and "--set" in done.stderr
+
+
+def test_a_sweep_in_which_nothing_fits(here: Callable[..., Done], tmp_path: Path) -> None:
+    small = read_cluster_file(cluster_file("v100x32"), "v100x32").text
+    (tmp_path / "small.toml").write_text(re.sub(r"memory_gib = [\d.]+", "memory_gib = 0.001", small))
+    done = here("sweep", PLAN[0], "--model", "gpt", "--cluster", "small.toml", "--set", "M=4,8")
+    assert done.returncode == 1 and "no setting fits" in done.stdout and "over by" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -5,6 +5,7 @@ import re
 import shutil
 import statistics
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,12 @@ from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from ssdsl.repl.errors import UnknownCommand
+from ssdsl.show.sweep import Setting
+from ssdsl.show.sweep_html import sweep_html
 from ssdsl.show.timeline_html import timeline_html
 from ssdsl.simulate.timeline import Event, Flow, Kind, Memory, Row, Stream, Timeline
+from tests.show.timelines import report_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMEDRIVER = shutil.which("chromedriver")
@@ -329,3 +334,56 @@ def test_many_events_stay_fluid(driver: Any, tmp_path: Path) -> None:
     )
     assert len(found["drawing"]) >= 59 and drawing < 50
     assert page.errors() == []
+
+
+@in_a_browser
+def test_the_params_of_the_run(driver: Any, tmp_path: Path) -> None:
+    """The plan says its defaults; where the picture has other values, they stand beside them."""
+    path = tmp_path / "params.html"
+    timeline = replace(one_f_one_b(4, 8), params=(("T", 8), ("S", 4), ("M", 8)), bubble=0.1844)
+    path.write_text(timeline_html(timeline), "utf-8")
+    page = Page(driver, path)
+    assert "T=8 S=4 M=8" in driver.find_element(By.ID, "subtitle").text
+    assert [e.text for e in driver.find_elements(By.CSS_SELECTOR, ".line .value")] == ["T = 8"]
+    figures = driver.find_element(By.ID, "figures").text
+    assert "18.4 %" in figures and "bubble" in figures and "idle" not in figures
+    assert page.errors() == []
+
+
+@in_a_browser
+@pytest.mark.parametrize("width", [480, 700, 999])
+def test_a_narrow_window_has_all(small: tuple[Page, Timeline], width: int) -> None:
+    """Nothing runs off the right edge, and the plan lies below the picture."""
+    page, _ = small
+    metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        page.driver.refresh()
+        edges = "return ['#stage', '#plan', '#figures div:last-child', '#strip .part:last-child'].map("
+        edges += "q => document.querySelector(q).getBoundingClientRect()).map(b => [b.right, b.top, b.bottom])"
+        boxes = page.driver.execute_script(edges)
+        assert all(right <= width for right, _, _ in boxes)
+        assert boxes[1][1] >= boxes[0][2]
+        assert page.errors() == []
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@in_a_browser
+def test_a_sweep(driver: Any, tmp_path: Path) -> None:
+    """A point and a row for each setting; either marks the other."""
+    base = report_of(one_f_one_b(2, 2))
+    over = replace(base, devices=tuple(replace(d, capacity_bytes=1) for d in base.devices), step_s=base.step_s / 2)
+    hostile = UnknownCommand(None, "<img src=x onerror='window.hacked = 1'>", ())
+    settings = (Setting({"T": 1}, base), Setting({"T": 2}, over), Setting({"T": 3}, refused=hostile))
+    path = tmp_path / "sweep.html"
+    path.write_text(sweep_html("a sweep </script>", settings), "utf-8")
+    page = Page(driver, path)
+    points = driver.find_elements(By.CSS_SELECTOR, "#plot .point")
+    rows = driver.find_elements(By.CSS_SELECTOR, "tbody tr")
+    assert [p.get_attribute("class") for p in points] == ["point best", "point over"]
+    assert [r.get_attribute("class") for r in rows] == ["best", "over", "refused"]
+    assert "over by" in rows[1].text and "E0801: there is no command" in rows[2].text
+    ActionChains(driver).move_to_element(rows[1]).perform()
+    assert "marked" in points[1].get_attribute("class") and "marked" in rows[1].get_attribute("class")
+    assert page.errors() == [] and not driver.execute_script("return window.hacked")

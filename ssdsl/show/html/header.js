@@ -2,7 +2,8 @@
 
 function writeHeader() {
   document.getElementById("title").textContent = data.title;
-  document.getElementById("subtitle").textContent = [data.plan, `${counted(events.count, "event")}`]
+  const params = data.params.map(([name, value]) => `${name}=${value}`).join(" ");
+  document.getElementById("subtitle").textContent = [data.plan, params, `${counted(events.count, "event")}`]
     .filter(Boolean)
     .join(" · ");
   const devices = rows.reduce((sum, row) => sum + row.devices, 0);
@@ -10,11 +11,9 @@ function writeHeader() {
   const figures = [
     ["step", seconds(data.step), "time of one training step"],
     [devices === 1 ? "device" : "devices", devices.toLocaleString("en"), "of all rows"],
-    [
-      "idle",
-      share(Math.max(0, 1 - mean(busy))),
-      "share of the step in which a device does not compute, mean over devices",
-    ],
+    data.bubble === null
+      ? ["idle", share(Math.max(0, 1 - mean(busy))), "share of the step in which a device does nothing, mean over devices"]
+      : ["bubble", share(data.bubble), "idle share of the busiest device, between its first task and its last"],
     ["collectives", share(mean(collective)), "share of the step spent in collectives, mean over devices"],
   ];
   if (highest) figures.push(["peak memory", size(highest.peakBytes), `of ${rows[highest.row].name}`]);

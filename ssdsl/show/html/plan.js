@@ -4,6 +4,7 @@ const KEYWORDS = new Set(data.keywords);
 const TOKEN =
   /(#.*)|("[^"\n]*")|(\.[A-Za-z_]\w*)|([A-Za-z_]\w*)|(\d+(?:\.\d+)?)|(->|\.\.|[=!<>]=|\/\/|[-+*%&|<>=])|(\s+|.)/g;
 const lineElements = [];
+const values = new Map(data.params); // that the params had when this was drawn
 
 // The sets of lines, and their events, that each line belongs to.
 const eventsOfLine = new Map();
@@ -31,6 +32,8 @@ function lineElement(text, number) {
   const code = document.createElement("code");
   code.style.setProperty("--indent", text.search(/\S|$/));
   code.append(...coloured(text));
+  const [, name, written] = text.match(/^param\s+([A-Za-z_]\w*)\s*=\s*([^"#]*)/) ?? [];
+  if (values.has(name) && written.trim() !== String(values.get(name))) code.append(span("value", `${name} = ${values.get(name)}`));
   element.append(span("number", number), code);
   lineElements[number] = element;
   return element;
@@ -49,20 +52,6 @@ function coloured(text) {
     return document.createTextNode(all);
   });
 }
-
-function span(className, text) {
-  const element = document.createElement("span");
-  element.className = className;
-  element.textContent = text;
-  return element;
-}
-
-const element = (name, className, ...children) => {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  made.append(...children);
-  return made;
-};
 
 // Mark the lines that made the hovered event, or the line that is hovered or kept; scroll to the first of an event's.
 function markLines() {

@@ -1,0 +1,98 @@
+"""`ssdsl sweep`: one plan under many values of its params, in one table; the model is captured once."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Annotated
+
+import typer
+
+from ssdsl.cli import options
+from ssdsl.cli.pictures import save_page
+from ssdsl.cli.pipeline import Loaded, load, working
+from ssdsl.cli.terminal import print_json, results
+from ssdsl.show.sweep import Setting
+from ssdsl.text.diagnostic import PlanError
+
+MOST = 1000  # settings
+Values = Annotated[
+    list[str],
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="NAME=N,...",
+        help="Values of a param to try, as in --set T=1,2,4. Repeatable: every value with every other.",
+        default_factory=list,
+        show_default=False,
+    ),
+]
+Html = Annotated[
+    str | None,
+    typer.Option("--html", metavar="FILE", help="Save a page with the table and a plot of time against memory."),
+]
+
+
+def sweep(
+    plan: options.Plan,
+    model: options.Model,
+    set_: Values,
+    cluster: options.Cluster = "laptop",
+    html: Html = None,
+    meta: options.Meta = False,
+    json: options.Json = False,
+) -> None:
+    """Simulate a plan under many values of its params: step time, bubble, memory, traffic of each, the best marked.
+
+    What the compiler refuses is a row with its code and its reason. Exits with 1 if no setting fits the cluster.
+    """
+    chosen = list(_settings(set_))
+    loaded = load(plan, model, meta=meta)
+    from ssdsl.show.sweep import best_of, sweep_json, sweep_view
+    from ssdsl.show.view import table
+
+    found = tuple(_tried(loaded, chosen, cluster))
+    title = f"{loaded.source.name.rpartition('/')[2]} for {loaded.graph.name} on {cluster}"
+    if html is not None:
+        from ssdsl.show.sweep_html import sweep_html
+
+        save_page(html, sweep_html(title, found))
+    if json:
+        print_json(sweep_json(plan, cluster, found))
+    else:
+        results.print(table(sweep_view(title, found), results.width))
+    if best_of(found) is None:
+        raise typer.Exit(1)
+
+
+def _tried(loaded: Loaded, chosen: list[dict[str, int]], cluster: str) -> Iterator[Setting]:
+    from ssdsl.cli.clusters import chosen_cluster
+    from ssdsl.compile import compile_source
+    from ssdsl.simulate.simulate import simulate
+
+    on = chosen_cluster(cluster)
+    for params in chosen:
+        setting = Setting(params)
+        try:
+            with working(f"simulating {setting.words}"):
+                compiled = compile_source(loaded.source, loaded.graph, params, loaded.path.parent)
+                yield Setting(params, simulate(compiled.program, compiled.source, on))
+        except PlanError as error:
+            yield Setting(params, refused=error.diagnostics[0])
+
+
+def _settings(values: list[str]) -> Iterator[dict[str, int]]:
+    """Every value of each param with every value of the others, the last param changing first."""
+    found: dict[str, list[int]] = {}
+    for text in values:
+        name, equal, numbers = (part.strip() for part in text.partition("="))
+        words = [word.strip() for word in numbers.split(",")]
+        if not (equal and name.isidentifier() and all(w.removeprefix("-").isdecimal() for w in words)):
+            raise typer.BadParameter(f"`{text}` is not NAME=N,N,..., as in --set T=1,2,4", param_hint="'--set'")
+        found.setdefault(name, []).extend(int(w) for w in words)
+    if not found:
+        raise typer.BadParameter("say which values to try, as in --set T=1,2,4", param_hint="'--set'")
+    count = 1
+    for tried in found.values():
+        count *= len(dict.fromkeys(tried))
+    if count > MOST:
+        raise typer.BadParameter(f"these are {count:,} settings; at most {MOST:,} are tried", param_hint="'--set'")
+    return (dict(zip(found, row, strict=True)) for row in product(*(dict.fromkeys(t) for t in found.values())))
