@@ -9,7 +9,7 @@ import sys
 
 from ssdsl.cli.app import app
 from ssdsl.cli.bug import report_bug
-from ssdsl.cli.terminal import show_diagnostics
+from ssdsl.cli.terminal import diagnostics_as_json, show_diagnostics
 from ssdsl.run.lack import lack_of
 from ssdsl.text.diagnostic import PlanError
 
@@ -18,6 +18,7 @@ WRONG, BUG, PIPE = 1, 3, 141
 
 def main() -> None:
     """Run the command of `sys.argv`; does not return."""
+    diagnostics_as_json(False)
     try:
         app(prog_name="ssdsl")
     except PlanError as error:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ssdsl.cli.names import complete_cluster, complete_model, complete_plan
+from ssdsl.cli.terminal import diagnostics_as_json
 
 
 class Device(StrEnum):
@@ -169,4 +170,12 @@ Data = Annotated[
         show_default="the model's batches",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        is_eager=True,
+        callback=diagnostics_as_json,
+        help="Print JSON instead of tables; mistakes and warnings are a JSON object a line on stderr.",
+    ),
+]

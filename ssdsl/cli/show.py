@@ -67,11 +67,17 @@ def show(
         _timed(report, view, window, transfers, json)
         fits(program, report)
         return
-    views = _views(load(plan, model, meta=meta), overrides, view, every)
+    loaded = load(plan, model, meta=meta)
+    if json and view is What.TASKS:
+        from ssdsl.show.tasks import tasks_json
+
+        print_json(tasks_json(compiled(loaded, overrides).program))
+        return
+    views = _views(loaded, overrides, view, every)
     from ssdsl.show.view import as_json, table
 
     if json:
-        print_json(as_json(views[0]) if len(views) == 1 else {v.title.split()[0]: as_json(v) for v in views})
+        print_json([row for shown in views for row in as_json(shown)])
         return
     for shown in views:
         results.print(table(shown, results.width))

@@ -5,13 +5,14 @@ import os
 import re
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from ssdsl.text.diagnostic import Diagnostic
-from ssdsl.text.render import render
+from ssdsl.text.render import as_json, render
 
 PIPED_WIDTH = 120
 TRAILING = re.compile(r"[ \t]+(?=\n)")
@@ -67,8 +68,28 @@ STYLES = (
 )
 
 
+@dataclass
+class _Form:
+    """How diagnostics are written: for people, or one JSON object a line."""
+
+    json: bool = False
+
+
+_form = _Form()
+
+
+def diagnostics_as_json(wanted: bool) -> bool:
+    """From now on diagnostics are JSON, if that is wanted; it is returned."""
+    _form.json = wanted
+    return wanted
+
+
 def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
-    """Every diagnostic on stderr, an empty line between two."""
+    """Every diagnostic on stderr, an empty line between two; with `--json` each is an object in a line of its own."""
+    if _form.json:
+        for diagnostic in diagnostics:
+            sys.stderr.write(json.dumps(as_json(diagnostic), ensure_ascii=False) + "\n")
+        return
     for number, diagnostic in enumerate(diagnostics):
         text = Text("\n" if number else "").append(Text("\n").join(map(_styled, render(diagnostic).split("\n"))))
         talk.print(text, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
@@ -42,6 +43,40 @@ def models_view() -> View:
         "sizes that do not train on a laptop are built without numbers: they check, show and compile",
     )
     return View("models", MODELS, rows, notes)
+
+
+def models_json() -> list[dict[str, Any]]:
+    """The same with values of their own types; `numbers` are what `--model NAME,field=value` may change."""
+    return [
+        {
+            "model": f"{name}:{label}",
+            "parameters": size.parameters(),
+            "batch": size.batch,
+            "trains_on_a_laptop": label in family.laptop,
+            "is_default": label == family.default,
+            "numbers": {field: getattr(size, field) for field in size.__dataclass_fields__},
+        }
+        for name, family in ZOO.items()
+        for label, size in family.sizes.items()
+    ]
+
+
+def plans_json(plans: Iterable[tuple[str, Path]], library: Iterable[Path]) -> dict[str, Any]:
+    """Plans and the standard library, with params and functions as lists."""
+    read = [(name, _read(path)) for name, path in plans]
+    files = [(path.stem, _read(path)) for path in library]
+    return {
+        "plans": [
+            {"plan": name, "params": {p.name: p.default for p in d.params}, "what_it_does": d.summary}
+            for name, d in read
+            if d.is_plan
+        ],
+        "library": [
+            {"file": name, "functions": list(d.functions), "what_it_does": d.summary}
+            for name, d in files
+            if d.functions
+        ],
+    }
 
 
 def _trains(laptop: bool) -> str:

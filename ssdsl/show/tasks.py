@@ -1,11 +1,12 @@
 """`ssdsl show PLAN tasks`: what each role runs, in its order."""
 
 from itertools import groupby
+from typing import Any
 
 from ssdsl.ir.action import Action, Compute, GatherParam, Start, StartReduce, Update
 from ssdsl.ir.program import Program
 from ssdsl.plan.plan import Phase
-from ssdsl.show.view import Column, Kind, View
+from ssdsl.show.view import Column, Kind, View, as_json
 
 SHOWN = 48
 LETTERS = {Phase.FORWARD: "F", Phase.BACKWARD: "B", Phase.DGRAD: "D", Phase.WGRAD: "W"}
@@ -29,6 +30,13 @@ NOTES = (
 def tasks_views(program: Program, every: bool = False) -> tuple[View, ...]:
     """The functions, and each role's tasks in the order in which they run."""
     return functions_view(program), order_view(program, every)
+
+
+def tasks_json(program: Program) -> dict[str, Any]:
+    """Both, with every task of every order."""
+    roles = [(role.name, [name for a in role.actions if (name := _name(a))]) for role in program.roles if role.actions]
+    tasks = [{"role": name, "tasks": len(order), "order": order} for name, order in roles]
+    return {"blocks": as_json(functions_view(program)), "tasks": tasks}
 
 
 def functions_view(program: Program) -> View:

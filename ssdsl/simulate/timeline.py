@@ -83,8 +83,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One step. `plan` and `text` are the name and the text of the plan's file, `params` the values of its params; events
-    are sorted by start. `bubble` is the report's, where it is known."""
+    """One step. `plan` and `text` are the name and the text of the plan's file, `params` the values of its params;
+    events are sorted by start. `bubble` is the report's, where it is known."""
 
     title: str
     plan: str

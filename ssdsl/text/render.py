@@ -1,4 +1,6 @@
-"""Diagnostics as text: the title, the place with the line under it, notes and the change to make."""
+"""Diagnostics as text: the title, the place with the line under it, notes and the change to make; and as JSON."""
+
+from typing import Any
 
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
@@ -43,3 +45,34 @@ def _place(span: Span, label: str) -> str:
             f"{gutter} |",
         ]
     )
+
+
+def as_json(diagnostic: Diagnostic) -> dict[str, Any]:
+    """The diagnostic as plain values, with null where it points at no text; docs/json.md lists the keys."""
+    d = diagnostic
+    spans = [(d.span, d.text(d.label))] if d.span is not None else []
+    places = [_json_place(span, label) for span, label in (*spans, *d.others())]
+    first = places[0] if spans else dict.fromkeys(("file", "line", "column", "end", "label"))
+    others = places[1:] if spans else places
+    notes, help_ = d.text(d.note), d.text(d.help)
+    return {
+        "code": d.code,
+        "severity": d.severity,
+        "message": d.text(d.title),
+        **first,
+        "others": others,
+        "notes": notes.split("\n") if notes else [],
+        "help": help_.split("\n") if help_ else [],
+    }
+
+
+def _json_place(span: Span, label: str) -> dict[str, Any]:
+    line, column = span.source.line_column(span.start)
+    last, end = span.source.line_column(span.end)
+    return {
+        "file": span.source.name,
+        "line": line,
+        "column": column,
+        "end": {"line": last, "column": end},
+        "label": label,
+    }

@@ -139,12 +139,36 @@ def test_a_bug_of_ours_is_3_and_keeps_the_traceback(tmp_path: Path) -> None:
     )
 
 
-def test_models_and_plans_as_json() -> None:
-    models = json.loads(ssdsl("models", "--json").stdout)
-    assert {"gpt:tiny", "gpt:175b", "swin:1.8b"} <= {m["model"] for m in models}
-    listed = json.loads(ssdsl("plans", "--json").stdout)
-    assert "megatron" in {p["plan"] for p in listed["plans"]}
-    assert "pipeline" in {f["file"] for f in listed["library"]}
+def test_models_and_plans_as_json(here: Callable[..., Done]) -> None:
+    """Values have their own types."""
+    models = {m["model"]: m for m in json.loads(here("models", "--json").stdout)}
+    assert {"gpt:tiny", "gpt:175b", "swin:1.8b"} <= set(models)
+    tiny = models["gpt:tiny"]
+    assert tiny["trains_on_a_laptop"] is True and tiny["is_default"] is True and tiny["numbers"]["hidden"] == 128
+    listed = json.loads(here("plans", "--json").stdout)
+    plans = {p["plan"]: p for p in listed["plans"]}
+    assert plans["megatron"]["params"] == {"D": 1, "T": 2, "S": 2, "M": 4}
+    library = {f["file"]: f for f in listed["library"]}
+    assert "one_f_one_b(stage, M)" in library["pipeline"]["functions"]
+
+
+def test_mistakes_as_json(here: Callable[..., Done], model: str, tmp_path: Path) -> None:
+    """One object a line on stderr, nothing on stdout; without --json they are text again."""
+    plan = tmp_path / "p.ssp"
+    plan.write_text("mesh gpus(dp = 2)\nsplit model by batch into dp\nassgn model to gpus\n")
+    words = ["check", str(plan), "--model", model]
+    done = here(*words, "--json")
+    assert (done.returncode, done.stdout) == (1, "")
+    (found,) = map(json.loads, done.stderr.splitlines())
+    keys = "code severity message file line column end label others notes help"
+    assert list(found) == keys.split()
+    assert (found["severity"], found["file"], found["line"], found["column"]) == ("error", str(plan), 3, 1)
+    assert found["end"] == {"line": 3, "column": 6} and "assign" in " ".join(found["help"])
+    assert f"error[{found['code']}]: {found['message']}" in here(*words).stderr
+    option = json.loads(here("check", "megatron", "--model", "gtp", "--json").stderr)
+    assert option["code"] == "E0301" and option["file"] == "--model" and option["column"] == 1
+    nowhere = json.loads(here("check", "no_such_plan", "--model", "gpt", "--json").stderr)
+    assert nowhere["code"] == "E0101" and nowhere["file"] is None and nowhere["end"] is None
 
 
 def test_every_listed_model_and_code_is_explained() -> None:

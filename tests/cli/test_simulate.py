@@ -169,6 +169,18 @@ def test_the_memory(here: Callable[..., Done]) -> None:
         assert word in done.stdout, word
 
 
+def test_tasks_as_json_are_all_there(here: Callable[..., Done]) -> None:
+    """The table abbreviates; its JSON does not."""
+    words = ["show", PLAN[0], "tasks", "--model", "gpt", "--set", "M=8"]
+    found = json.loads(here(*words, "--json").stdout)
+    assert set(found) == {"blocks", "tasks"}
+    for role in found["tasks"]:
+        assert len(role["order"]) == role["tasks"] and "..." not in role["order"]
+        assert all(
+            name in role["order"] for name in (f"F{n}[{m}]" for n in (1,) for m in range(8)) if "pp0" in role["role"]
+        )
+
+
 def test_diff(here: Callable[..., Done]) -> None:
     """A param that only one of the plans has is set for that one."""
     words = ["diff", "data_parallel", PLAN[0], *WORDS, "--set", "S=4", "--set", "D=4"]
@@ -209,6 +221,8 @@ def test_sweep(here: Callable[..., Done], tmp_path: Path) -> None:
     fastest = min((s for s in found["settings"] if s["refused"] is None), key=lambda s: s["step_s"])
     assert found["best"] == fastest["params"] and done.stdout.count("  best\n") == 1
     page = (tmp_path / "sweep.html").read_text()
+    done = here("sweep", *PLAN, "--set", "Q=2,4")
+    assert (done.returncode, done.stdout) == (1, "") and "E0204" not in done.stderr and "`Q`" in done.stderr
     assert page.count("</script>") == 2 and not any(f'{where}="http' in page for where in ("src", "href"))
 
 
