@@ -10,6 +10,7 @@ from ssdsl.cli.names import complete_cluster
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import print_json, results, show_diagnostics
+from ssdsl.text.diagnostic import Diagnostic
 
 Cluster = Annotated[
     str | None,
@@ -35,12 +36,13 @@ def check(
 
     With a cluster also nodes and memory: exits with 1 where a device has too little.
     """
-    overrides, too_much = settings(set_), False
+    overrides = settings(set_)
     loaded = load(plan, model, meta=meta)
     program = compiled(loaded, overrides)
-    from ssdsl.show.check import check_json, check_views
+    from ssdsl.show.check import check_json, check_views, repeated_warnings
     from ssdsl.show.view import table
 
+    found: tuple[Diagnostic, ...] = repeated_warnings(program.program)
     if cluster is not None:
         from ssdsl.cli.clusters import chosen_cluster
         from ssdsl.show.across_nodes import across_nodes
@@ -49,12 +51,12 @@ def check(
 
         chosen = chosen_cluster(cluster)
         with working("simulating"):
-            found = across_nodes(program.program, chosen)
+            found += across_nodes(program.program, chosen)
             report = simulate(program.program, program.source, chosen)
-        found = (*found, *capacity(program.program, program.source, report))
-        show_diagnostics(found)
-        program = replace(program, warnings=(*program.warnings, *found))
-        too_much = any(d.severity == "error" for d in found)
+        found += capacity(program.program, program.source, report)
+    show_diagnostics(found)
+    program = replace(program, warnings=(*program.warnings, *found))
+    too_much = any(d.severity == "error" for d in found)
     if json:
         print_json(check_json(program))
     else:

@@ -27,7 +27,7 @@ def explain(code: Code = "") -> None:
     if name not in known:
         raise typer.BadParameter(f"there is no diagnostic `{code}` {suggest(name, known)}", param_hint="CODE")
     found = REGISTRY[name]
-    results.print(f"{name}: {found.title}", style="bold", markup=False)
+    results.print(f"{name}: {found.headline()}", style="bold", markup=False)
     results.print(f"\n{inspect.getdoc(found)}", markup=False)
 
 

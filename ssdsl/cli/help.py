@@ -1,13 +1,17 @@
 """Help of the commands that take a plan: with a plan on the command line, its params are listed too."""
 
+import re
 from typing import Any
 
+import typer
 from typer.core import TyperCommand
 
+from ssdsl.lang.suggest import suggest
 from ssdsl.show.view import Column, Kind, View, table
 from ssdsl.text.diagnostic import PlanError
 
 ARGUMENTS = "ssdsl.arguments"
+NO_CHOICE = re.compile(r"Value error, '(.*)' is not one of (.*)\.$")
 
 
 class PlanCommand(TyperCommand):
@@ -15,7 +19,11 @@ class PlanCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[ARGUMENTS] = tuple(args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = _suggested(error.message)
+            raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)
@@ -25,6 +33,19 @@ class PlanCommand(TyperCommand):
 
                 results.print(table(view, results.width))
                 return
+
+
+def _suggested(message: str) -> str:
+    """A choice that there is not, in our words, with the one that was meant.
+
+    >>> _suggested("Value error, 'task' is not one of 'dims', 'tasks'.")
+    'there is no `task` here; did you mean `tasks`? It is one of: dims, tasks'
+    """
+    if (found := NO_CHOICE.match(message)) is None:
+        return message
+    known = re.findall(r"'([^']*)'", found[2])
+    hint = suggest(found[1], known)
+    return f"there is no `{found[1]}` here; {f'{hint} ' if hint else ''}It is one of: {', '.join(known)}"
 
 
 def _params(plan: str) -> View | None:

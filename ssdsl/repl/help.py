@@ -37,7 +37,7 @@ def topic(name: str) -> tuple[Shown, ...]:
     name = name.lstrip(":")
     if name.upper() in REGISTRY:
         found = REGISTRY[name.upper()]
-        return Text(f"{name.upper()}: {found.title}", style="bold"), f"\n{inspect.getdoc(found)}"
+        return Text(f"{name.upper()}: {found.headline()}", style="bold"), f"\n{inspect.getdoc(found)}"
     if name not in TOPICS:
         raise PlanError(WrongArgument(None, "help", "a statement, a topic or a code", "help", name, tuple(TOPICS)))
     form = (Text(STATEMENTS[name][0].form, style="bold"),) if name in STATEMENTS else ()

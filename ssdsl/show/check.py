@@ -12,10 +12,13 @@ from ssdsl.model.graph import ITEMSIZE, Operator
 from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.plan.plan import Plan
 from ssdsl.show.communication import communication_view
+from ssdsl.show.errors import RepeatedWork
 from ssdsl.show.pattern import merged
 from ssdsl.show.view import Column, Kind, View, as_json
+from ssdsl.text.diagnostic import Diagnostic
 
 ADAMW_STATES = 2
+MOSTLY = 0.5  # of the work: a warning
 
 
 def check_views(compiled: Compiled) -> tuple[View, ...]:
@@ -136,6 +139,18 @@ def repeated_view(program: Program) -> View:
     rows = tuple(_repeated(axis, n, alike, total) for (axis, n), alike in found.items() if alike)
     note = "each of these operators is computed by every device along the axis" if rows else "no work is repeated"
     return View("repeated work", columns, rows, (note,))
+
+
+def repeated_warnings(program: Program) -> tuple[Diagnostic, ...]:
+    """A warning for each axis along which most of the work is repeated."""
+    meshes = {m.name: m for m in program.plan.meshes}
+    found = []
+    for axis, devices, operators, share, most in repeated_view(program).rows:
+        mesh, _, name = str(axis).rpartition(".")
+        if float(share or 0) > MOSTLY:
+            numbers = int(devices or 0), f"{float(share or 0):.0%}", int(operators or 0)
+            found.append(RepeatedWork(meshes[mesh].span, name, *numbers, str(most)))
+    return tuple(found)
 
 
 def _repeated(axis: str, count: int, alike: list[Operator], total: int) -> tuple[str | int | float, ...]:

@@ -1,9 +1,29 @@
-"""What a simulated step has to say of the memory of devices: E0614 and E0615."""
+"""What views have to say of a plan: work that is repeated (E0267), devices that are too full (E0614, E0615)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ssdsl.text.diagnostic import Diagnostic
+
+
+@dataclass(frozen=True)
+class RepeatedWork(Diagnostic):
+    """Most of the work is done by every device along an axis alike: the axis makes nothing faster.
+
+    An operator that no statement splits by an index of the axis's name is computed whole by each of the devices.
+    `ssdsl show PLAN ops` shows how each operator is split, `show dims` what it can be split by.
+    """
+
+    code: ClassVar[str] = "E0267"
+    severity: ClassVar[str] = "warning"
+    title: ClassVar[str] = "{share} of the work is repeated by each of {devices} devices along `{axis}`"
+    label: ClassVar[str] = "{operators} operators are not split into `{axis}`, most of it in `{most}`"
+    help: ClassVar[str] = "split them: `split model by ... into {axis}`, or give the axis 1 device"
+    axis: str
+    devices: int
+    share: str
+    operators: int
+    most: str
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,14 @@ A diagnostic is a frozen dataclass whose fields are the facts it speaks of and w
 what `ssdsl explain` prints. Rendering is in `render.py`.
 """
 
+import inspect
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ssdsl.text.source import Span
 
+SLOT = re.compile(r"`?\{[^}]*\}`?")
 REGISTRY: dict[str, type["Diagnostic"]] = {}
 
 
@@ -35,6 +38,12 @@ class Diagnostic:
         """One of the class's templates with fields and properties filled in, without the lines they left empty."""
         lines = template.format_map(_Attributes(self)).split("\n")
         return "\n".join(line.rstrip() for line in lines if line.strip()).strip()
+
+    @classmethod
+    def headline(cls) -> str:
+        """The title of any of them: `cannot split ... into ... equal parts`."""
+        title = SLOT.sub("...", cls.title)
+        return title if title.strip(" .:`") else (inspect.getdoc(cls) or "").partition("\n")[0].rstrip(".")
 
     def others(self) -> tuple[tuple[Span, str], ...]:
         """Further places to show, each with its label."""

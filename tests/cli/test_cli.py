@@ -90,7 +90,7 @@ def test_help_of_a_plan_lists_its_params() -> None:
         (["run", "megatron", "--model", "gpt", "--set", "T"], "not NAME=NUMBER"),
         (["run", "megatron", "--model", "gpt", "--set", "T=many"], "not NAME=NUMBER"),
         (["run", "megatron", "--model", "gpt", "--steps", "0"], "should be greater than or equal to 1"),
-        (["show", "megatron", "opps", "--model", "gpt"], "'opps' is not one of"),
+        (["show", "megatron", "opps", "--model", "gpt"], "there is no `opps` here; did you mean `ops`?"),
         (["explain", "E9999"], "no diagnostic"),
     ],
 )
@@ -175,6 +175,7 @@ def test_every_listed_model_and_code_is_explained() -> None:
     text = ssdsl("explain").stdout
     assert "E0101" in text and "E0301" in text and "E0501" in text
     assert "path/to/file.py:function" in ssdsl("explain", "error[e0301]").stdout
+    assert ssdsl("explain", "E0203").stdout.startswith("E0203: cannot split ... into ... equal parts\n")
 
 
 def test_fmt_rewrites_and_checks(tmp_path: Path) -> None:

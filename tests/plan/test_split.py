@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from ssdsl.plan.plan import Plan, State
+from ssdsl.text.diagnostic import PlanError
 
 MESH = "mesh gpus(dp = 2, tp = 2)\n"
 ASSIGN = "assign model to gpus\n"
@@ -156,3 +157,9 @@ def test_split_where_possible(plan) -> None:
     assert [d.code for d in plan.warnings(text)] == ["E0381"]
     both = MESH + "split model by ffn into tp\nsplit model by hidden into tp where possible\n" + ASSIGN
     assert all(len(indices) == 1 for indices in plan(both).indices.values())
+
+
+def test_a_misspelt_dimension_is_not_hidden_by_a_missing_axis(plan) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan("split model by hedas into tp\n" + MESH + ASSIGN)
+    assert [d.code for d in caught.value.diagnostics] == ["E0204", "E0207"]

@@ -1,4 +1,5 @@
-"""What is said of a plan that its devices have no memory for, and that the change does what it says."""
+"""What is said of a plan that its devices have no memory for, or that repeats its work, and that the change does what it
+says."""
 
 import json
 import re
@@ -14,6 +15,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.show.capacity import capacity
+from ssdsl.show.check import repeated_warnings
 from ssdsl.show.report import report_json
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
@@ -122,3 +124,14 @@ def test_json_says_by_how_much(graph: Graph) -> None:
     report, _ = said(REPLICAS, graph, 2.0)
     found = json.loads(json.dumps(report_json(report)))["devices"][0]
     assert found["over_bytes"] == found["peak_bytes"] - found["capacity_bytes"] > 0
+
+
+def test_repeated_work(graph: Graph, golden: Callable[[Path, str], None]) -> None:
+    idle = REPLICAS.replace("dp = D", "dp = D, tp = 2")
+    (found,) = repeated_warnings(simulated(idle, graph)[0].program)
+    assert (found.code, found.severity) == ("E0267", "warning")
+    golden(ERRORS / "E0267.err", render(found) + "\n")
+    split = idle.replace(
+        "assign", "split model by heads into tp\nsplit model by ffn into tp\nsplit model by vocab into tp\nassign"
+    )
+    assert repeated_warnings(simulated(split, graph)[0].program) == ()

@@ -88,7 +88,7 @@ class TaskGraph:
         ]
 
     def describe(self, task: Task) -> str:
-        """A task in words: `h.0.ln_1 ... h.3.mlp.fwd[m = 2]`."""
+        """A task in words: `h.0.ln_1 ... h.3.mlp.fwd[m = 2] on gpus[pp = 0]`."""
         message = self.messages[task.message] if isinstance(task, Carry) else None
         if isinstance(task, Compute):
             function, phase = self.functions[task.function], task.phase
@@ -100,7 +100,8 @@ class TaskGraph:
         operators = [op.operator for op in function.operators()]
         paths = [p for name in (operators[0], operators[-1]) if (p := self._operators[name].path)]
         where = " ... ".join(dict.fromkeys(paths)) or 'model["."]'
-        return f"{'send ' if message is not None else ''}{where}.{phase}{f'[{inside}]' if inside else ''}"
+        send = "send " if message is not None else ""
+        return f"{send}{where}.{phase}{f'[{inside}]' if inside else ''} on {function.submesh}"
 
     def operator_of(self, name: str) -> Operator:
         """An operator of the model by its name."""

@@ -94,7 +94,7 @@ def _cycle(graph: TaskGraph, stuck: set[int]) -> OrderCycle:
     spans = list(dict.fromkeys(graph.spans[e] for e in edges if e in graph.spans))
     names = [graph.describe(t) for k in cycle if (t := graph.nodes[k].task) is not None]
     shown = names if len(names) <= 8 else [*names[:7], f"... {len(names) - 7} more"]
-    text = " -> ".join([*shown, names[0]])
+    text = "\n-> ".join([*shown, names[0]])
     return OrderCycle(spans[0] if spans else None, text, tuple(spans[1:4]), _whole(graph, cycle))
 
 

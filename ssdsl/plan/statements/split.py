@@ -1,6 +1,7 @@
 """`split`: the indices of operators. Where it splits state, `shard` takes over."""
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ssdsl.lang import nodes
@@ -42,11 +43,23 @@ def split(ctx: Context, scope: Scope, s: nodes.Split) -> None:
             shard(ctx, s, value)
             return
         operators = whole_operators(ctx, value, s.operators, "split")
-        for cut in s.cuts:
-            _add_index(ctx, s, operators, parts_of_cut(ctx, scope, cut))
+        for parts in _all_parts(ctx, scope, s, operators):
+            _add_index(ctx, s, operators, parts)
     except PlanError:
         ctx.facts.broken.update(cut.name.text for cut in s.cuts)
         raise
+
+
+def _all_parts(ctx: Context, scope: Scope, s: nodes.Split, operators: list[Operator]) -> Iterator[Parts]:
+    """The parts of each index; raises PlanError, also with what is wrong with the dimension."""
+    for cut in s.cuts:
+        try:
+            yield parts_of_cut(ctx, scope, cut)
+        except PlanError as error:
+            given = [op for op in operators if op.stage is not Stage.CONSTANT]
+            if s.where is None and not find_dims(ctx, given, s.dim.text) and not _is_one(ctx, s.dim.text):
+                raise PlanError(no_such_dimension(ctx, s.dim, given), *error.diagnostics) from error
+            raise
 
 
 def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: Parts) -> None:
