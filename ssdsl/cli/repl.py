@@ -1,7 +1,7 @@
 """`ssdsl repl`: a plan written line by line."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +18,10 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
+    from ssdsl.compile import Compiled
     from ssdsl.repl.reply import Reply
     from ssdsl.repl.session import Session
+    from ssdsl.simulate.report import Report
 
 
 def repl(
@@ -41,7 +43,17 @@ def repl(
     graph = captured(model, meta=meta)[1]
     from ssdsl.repl.session import Outside, begin
 
-    outside = Outside(plan_path, lambda program: simulated(program, cluster, costs), lambda: results.width)
+    def on_cluster(name: str) -> Callable[["Compiled"], "Report"]:
+        load_cluster(name)
+        return lambda program: simulated(program, name)
+
+    outside = Outside(
+        plan_path,
+        lambda program: simulated(program, cluster, costs),
+        lambda: results.width,
+        on_cluster,
+        lambda name: captured(name, meta=meta)[1],
+    )
     session = begin(graph, overrides, outside, Path())
     if plan:
         from ssdsl.repl.commands import load

@@ -8,20 +8,34 @@ from rich.text import Text
 
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
+from ssdsl.lang.save import save_text
 from ssdsl.repl.changes import changes
 from ssdsl.repl.compiled import compiled
 from ssdsl.repl.describe import counted
-from ssdsl.repl.errors import NothingSimulated, NothingToUndo, UnknownCommand, WrongArgument
+from ssdsl.repl.errors import NothingSimulated, NothingToRedo, NothingToUndo, UnknownCommand, WrongArgument
 from ssdsl.repl.help import TOPICS, topic
 from ssdsl.repl.reply import Reply, Shown
 from ssdsl.repl.save import save
-from ssdsl.repl.session import Draft, Session, Simulated, advanced, drafts_of, facts_of, tidy, went_back
+from ssdsl.repl.session import (
+    Draft,
+    Session,
+    Simulated,
+    advanced,
+    drafts_of,
+    facts_of,
+    tidy,
+    went_back,
+    went_on,
+    with_model,
+    with_settings,
+)
 from ssdsl.repl.terminal.highlight import coloured
 from ssdsl.repl.views import VIEWS, simulated, view
 from ssdsl.show.check import check_views
 from ssdsl.text.diagnostic import PlanError
 
 Answer = tuple[Session, Reply]
+SHORT = {"h": "help", "c": "check"}  # of several commands that begin so
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +52,7 @@ def command(session: Session, text: str) -> Answer:
     """Carry out a line that begins with `:`; the beginning of a name is enough if no other begins so."""
     name, _, argument = text[1:].strip().partition(" ")
     found = [c for c in COMMANDS.values() if c.name.startswith(name)] if name else []
-    chosen = COMMANDS.get(name) or (found[0] if len(found) == 1 else None)
+    chosen = COMMANDS.get(SHORT.get(name, name)) or (found[0] if len(found) == 1 else None)
     if chosen is None:
         raise PlanError(UnknownCommand(None, name, tuple(COMMANDS)))
     argument = argument.strip()
@@ -48,14 +62,69 @@ def command(session: Session, text: str) -> Answer:
     return chosen.run(session, argument)
 
 
-def _undo(session: Session, argument: str) -> Answer:
+def _how_many(name: str, argument: str) -> int:
     steps = int(argument) if argument.isdecimal() and len(argument) < 6 else 0 if argument else 1
     if not steps:
-        raise PlanError(WrongArgument(None, "undo", "[HOW MANY]", "undo 2", argument))
+        raise PlanError(WrongArgument(None, name, "[HOW MANY]", f"{name} 2", argument))
+    return steps
+
+
+def _undo(session: Session, argument: str) -> Answer:
+    steps = _how_many("undo", argument)
     if steps >= len(session.drafts):
         raise PlanError(NothingToUndo(None, len(session.drafts) - 1))
     back = went_back(session, steps)
     return back, Reply((f"took back {_difference(session.draft, back.draft)}",))
+
+
+def _redo(session: Session, argument: str) -> Answer:
+    steps = _how_many("redo", argument)
+    if steps > len(session.undone):
+        raise PlanError(NothingToRedo(None, len(session.undone)))
+    again = went_on(session, steps)
+    return again, Reply((f"brought back {_difference(again.draft, session.draft)}",))
+
+
+def _set(session: Session, argument: str) -> Answer:
+    """`:set T=4 S=2`, or `:set T` for the plan's own value."""
+    overrides = dict(session.overrides)
+    for word in argument.replace(",", " ").split():
+        name, equal, number = word.partition("=")
+        if not equal and name.isidentifier():
+            overrides.pop(name, None)
+        elif name.isidentifier() and number.removeprefix("-").isdecimal() and len(number) < 10:
+            overrides[name] = int(number)
+        else:
+            raise PlanError(WrongArgument(None, "set", "NAME=N ...", "set T=4", word))
+    params = session.facts.context.facts.params
+    if unknown := [name for name in overrides if name not in params and name not in session.overrides]:
+        takes = f"a param of the plan, which has {', '.join(params) or 'none'}"
+        raise PlanError(WrongArgument(None, "set", takes, "set T=4", unknown[0], tuple(params)))
+    then = with_settings(session, overrides)
+    values = then.facts.context.facts.params
+    said = tuple(f"{name} = {value}, was {params[name]}" for name, value in values.items() if params.get(name) != value)
+    return then, Reply(said or ("no change: the params have these values",))
+
+
+def _cluster(session: Session, argument: str) -> Answer:
+    if session.outside.on_cluster is None:
+        raise PlanError(WrongArgument(None, "cluster", "no other cluster here", "simulate", argument))
+    outside = replace(session.outside, simulate=session.outside.on_cluster(argument))
+    return replace(session, outside=outside, simulated=None), Reply((f"from now on on `{argument}`",))
+
+
+def _model(session: Session, argument: str) -> Answer:
+    if session.outside.capture is None:
+        raise PlanError(WrongArgument(None, "model", "no other model here", "check", argument))
+    graph = session.outside.capture(argument)
+    return with_model(session, graph), Reply((f"the plan is now for {graph.name}: {len(graph.operators):,} operators",))
+
+
+def _html(session: Session, argument: str) -> Answer:
+    from ssdsl.show.timeline_html import timeline_html
+
+    save_text(argument, timeline_html(simulated(session).timeline))
+    return session, Reply((f"saved {argument}: open it in a browser",))
 
 
 def _difference(draft: Draft, before: Draft) -> str:
@@ -85,10 +154,14 @@ def _check(session: Session, argument: str) -> Answer:
 
 
 def _simulate(session: Session, argument: str) -> Answer:
+    from ssdsl.show.capacity import capacity
     from ssdsl.show.report import report_views
 
-    report = simulated(session)
-    return replace(session, simulated=Simulated(session.draft.text, report)), Reply(tuple(report_views(report)))
+    program = compiled(session)
+    report = session.outside.simulate(program)
+    full = capacity(program.program, program.source, report)
+    shown: tuple[Shown, ...] = (*report_views(report), *full)
+    return replace(session, simulated=Simulated(session.draft.text, report)), Reply(shown)
 
 
 def _diff(session: Session, argument: str) -> Answer:
@@ -145,12 +218,17 @@ COMMANDS = {
     c.name: c
     for c in (
         Command("undo", "[HOW MANY]", "take back the last statement", _undo),
+        Command("redo", "[HOW MANY]", "bring back what `:undo` took", _redo),
+        Command("set", "NAME=N ...", "another value of a param; `:set T` is the plan's own again", _set),
         Command("plan", "", "the text so far", _plan),
         Command("list", "", "the same", _plan),
         Command("show", "|".join(VIEWS), "what the plan makes of the model", _show),
         Command("check", "", "is the plan whole and right?", _check),
         Command("simulate", "", "the time and memory of a step on the cluster", _simulate),
         Command("diff", "", "what has changed since the last :simulate", _diff),
+        Command("html", "FILE", "write the page with the timeline and the memory of a step", _html),
+        Command("cluster", "NAME", "simulate on another cluster", _cluster),
+        Command("model", "NAME", "the same plan for another model", _model),
         Command("save", "FILE", "write the plan to a new file", _save),
         Command("save!", "FILE", "write it over an old one", _overwrite),
         Command("load", "PLAN", "another plan in place of this one", load),

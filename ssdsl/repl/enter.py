@@ -18,7 +18,13 @@ from ssdsl.repl.session import Draft, Reading, Session, advanced, drafts_of, fac
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 
-COMMANDS_OF_OTHERS = {"help": ":help", "quit": ":quit", "exit": ":quit", "undo": ":undo"}  # what other prompts take
+COMMANDS_OF_OTHERS = {
+    "help": ":help",
+    "quit": ":quit",
+    "exit": ":quit",
+    "undo": ":undo",
+    "redo": ":redo",
+}  # what other prompts take
 
 
 def enter(session: Session, text: str) -> tuple[Session, Reply]:

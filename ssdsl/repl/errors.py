@@ -77,3 +77,18 @@ class NothingSimulated(Diagnostic):
     code = "E0806"
     title = "nothing was simulated yet"
     help = "`:simulate`, change the plan, and then `:diff`"
+
+
+@dataclass(frozen=True)
+class NothingToRedo(Diagnostic):
+    """`:redo` brings back what `:undo` took, as long as no other statement was entered since; here is nothing left."""
+
+    code = "E0807"
+    title = "{what}"
+    help = "`:undo` takes statements back, `:plan` shows those that there are"
+    count: int
+
+    @property
+    def what(self) -> str:
+        some = f"only {self.count} can come back" if self.count else "no statement was taken back since the last one"
+        return f"there is nothing to bring back: {some}"

@@ -42,11 +42,14 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What a session needs of its surroundings: finding a plan by name, simulating one, and the terminal's width."""
+    """What a session needs of its surroundings: finding a plan by name, simulating one, the terminal's width, what
+    simulates on the cluster of a name, and what captures a model."""
 
     find: Callable[[str], Path]
     simulate: Callable[[Compiled], Report]
     width: Callable[[], int] = lambda: 120
+    on_cluster: "Callable[[str], Callable[[Compiled], Report]] | None" = None
+    capture: Callable[[str], Graph] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,8 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Session:
-    """`drafts` begins with an empty one and has one more for each statement; the last is the plan."""
+    """`drafts` begins with an empty one and has one more for each statement; the last is the plan. `undone` are those
+    that were taken back, the next to come again first."""
 
     graph: Graph
     overrides: Mapping[str, int]
@@ -67,6 +71,7 @@ class Session:
     drafts: tuple[Draft, ...]
     facts: Reading
     simulated: Simulated | None = field(default=None)
+    undone: tuple[Draft, ...] = ()
 
     @property
     def draft(self) -> Draft:
@@ -87,14 +92,35 @@ def facts_of(draft: Draft, script: Script, graph: Graph, overrides: Mapping[str,
 
 def advanced(session: Session, drafts: tuple[Draft, ...], facts: Reading) -> Session:
     """The session with further drafts, the last of which says these facts."""
-    return replace(session, drafts=(*session.drafts, *drafts), facts=facts)
+    return replace(session, drafts=(*session.drafts, *drafts), facts=facts, undone=())
 
 
 def went_back(session: Session, steps: int) -> Session:
     """The session without its last drafts."""
-    drafts = session.drafts[:-steps]
-    script = parse(drafts[-1].source)
-    return replace(session, drafts=drafts, facts=facts_of(drafts[-1], script, session.graph, session.overrides))
+    drafts, undone = session.drafts[:-steps], (*session.drafts[-steps:], *session.undone)
+    return replace(session, drafts=drafts, facts=_read(session, drafts[-1]), undone=undone)
+
+
+def went_on(session: Session, steps: int) -> Session:
+    """The session with the next of the drafts that were taken back."""
+    drafts = (*session.drafts, *session.undone[:steps])
+    return replace(session, drafts=drafts, facts=_read(session, drafts[-1]), undone=session.undone[steps:])
+
+
+def with_settings(session: Session, overrides: Mapping[str, int]) -> Session:
+    """The session with other values of params; raises PlanError where the plan is wrong with them."""
+    session = replace(session, overrides=overrides)
+    return replace(session, facts=_read(session, session.draft))
+
+
+def with_model(session: Session, graph: Graph) -> Session:
+    """The session for another model; raises PlanError where the plan is wrong for it."""
+    session = replace(session, graph=graph, simulated=None)
+    return replace(session, facts=_read(session, session.draft))
+
+
+def _read(session: Session, draft: Draft) -> Reading:
+    return facts_of(draft, parse(draft.source), session.graph, session.overrides)
 
 
 def drafts_of(draft: Draft, script: Script, known: int = 0) -> tuple[Draft, ...]:

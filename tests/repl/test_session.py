@@ -2,17 +2,22 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ssdsl.cluster.load import load_cluster
+from ssdsl.compile import Compiled
 from ssdsl.lang.assets import assets_folder
 from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Graph, Stage
 from ssdsl.plan.interpret import interpret, plan_of
 from ssdsl.plan.plan import Plan
+from ssdsl.simulate.report import Report
+from ssdsl.simulate.simulate import simulate
 from ssdsl.text.source import Source
 
 Entering = Any
@@ -164,6 +169,45 @@ def test_undo_goes_back_statement_by_statement(planned: Entering) -> None:
     assert planned("param S = 3") == "param S = 3"
 
 
+def test_redo_brings_back_what_undo_took(planned: Entering) -> None:
+    planned("let a = 1\nfor s in 0..S:\n    recompute stage[s]")
+    whole = planned.text
+    planned(":undo 2")
+    assert planned(":redo") == "brought back `let a = 1`" and planned.text != whole
+    assert planned("redo") == "brought back `for s in 0..S:` and 1 line below" and planned.text == whole
+    assert "E0807" in planned(":redo")
+    planned(":undo")
+    planned("let b = 2")
+    assert "E0807" in planned(":redo") and planned.text.endswith("let b = 2\n")
+
+
+def test_params_are_set(planned: Entering) -> None:
+    before = planned.text
+    assert planned(":set S=4") == "S = 4, was 2" and planned.text == before
+    assert planned("len(stage)").endswith("4")
+    assert "E0248" in planned(":set S=99") and planned("len(stage)").endswith("4")
+    assert planned(":set S") == "S = 2, was 4"
+    assert "did you mean `S`" in planned(":set s=4") and "E0802" in planned(":set S=x")
+
+
+def test_another_cluster_and_model(planned: Entering, gpt: Graph, tmp_path: Path) -> None:
+    outside = replace(planned.session.outside, on_cluster=lambda name: on(name), capture=lambda name: gpt)
+    planned.session = replace(planned.session, outside=outside)
+    planned("one_f_one_b(stage, 4)")
+    first = planned(":simulate")
+    assert planned(":cluster v100x32") == "from now on on `v100x32`"
+    assert "h200x8" in first and "v100x32" in planned(":simulate")
+    assert "E0601" in planned(":cluster b200")
+    assert planned(":model gpt").startswith("the plan is now for gpt: ")
+    page = tmp_path / "step.html"
+    assert planned(f":html {page}") == f"saved {page}: open it in a browser" and "one_f_one_b" in page.read_text()
+
+
+def on(name: str) -> Callable[[Compiled], Report]:
+    cluster = load_cluster(name)
+    return lambda program: simulate(program.program, program.source, cluster)
+
+
 def test_a_loaded_plan_keeps_its_comments_and_can_be_taken_back(enter_: Entering) -> None:
     enter_("let mine = 1")
     said = enter_(":load megatron")
@@ -294,6 +338,7 @@ def test_every_mistake_of_a_command_has_a_golden(
         "E0804": f":save {tmp_path}/p.ssp",
         "E0805": f":save {tmp_path}/nowhere/p.ssp",
         "E0806": ":diff",
+        "E0807": ":redo",
     }
     for code, line in lines.items():
         said = planned(line).replace(f"{tmp_path}/", "")

@@ -1,5 +1,4 @@
-"""What is said of a plan that its devices have no memory for, or that repeats its work, and that the change does what it
-says."""
+"""What is said of a plan that needs too much memory, or repeats its work; the change does what it says."""
 
 import json
 import re
