@@ -38,7 +38,7 @@ def check(
     """
     overrides = settings(set_)
     loaded = load(plan, model, meta=meta)
-    program = compiled(loaded, overrides)
+    program = compiled(loaded, overrides, cluster=cluster)
     from ssdsl.show.check import check_json, check_views, repeated_warnings
     from ssdsl.show.view import table
 

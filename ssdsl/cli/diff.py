@@ -54,8 +54,8 @@ def diff(
     from ssdsl.show.difference import difference_json, difference_views
     from ssdsl.show.view import table
 
-    was = simulated(compiled(first, _known(first, overrides, first, second)), cluster)
-    now = simulated(compiled(second, {**_known(second, overrides, first, second), **later}), cluster)
+    was = simulated(compiled(first, _known(first, overrides, first, second), cluster=cluster), cluster)
+    now = simulated(compiled(second, {**_known(second, overrides, first, second), **later}, cluster=cluster), cluster)
     names = (before, after) if after is not None else _called(first, overrides, later)
     if json:
         print_json(difference_json(was, now, names))

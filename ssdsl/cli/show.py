@@ -62,7 +62,7 @@ def show(
         _program(compiled(load(plan, model, meta=meta), overrides), role, every, json)
         return
     if view in (What.SCHEDULE, What.MEMORY):
-        program = compiled(load(plan, model, meta=meta), overrides)
+        program = compiled(load(plan, model, meta=meta), overrides, cluster=cluster)
         report = simulated(program, cluster, costs)
         _timed(report, view, window, transfers, json)
         fits(program, report)

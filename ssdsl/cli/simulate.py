@@ -38,7 +38,7 @@ def simulate(
     a thousand devices cost what their roles do.
     """
     overrides = settings(set_)
-    program = compiled(load(plan, model, meta=meta), overrides)
+    program = compiled(load(plan, model, meta=meta), overrides, cluster=cluster)
     report = simulated(program, cluster, costs)
     if trace is not None:
         save_trace(trace, report.timeline)

@@ -83,7 +83,7 @@ def _tried(loaded: Loaded, chosen: list[dict[str, int]], cluster: str) -> Iterat
         setting = Setting(params)
         try:
             with working(f"simulating {setting.words}"):
-                compiled = compile_source(loaded.source, loaded.graph, params, loaded.path.parent)
+                compiled = compile_source(loaded.source, loaded.graph, params, loaded.path.parent, on)
                 yield Setting(params, simulate(compiled.program, compiled.source, on))
         except PlanError as error:
             yield Setting(params, refused=error.diagnostics[0])
