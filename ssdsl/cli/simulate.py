@@ -44,13 +44,16 @@ def simulate(
         save_trace(trace, report.timeline)
     if html is not None:
         save_html(html, report.timeline)
+    from ssdsl.cluster.load import load_cluster
+    from ssdsl.show.by_line import by_line_view
     from ssdsl.show.report import report_json, report_views
-    from ssdsl.show.view import table
+    from ssdsl.show.view import as_json, table
 
+    lines = by_line_view(program.program, program.source, load_cluster(cluster), report)
     if json:
-        print_json(report_json(report))
+        print_json({**report_json(report), "lines": as_json(lines)})
     else:
-        for view in report_views(report):
+        for view in (*report_views(report), lines):
             results.print(table(view, results.width))
     if not fits(program, report):
         raise typer.Exit(1)

@@ -50,6 +50,10 @@ class Origins:
             return {}
         return {"value": value, "of": self._of(value), "plan": self._cut_by(operators, axes)}
 
+    def statement(self, instr: Instr) -> str:
+        """The statement along whose axis an instruction exchanges something; empty where there is none."""
+        return str(self._site(instr).get("plan", ""))
+
     def message(self, consumer: Function) -> str:
         """The statement that put a message's reader where it is."""
         return next((self._place(op.operator) for op in consumer.operators()), "")

@@ -113,6 +113,8 @@ def test_simulate_as_json(here: Callable[..., Done]) -> None:
     assert {d["device"] for d in found["devices"]} == {"V100 SXM"}
     assert all(sum(d["peak_parts"].values()) == d["peak_bytes"] for d in found["devices"])
     assert {t["kind"] for t in found["traffic"]} == {"send", "all_reduce"}
+    assert sum(line["peak_share"] for line in found["lines"]) == pytest.approx(1)
+    assert any(line["statement"].startswith("one_f_one_b.ssp:") for line in found["lines"])
 
 
 def test_pictures(here: Callable[..., Done], tmp_path: Path) -> None:

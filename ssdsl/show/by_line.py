@@ -1,0 +1,213 @@
+"""Which statements of the plan memory and communication come from: by line, the peak of the fullest device and the time
+for which tasks wait for collectives.
+
+A tensor belongs to the innermost `split` of what makes it, a weight to the `split` that cuts it, and what no statement
+splits to the `assign` that places it. A collective belongs to the `split` along whose axis it goes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.codegen.sites import Origins
+from ssdsl.ir.function import Function
+from ssdsl.ir.layout import Shard
+from ssdsl.ir.param import FlatParam, Zero
+from ssdsl.ir.program import Program, Role
+from ssdsl.model.graph import Operator
+from ssdsl.plan.plan import Phase, State
+from ssdsl.show.report import largest_peak, waiting_s
+from ssdsl.show.view import Column, Kind, View
+from ssdsl.simulate.activations import Activations
+from ssdsl.simulate.collectives import Facts, of_gathers, of_instr
+from ssdsl.simulate.draw import KINDS, Statements
+from ssdsl.simulate.network import Network
+from ssdsl.simulate.report import DeviceReport, Report
+from ssdsl.simulate.timeline import Event, Memory, Stream
+from ssdsl.simulate.timeline import Kind as What
+from ssdsl.text.source import Source
+
+COLUMNS = (
+    Column("statement", fold=True, style="bold cyan"),
+    Column("peak memory", Kind.BYTES, key="peak_bytes"),
+    Column("of the peak", Kind.SHARE, key="peak_share"),
+    Column("waits", Kind.SECONDS, key="waits_s"),
+    Column("of the step", Kind.SHARE, key="step_share"),
+)
+STATE = {
+    "weights": (Zero.WEIGHTS, State.WEIGHTS),
+    "gradients": (Zero.GRADS, State.GRADS),
+    "optimizer": (Zero.OPTIMIZER, State.OPTIMIZER),
+}
+SHARDED = (Zero.OPTIMIZER, Zero.GRADS, Zero.WEIGHTS)  # each stage with those before it
+FREES = {Phase.BACKWARD, Phase.WGRAD}
+Shares = dict[str, float]
+
+
+def by_line_view(program: Program, source: Source, cluster: Cluster, report: Report) -> View:
+    """A row per statement, those of the most memory first."""
+    if not report.devices:
+        return View("by line of the plan", COLUMNS, ())
+    fullest = next(d for d in report.devices if d.peak_bytes == largest_peak(report))
+    waiting = max(report.devices, key=waiting_s)
+    lines = _Lines(program, source, cluster, report)
+    held, waits = lines.memory(fullest), lines.communication(waiting)
+    names = sorted({**held, **waits}, key=lambda name: (-held.get(name, 0.0), -waits.get(name, 0.0), name))
+    peak, step = fullest.peak_bytes or 1, report.step_s or 1.0
+    rows = tuple(
+        (name, round(held.get(name, 0)), held.get(name, 0) / peak, waits.get(name, 0.0), waits.get(name, 0) / step)
+        for name in names
+    )
+    notes = (
+        f"peak memory: of a device of {fullest.name}; waits: for collectives, of a device of {waiting.name}",
+        "a tensor is of the innermost split that made it, a collective of the split along whose axis it goes",
+    )
+    return View("by line of the plan", COLUMNS, rows, notes)
+
+
+@dataclass
+class _Lines:
+    """A simulated program, asked for its statements."""
+
+    program: Program
+    source: Source
+    cluster: Cluster
+    report: Report
+    origins: Origins = field(init=False)
+    facts: Facts = field(init=False)
+    statements: Statements = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.origins, self.facts = Origins(self.program), Facts(self.program, self.cluster.fuses)
+        self.statements = Statements(self.program, self.source)
+        operators = self.program.graph.operators
+        self._makers = {o.name: o for o in operators} | {out.value: o for o in operators for out in o.outputs}
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def memory(self, device: DeviceReport) -> Shares:
+        """Bytes of the peak by statement."""
+        role = self._role(device)
+        memory = next(m for m in self.report.timeline.memory if self._row(m.row) == device.name)
+        found: Shares = {}
+        for part, size in device.peak_parts:
+            if part in STATE:
+                shares = self._state(role, *STATE[part])
+            elif part == "activations":
+                shares = self._activations(role, memory)
+            else:
+                shares = {}
+            _add(found, shares or {f"({part})": 1.0}, size)
+        return found
+
+    def _state(self, role: Role, zero: Zero, state: State) -> Shares:
+        found: Shares = {}
+        for flat in self.program.flats_of(role):
+            for param in (p for p in self.program.params if p.weight in flat.weights and p.submesh == flat.submesh):
+                cut = {
+                    axis
+                    for (axis, _), place in zip(param.submesh.axes, param.layout.places, strict=True)
+                    if isinstance(place, Shard)
+                }
+                statement = (
+                    self._sharding(flat, state) if _is_sharded(flat, zero) else self._of_weight(param.weight, cut)
+                )
+                found[statement] = found.get(statement, 0.0) + param.elements
+        return found
+
+    def _sharding(self, flat: FlatParam, state: State) -> str:
+        mine = (s for s in self.program.plan.shards if not s.weights.isdisjoint(flat.weights))
+        shards = (s for s in mine if s.state is state)
+        return next((self.origins.said(s.span) for s in shards), "")
+
+    def _of_weight(self, weight: str, cut: set[str]) -> str:
+        """The split of the first reader along an axis that cuts the weight, else what places that."""
+        readers = [o for o in self.program.graph.operators if any(i.value == weight for i in o.inputs)]
+        spans = (i.span for o in readers for i in self.program.plan.indices.get(o.name, ()) if i.name in cut)
+        return next((self.origins.said(span) for span in spans), "") or self._placed(readers)
+
+    def _placed(self, operators: list[Operator]) -> str:
+        placements = (self.program.plan.placements.get(o.name) for o in operators)
+        return next((self.origins.said(p.span) for p in placements if p is not None), "(the model)")
+
+    def _activations(self, role: Role, memory: Memory) -> Shares:
+        """What waits for its backward when the device is fullest, by what made it."""
+        activations, found = Activations(self.facts), Shares()
+        events = [e for e in self.report.timeline.events if e.row == memory.row]
+        for function in self._functions(role):
+            alive = self._alive(function, events, memory.peak_s)
+            for storage, size in activations.of(function).storages if alive else ():
+                maker = self._makers.get(storage.split(" ")[0].partition("@")[0])
+                statement = self._innermost(maker) if maker is not None else "(inputs of the model)"
+                found[statement] = found.get(statement, 0.0) + alive * size
+        return found
+
+    def _alive(self, function: Function, events: list[Event], time: float) -> int:
+        name = self.statements.name(function.number)
+        own = [e for e in events if e.name == name]
+        begun = sum(e.kind is What.FORWARD and e.start_s <= time for e in own)
+        return max(0, begun - sum(e.kind in {KINDS[p] for p in FREES} and e.end_s <= time for e in own))
+
+    def _innermost(self, operator: Operator) -> str:
+        indices = [i for i in self.program.plan.indices.get(operator.name, ()) if i.count > 1]
+        return self.origins.said(indices[-1].span) if indices else self._placed([operator])
+
+    # -- communication -------------------------------------------------------------------------------------------------
+
+    def communication(self, device: DeviceReport) -> Shares:
+        """Seconds of a step for which tasks and the optimizer wait for collectives, by statement."""
+        role, network, found = self._role(device), Network(self.cluster), Shares()
+        events = [e for e in self.report.timeline.events if self._row(e.row) == device.name]
+        for function in self._functions(role):
+            name = self.statements.name(function.number)
+            for phase, kind in KINDS.items():
+                waited = sum(e.communication_s for e in events if e.name == name and e.kind is kind)
+                if waited:
+                    _add(found, dict(self._collectives(function, phase, network)), waited)
+        reduced = sum(e.communication_s for e in events if e.kind is What.REDUCE and e.stream is Stream.COMPUTE)
+        flats = self.program.flats_of(role)
+        sizes: Shares = {}
+        for flat in flats:
+            statement = self.origins.flat(flat)
+            sizes[statement] = sizes.get(statement, 0.0) + flat.elements
+        _add(found, sizes, reduced)
+        return found
+
+    def _collectives(self, function: Function, phase: Phase, network: Network) -> Iterator[tuple[str, float]]:
+        found: Shares = {}
+        for section in function.sections:
+            pairs = [
+                (self.origins.statement(instr), c)
+                for instr in section.body
+                for c in of_instr(self.facts, function, section, instr, phase)
+            ]
+            for number in section.gathers:
+                flat = self.program.flats[number]
+                pairs += [(self.origins.flat(flat), c) for c in of_gathers(self.facts, function, section, flat, phase)]
+            for statement, c in pairs:
+                time = network.collective(c, function.submesh).communication_s
+                found[statement] = found.get(statement, 0.0) + time
+        yield from found.items()
+
+    # -- roles ---------------------------------------------------------------------------------------------------------
+
+    def _role(self, device: DeviceReport) -> Role:
+        return next(r for r in self.program.roles if r.name == device.name)
+
+    def _row(self, number: int) -> str:
+        return self.report.timeline.rows[number].name
+
+    def _functions(self, role: Role) -> list[Function]:
+        return [self.program.functions[n] for n in dict.fromkeys(c.function for c in role.computes())]
+
+
+def _is_sharded(flat: FlatParam, zero: Zero) -> bool:
+    return flat.zero in SHARDED and SHARDED.index(flat.zero) >= SHARDED.index(zero)
+
+
+def _add(found: Shares, shares: Shares, amount: float) -> None:
+    """Divides an amount in proportion to the shares; what belongs to no statement is said so."""
+    total = sum(shares.values())
+    for name, share in shares.items() if total else {"": 1.0}.items():
+        name = name or "(no statement)"
+        found[name] = found.get(name, 0.0) + (amount * share / total if total else amount)

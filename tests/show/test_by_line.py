@@ -1,0 +1,88 @@
+"""Memory and communication by line of the plan: they add up to the simulator's figures, each at the right line."""
+
+from pathlib import Path
+
+import pytest
+
+from ssdsl.cluster.load import load_cluster
+from ssdsl.compile import compile_source
+from ssdsl.model.graph import Graph
+from ssdsl.model.load import load
+from ssdsl.model.trace import capture
+from ssdsl.show.by_line import by_line_view
+from ssdsl.show.report import largest_peak, waiting_s
+from ssdsl.show.view import as_json
+from ssdsl.simulate.report import Report
+from ssdsl.simulate.simulate import simulate
+from ssdsl.text.source import Source
+
+PLAN = """\
+mesh gpus(dp = 2, tp = 2)
+split model by batch into dp, m = 2
+split model by heads into tp
+split model by ffn into tp
+split model by vocab into tp
+assign model to gpus
+"""
+SHARDED = (
+    PLAN
+    + """\
+split model.optimizer by row into dp
+split model.grads by row into dp
+"""
+)
+Row = dict[str, float]
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return capture(load("gpt:350m,layers=2,batch=32,seq=64"))
+
+
+def by_line(graph: Graph, text: str) -> tuple[Report, dict[str, Row]]:
+    """The rows by the number of their line, or by their words."""
+    cluster = load_cluster("v100x32")
+    compiled = compile_source(Source("p.ssp", text), graph, {}, Path(), cluster)
+    report = simulate(compiled.program, compiled.source, cluster)
+    rows = as_json(by_line_view(compiled.program, compiled.source, cluster, report))
+    found = {}
+    for row in rows:
+        statement = str(row.pop("statement"))
+        name, _, rest = statement.partition(":")
+        found[rest.partition(":")[0] if name == "p.ssp" else statement] = {k: float(v or 0) for k, v in row.items()}
+    return report, found
+
+
+@pytest.mark.parametrize("text", [PLAN, SHARDED, PLAN.replace(", m = 2", "")])
+def test_they_add_up(graph: Graph, text: str) -> None:
+    report, rows = by_line(graph, text)
+    assert sum(r["peak_bytes"] for r in rows.values()) == pytest.approx(largest_peak(report), abs=len(rows))
+    assert sum(r["peak_share"] for r in rows.values()) == pytest.approx(1)
+    assert sum(r["waits_s"] for r in rows.values()) == pytest.approx(waiting_s(report.devices[0]))
+
+
+def test_collectives_come_from_the_split_along_whose_axis_they_go(graph: Graph) -> None:
+    """Attention and feed-forward have two all_reduces a layer each; without the one statement its share is gone."""
+    _, rows = by_line(graph, PLAN)
+    assert rows["3"]["waits_s"] == pytest.approx(rows["4"]["waits_s"]) and rows["3"]["waits_s"] > 0
+    _, without = by_line(graph, PLAN.replace("split model by heads into tp\n", "\n"))
+    assert "3" not in without and without["4"]["waits_s"] == pytest.approx(rows["4"]["waits_s"], rel=0.01)
+    assert rows["6"]["waits_s"] < 0.01 * rows["4"]["waits_s"]  # only a weight whose readers no statement splits
+
+
+def test_memory_comes_from_what_cuts_it(graph: Graph) -> None:
+    _, rows = by_line(graph, PLAN)
+    weights = {3: 2 * 4 * 1024**2, 4: 2 * 8 * 1024**2}  # of two layers: heads, feed-forward
+    for line, elements in weights.items():
+        state = elements / 2 * (4 + 4 + 8)  # half on each device: weights, gradients, moments
+        assert rows[str(line)]["peak_bytes"] > state
+    assert rows["4"]["peak_bytes"] > rows["3"]["peak_bytes"]
+
+
+def test_sharded_state_is_of_the_statement_that_shards_it(graph: Graph) -> None:
+    _, before = by_line(graph, PLAN)
+    report, rows = by_line(graph, SHARDED)
+    parts = dict(report.devices[0].peak_parts)
+    assert rows["7"]["peak_bytes"] == pytest.approx(parts["optimizer"], abs=2)
+    assert rows["8"]["peak_bytes"] == pytest.approx(parts["gradients"], abs=2)
+    assert rows["4"]["peak_bytes"] < before["4"]["peak_bytes"]
