@@ -67,7 +67,7 @@ def test_collectives_come_from_the_split_along_whose_axis_they_go(graph: Graph) 
     assert rows["3"]["waits_s"] == pytest.approx(rows["4"]["waits_s"]) and rows["3"]["waits_s"] > 0
     _, without = by_line(graph, PLAN.replace("split model by heads into tp\n", "\n"))
     assert "3" not in without and without["4"]["waits_s"] == pytest.approx(rows["4"]["waits_s"], rel=0.01)
-    assert rows["6"]["waits_s"] < 0.01 * rows["4"]["waits_s"]  # only a weight whose readers no statement splits
+    assert rows["6"]["waits_s"] < 0.05 * rows["4"]["waits_s"]  # only a weight whose readers no statement splits
 
 
 def test_memory_comes_from_what_cuts_it(graph: Graph) -> None:
