@@ -1,7 +1,7 @@
 """Swin Transformer (Liu et al. 2021, arXiv 2103.14030): transformers' `SwinForImageClassification`, random weights.
 
-1.8b is the size of the SuperScaler paper's evaluation: 32 layers, hidden 512, 16 heads (both of the first stage),
-images of 1536 pixels, windows of 48.
+1.8b to 27b are the sizes of the SuperScaler paper's evaluation (Lin et al. 2023, arXiv 2301.08984): images of 1536 pixels,
+windows of 48, all layers but six in the third stage, widths and heads doubling with each.
 """
 
 from dataclasses import dataclass
@@ -88,8 +88,17 @@ class Swin:
         )
 
 
+def _published(layers: int, hidden: int, heads: int) -> Swin:
+    """A size of the paper, by its number of layers, and the width and heads of its first stage."""
+    depths, doubled = (2, 2, layers - 6, 2), (heads, 2 * heads, 4 * heads, 8 * heads)
+    return Swin(depths, hidden, doubled, image=1536, window=48, batch=256, labels=1000)
+
+
 SIZES = {
     "tiny": Swin((2, 2), hidden=64, heads=(4, 8), image=64, window=4, batch=8, labels=16),
-    "1.8b": Swin((2, 2, 26, 2), hidden=512, heads=(16, 32, 64, 128), image=1536, window=48, batch=256, labels=1000),
+    "1.8b": _published(32, 512, 16),
+    "5b": _published(40, 768, 24),
+    "10b": _published(48, 1024, 32),
+    "27b": _published(56, 1536, 32),
 }
 LAPTOP = ("tiny",)
