@@ -41,21 +41,20 @@ class Swin:
         last_patch = PATCH << (len(self.depths) - 1)
         if self.image % last_patch:
             return f"image = {self.image} is no multiple of {last_patch}, the pixels of the last stage's patches"
+        if self.window > self.image // last_patch:
+            patches = self.image // last_patch
+            return f"window = {self.window} is larger than the last stage, which has {patches} x {patches} patches"
         return ""
 
     def parameters(self) -> int:
         widths = [self.hidden << stage for stage in range(len(self.depths))]
         patches = (CHANNELS * PATCH**2 + 3) * self.hidden
         stages = zip(self.depths, widths, self.heads, strict=True)
-        blocks = sum(n * (12 * w**2 + 13 * w + self._window_biases(i) * h) for i, (n, w, h) in enumerate(stages))
+        positions = (2 * self.window - 1) ** 2  # of one patch relative to another in its window
+        blocks = sum(n * (12 * w**2 + 13 * w + positions * h) for n, w, h in stages)
         merges = sum(8 * w**2 + 8 * w for w in widths[:-1])
         head = 2 * widths[-1] + (widths[-1] + 1) * self.labels
         return patches + blocks + merges + head
-
-    def _window_biases(self, stage: int) -> int:
-        """Relative positions in a window, which is never larger than the image."""
-        window = min(self.window, self.image // (PATCH << stage))
-        return (2 * window - 1) ** 2
 
     def describe(self) -> str:
         depths, heads = "-".join(map(str, self.depths)), "-".join(map(str, self.heads))
@@ -96,9 +95,10 @@ def _published(layers: int, hidden: int, heads: int) -> Swin:
 
 SIZES = {
     "tiny": Swin((2, 2), hidden=64, heads=(4, 8), image=64, window=4, batch=8, labels=16),
+    "small": Swin((2, 2, 2, 2), hidden=32, heads=(4, 8, 16, 32), image=128, window=4, batch=8, labels=16),
     "1.8b": _published(32, 512, 16),
     "5b": _published(40, 768, 24),
     "10b": _published(48, 1024, 32),
     "27b": _published(56, 1536, 32),
 }
-LAPTOP = ("tiny",)
+LAPTOP = ("tiny", "small")
