@@ -1,7 +1,7 @@
 """Swin Transformer (Liu et al. 2021, arXiv 2103.14030): transformers' `SwinForImageClassification`, random weights.
 
-1.8b to 27b are the sizes of the SuperScaler paper's evaluation (Lin et al. 2023, arXiv 2301.08984): images of 1536 pixels,
-windows of 48, all layers but six in the third stage, widths and heads doubling with each.
+1.8b to 27b are the sizes of the SuperScaler paper's evaluation (Lin et al. 2023, arXiv 2301.08984): images of 1536
+pixels, windows of 48, all layers but six in the third stage, widths and heads doubling with each.
 """
 
 from dataclasses import dataclass
