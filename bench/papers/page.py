@@ -25,7 +25,8 @@ class NoMark(Exception):
 
 def with_block(text: str, mark: str, block: str) -> str:
     """The page with what stands behind a mark replaced: a fenced block, or the lines up to the next empty one."""
-    place = re.compile(rf"(<!-- {re.escape(mark)} -->\n(?:<!-- [^\n]* -->\n)*)(```\w*\n.*?^```\n|(?:[^\n]+\n)*)", re.S | re.M)
+    notes = rf"<!-- {re.escape(mark)} -->\n(?:<!-- [^\n]* -->\n)*"
+    place = re.compile(rf"({notes})(?:```\w*\n.*?^```\n|(?:[^\n]+\n)*)", re.DOTALL | re.MULTILINE)
     if not place.search(text):
         raise NoMark(f"{PAGE.name} has no line <!-- {mark} -->")
     return place.sub(lambda found: found[1] + block, text, count=1)

@@ -19,8 +19,7 @@ from bench.papers.page import (
     table_mark,
     with_block,
 )
-from bench.papers.search import search, simulated
-from ssdsl.model.graph import Graph
+from bench.papers.search import Found, search, simulated
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 
@@ -32,11 +31,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", nargs="+", choices=[c.name for c in COMPARISONS], help="these comparisons")
     parser.add_argument("--devices", nargs="+", type=int, help="these numbers of devices")
     parser.add_argument("--texts", action="store_true", help="the plans' texts alone, which takes no time")
+    parser.add_argument("--pictures", action="store_true", help="the texts and pictures alone")
     args = parser.parse_args(arguments)
     started = time.monotonic()
     for comparison in (c for c in COMPARISONS if args.only is None or c.name in args.only):
         write_texts(comparison)
-        if not args.texts:
+        if args.pictures:
+            write_picture(comparison)
+        elif not args.texts:
             write_figures(comparison, args.devices, lambda text: print(f"{time.monotonic() - started:6.0f} s  {text}"))
     return 0
 
@@ -49,24 +51,28 @@ def write_texts(comparison: Comparison) -> None:
 
 def write_figures(comparison: Comparison, chosen: list[int] | None, say: Say) -> None:
     """Its tables, and its picture if no number of devices is chosen."""
-    for devices, spec in comparison.models.items():
+    for devices in comparison.models:
         if chosen is None or devices in chosen:
-            graph = _captured(spec, say)
-            found = {}
-            for strategy in comparison.strategies:
-                found[strategy.plan] = search(strategy, graph, devices, comparison.batch)
-                say(f"{strategy.plan} on {devices}: {found[strategy.plan]}")
-            _write(table_mark(comparison, devices), table_block(comparison, found))
+            _write(table_mark(comparison, devices), table_block(comparison, found_on(comparison, devices, say)))
     if chosen is None:
-        spec, settings = comparison.drawn
-        report = simulated(comparison.strategies[0].plan, settings, _captured(spec, say))
-        _write(picture_mark(comparison), picture_block(report))
+        write_picture(comparison)
 
 
-def _captured(spec: str, say: Say) -> Graph:
-    graph = capture(load(spec))
-    say(f"captured {spec}")
-    return graph
+def found_on(comparison: Comparison, devices: int, say: Say) -> dict[str, Found | None]:
+    """The best of each strategy, by its plan."""
+    graph = capture(load(comparison.models[devices]))
+    say(f"captured {comparison.models[devices]}")
+    found = {}
+    for strategy in comparison.strategies:
+        found[strategy.plan] = search(strategy, graph, devices, comparison.batch)
+        say(f"{strategy.plan} on {devices}: {found[strategy.plan]}")
+    return found
+
+
+def write_picture(comparison: Comparison) -> None:
+    spec, settings = comparison.drawn
+    report = simulated(comparison.strategies[0].plan, settings, capture(load(spec)))
+    _write(picture_mark(comparison), picture_block(report))
 
 
 def _write(mark: str, block: str) -> None:

@@ -1,12 +1,12 @@
 """GPT: `GPT2LMHeadModel` of transformers with random weights, predicting the next token.
 
 The sizes up to 13b, and 175b, are those of GPT-3 (Brown et al. 2020, arXiv 2005.14165, table 2.1) with its sequence
-length of 2048 and its batch sizes in sequences. Three numbers differ: 2.6b (there 2.7B) is named as the Alpa paper does,
-1.3b has 16 heads of the table's 128 because its 24 do not divide 2048, and 13b is 5120 wide because the table's 5140 is
-no multiple of 40 heads. The others:
+length of 2048 and its batch sizes in sequences. Three numbers differ: 2.6b (there 2.7B) is named as the Alpa paper
+does, 1.3b has 16 heads of the table's 128 because its 24 do not divide 2048, and 13b is 5120 wide because the table's
+5140 is no multiple of 40 heads. The others:
 
 - 1.7b to 1t: Narayanan et al. 2021, arXiv 2104.04473, table 1, with its batches; 39b, 530b and 1t are its 39.1, 529.6
-  and 1008.0 B. The batch of 22b is that of Korthikanti et al. 2022, arXiv 2205.05198, table 3, where 530b has one of 280.
+  and 1008.0 B. The batch of 22b is that of Korthikanti et al. 2022, arXiv 2205.05198, table 3, where 530b has 280.
 - 15b: of the SuperScaler paper (Lin et al. 2023, arXiv 2301.08984), which trains it and smaller ones at a sequence
   length of 16384: `-16k`. The batch of 256 is that of the same paper's Swin.
 - 1.5b: Qi et al. 2023, arXiv 2401.10241, table 3, with 24 micro-batches of 6. Its 22 layers and the two ends of a
