@@ -71,8 +71,11 @@ def replicas(devices: int) -> Iterator[Settings]:
     yield {"D": devices}
 
 
-def pairs(devices: int) -> Iterator[Settings]:
-    yield {"D": devices // 2, "T": 2}
+def _groups(devices: int) -> Iterator[Settings]:
+    """Replicas of some devices, which share the batch of a replica or its operators."""
+    for tensor in _powers(min(devices, IN_NODE)):
+        if tensor > 1:
+            yield from ({"D": devices // tensor, "T": tensor, "B": parts} for parts in (1, tensor))
 
 
 def _swin_parts(devices: int) -> Iterator[Settings]:
@@ -99,7 +102,7 @@ COMPARISONS = (
             Strategy("co-shard", "swin_co_shard", _swin_parts, RECOMPUTED),
             Strategy("Megatron", "swin_megatron", pipelines, RECOMPUTED),
             Strategy("ZeRO-3", "swin_zero3", replicas, RECOMPUTED),
-            Strategy("SPMD", "swin_spmd", pairs, RECOMPUTED, replicas=("D", "T")),
+            Strategy("SPMD", "swin_spmd", _groups, RECOMPUTED, replicas=("D", "B")),
         ),
         "swin:small",
         ("swin:1.8b,dtype=fp16,batch=8", {"T": 2, "C": 4, "S": 2, "M": 8, "R": 1}),

@@ -21,9 +21,10 @@ SWIN, GPT = "swin:small,depths=2-2-1-1,batch=4", "gpt:tiny"
 PLANS: dict[str, tuple[str, list[dict[str, int]]]] = {
     "gpt_co_shard": (GPT, [{}, {"T": 2}]),
     "gpt_megatron": (GPT, [{}, {"V": 2, "P": 1, "R": 2}, {"D": 2, "T": 1, "M": 2, "R": 0}]),
+    "gpt_zero3": (GPT, [{}]),
     "swin_co_shard": (SWIN, [{}, {"S": 3, "T": 1, "C": 4, "R": 1}]),
     "swin_megatron": (SWIN, [{}]),
-    "swin_spmd": (SWIN, [{}, {"Z": 1, "R": 0}]),
+    "swin_spmd": (SWIN, [{}, {"B": 1, "R": 0}]),
     "swin_zero3": (SWIN, [{}, {"D": 2, "M": 2, "R": 0}]),
 }
 RUNS = [(plan, settings) for plan, (_, each) in PLANS.items() for settings in each]
