@@ -6,7 +6,6 @@ simulated in some seconds.
 
 import argparse
 import time
-from collections.abc import Callable
 
 from bench.papers.comparisons import COMPARISONS, Comparison
 from bench.papers.page import (
@@ -19,11 +18,9 @@ from bench.papers.page import (
     table_mark,
     with_block,
 )
-from bench.papers.search import Found, search, simulated
+from bench.papers.search import Found, Say, search, simulated
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
-
-Say = Callable[[str], None]
 
 
 def main(arguments: list[str]) -> int:
@@ -62,11 +59,7 @@ def found_on(comparison: Comparison, devices: int, say: Say) -> dict[str, Found 
     """The best of each strategy, by its plan."""
     graph = capture(load(comparison.models[devices]))
     say(f"captured {comparison.models[devices]}")
-    found = {}
-    for strategy in comparison.strategies:
-        found[strategy.plan] = search(strategy, graph, devices, comparison.batch)
-        say(f"{strategy.plan} on {devices}: {found[strategy.plan]}")
-    return found
+    return {s.plan: search(s, graph, devices, comparison.batch, say) for s in comparison.strategies}
 
 
 def write_picture(comparison: Comparison) -> None:

@@ -1,6 +1,6 @@
 """A strategy's best setting on a number of devices: what fits, and of that the fastest step."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from bench.papers.comparisons import CLUSTER, Settings, Strategy
@@ -11,6 +11,8 @@ from ssdsl.model.graph import Graph
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.diagnostic import PlanError
+
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,10 @@ class Tried:
     def fits(self) -> bool:
         return self.peak_bytes <= self.capacity_bytes
 
+    def __str__(self) -> str:
+        settings = " ".join(f"{name}={value}" for name, value in self.settings.items())
+        return f"{settings}: {self.step_s:.1f} s, {self.peak_bytes / 1e9:.1f} of {self.capacity_bytes / 1e9:.1f} GB"
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -38,9 +44,13 @@ class Found:
     tried: int
 
 
-def search(strategy: Strategy, graph: Graph, devices: int, batch: int) -> Found | None:
-    """None where the compiler refuses the plan in all its settings."""
-    tried = [t for shape in strategy.shapes(devices) for t in _of_shape(strategy, shape, graph, batch)]
+def search(strategy: Strategy, graph: Graph, devices: int, batch: int, say: Say) -> Found | None:
+    """None where the compiler refuses the plan in all its settings; `say` hears of each."""
+    tried = []
+    for shape in strategy.shapes(devices):
+        for now in _of_shape(strategy, shape, graph, batch):
+            say(f"{strategy.plan} {now}")
+            tried.append(now)
     if not tried:
         return None
     fitting = [t for t in tried if t.fits]
