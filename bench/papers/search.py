@@ -88,5 +88,6 @@ def _try(plan: str, settings: Settings, graph: Graph) -> Tried | None:
 
 def simulated(plan: str, settings: Settings, graph: Graph) -> Report:
     """A step of a shipped plan; raises PlanError."""
-    compiled = compile_plan(plan_path(plan), graph, settings)
-    return simulate(compiled.program, compiled.source, load_cluster(CLUSTER))
+    cluster = load_cluster(CLUSTER)
+    compiled = compile_plan(plan_path(plan), graph, settings, cluster)
+    return simulate(compiled.program, compiled.source, cluster)

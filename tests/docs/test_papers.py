@@ -45,7 +45,10 @@ def test_its_plans_are_shipped() -> None:
 
 @pytest.mark.parametrize(("comparison", "devices"), TABLES, ids=[f"{c.name} on {n}" for c, n in TABLES])
 def test_tables(comparison: Comparison, devices: int) -> None:
-    head, _, *rows = lines_behind(table_mark(comparison, devices))
+    first, *_ = lines = lines_behind(table_mark(comparison, devices))
+    if first.startswith("Not searched yet"):
+        pytest.skip(first)
+    head, _, *rows = lines
     assert head == HEAD and len(rows) == len(comparison.strategies)
     for strategy, row in zip(comparison.strategies, rows, strict=True):
         assert row.startswith(f"| {strategy.name}: `{strategy.plan}` | ") and row.count(" | ") == HEAD.count(" | ")
