@@ -66,7 +66,8 @@ def test_json_has_all_figures() -> None:
     )
     assert found["devices"][1]["ranks"] == [2, 3] and sum(found["devices"][0]["peak_parts"].values()) == 39_600_000_000
     assert found["traffic"][1] == {"level": "network", "kind": "send", "calls": 14, "bytes": 7 * 52_428_800}
-    keys_there = set(re.findall(r"^\| `(\w+)` \|", PAGE[PAGE.index("## A simulated step") : PAGE.index("In `lines`")], re.MULTILINE))
+    tables = PAGE[PAGE.index("## A simulated step") : PAGE.index("In `lines`")]
+    keys_there = set(re.findall(r"^\| `(\w+)` \|", tables, re.MULTILINE))
     assert {*found, *found["devices"][0], *found["traffic"][0]} == keys_there - {"lines"}
 
 
