@@ -1,6 +1,7 @@
 """Program -> Report: one step on a cluster, as the devices would run it."""
 
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.collector import paused_collector
 from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.execute import Part
 from ssdsl.ir.program import Program, Role
@@ -16,6 +17,7 @@ from ssdsl.simulate.timeline import Memory
 from ssdsl.text.source import Source
 
 
+@paused_collector()
 def simulate(program: Program, source: Source, cluster: Cluster, costs: Costs | None = None) -> Report:
     """A step's time, memory and traffic. `source` is the plan's text; `costs`, if not given, are a roofline's.
 
