@@ -9,6 +9,7 @@ import pytest
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import Compiled, compile_source
 from ssdsl.ir.action import End, Start, Wait
+from ssdsl.ir.program import Role
 from ssdsl.lower.tasks import hoist_receives
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
@@ -48,7 +49,13 @@ let layers = each("layers.*")
 assign layers[i] to gpus[pp = (3 * i + i // 4) % 7] for i in 0..8
 assign model - model["layers.*"] to gpus[pp = 6]
 """
-PLANS = {"gpipe": GPIPE, "v": V, "bursts": BURSTS, "all to all": ALL_TO_ALL}
+PLANS = {
+    "gpipe": GPIPE,
+    "none ahead": GPIPE + "prefetch model by 0\n",
+    "v": V,
+    "bursts": BURSTS,
+    "all to all": ALL_TO_ALL,
+}
 
 
 @pytest.fixture(scope="module")
@@ -64,16 +71,27 @@ def test_buffers_are_bounded_and_used(
 ) -> None:
     """Of a message at most `ahead` values lie beside the next; of some as many do."""
     monkeypatch.setattr(hoist_receives, "AHEAD", ahead)
+    assert max(map(_most, compiled(PLANS[plan]).program.roles)) == ahead + 1
+
+
+def _most(role: Role) -> int:
+    """The values of a message that were asked for and are not awaited, at most."""
+    waiting: Counter[tuple[int, bool]] = Counter()
     most = 0
-    for role in compiled(PLANS[plan]).program.roles:
-        waiting: Counter[tuple[int, bool]] = Counter()
-        for action in role.actions:
-            if isinstance(action, Start) and action.end is End.RECEIVE:
-                waiting[action.message, action.gradient] += 1
-                most = max(most, *waiting.values())
-            elif isinstance(action, Wait):
-                waiting[action.message, action.gradient] -= 1
-    assert most == ahead + 1
+    for action in role.actions:
+        if isinstance(action, Start) and action.end is End.RECEIVE:
+            waiting[action.message, action.gradient] += 1
+            most = max(most, *waiting.values())
+        elif isinstance(action, Wait):
+            waiting[action.message, action.gradient] -= 1
+    return most
+
+
+def test_a_plan_says_how_many(compiled: Callable[[str], Compiled]) -> None:
+    """Values and gradients that a stage receives; the others have two beside the next."""
+    program = compiled(GPIPE + "prefetch stage[2] by 5\n").program
+    assert [_most(role) for role in program.roles] == [3, 3, 6, 3]
+    assert [_most(role) for role in compiled(GPIPE + "prefetch model by 0\n").program.roles] == [1] * 4
 
 
 def test_neighbours_have_lanes_of_their_own(compiled: Callable[[str], Compiled]) -> None:

@@ -3,9 +3,9 @@
 `schedule_tasks.py` puts a receive where its value is nominally ready. The real value may come sooner, and then waits
 until the receive is posted. Only the task that reads the value blocks on a posted receive, so the receive may move in
 front of other tasks. Two rules keep this safe. Messages of one lane, values and gradients apart, keep the global order
-on every device. And of one message a role awaits at most `AHEAD` values beside the one that it reads next, which bounds
-the buffers; receives that come too early for that move back. In a lane of several peers they do not: what one of them
-waits for might wait behind it.
+on every device. And of one message a role awaits only so many values beside the one that it reads next, which bounds
+the buffers (`prefetch` says how many). Receives that come too early for that move back, but not in a lane of several
+peers: what one of them waits for might wait behind it.
 """
 
 from collections import Counter, deque
@@ -21,7 +21,7 @@ from ssdsl.lower.tasks.assign_lanes import shared_lanes
 from ssdsl.lower.tasks.task import Carry, Task
 from ssdsl.plan.plan import Phase
 
-AHEAD = 2  # values of a message that may wait beside the one that is read next
+AHEAD = 2  # values of a message that may wait beside the one that is read next, where the plan does not say
 Queue = deque[Carry]
 
 
@@ -72,6 +72,7 @@ class _Posting:
     queues: dict[tuple[int, bool], Queue] = field(default_factory=dict)
     posted: set[Carry] = field(default_factory=set)
     unread: set[Carry] = field(default_factory=set)  # received or asked for
+    ahead: dict[tuple[int, bool], int] = field(default_factory=dict)  # by message
     waiting: Counter[tuple[int, bool]] = field(default_factory=Counter)  # how many are unread, by message
 
     def all(self, tasks: tuple[Task, ...]) -> Iterator[Task]:
@@ -98,7 +99,17 @@ class _Posting:
                 yield from self._through(queue[0])
 
     def _buffers(self, carry: Carry) -> int:
-        return 1 + AHEAD - self.waiting[carry.message, carry.gradient]
+        key = carry.message, carry.gradient
+        if key not in self.ahead:
+            self.ahead[key] = self._ahead(*key)
+        return 1 + self.ahead[key] - self.waiting[key]
+
+    def _ahead(self, message: int, gradient: bool) -> int:
+        """What the plan says of an operator that reads the message, or its gradient."""
+        found = self.lowering.messages[message]
+        reader = self.lowering.functions[found.producer if gradient else found.consumer]
+        prefetched = self.lowering.plan.prefetched
+        return max((prefetched[o.operator] for o in reader.operators() if o.operator in prefetched), default=AHEAD)
 
     def _through(self, carry: Carry) -> Iterator[Task]:
         """A message with those in front of it, unless it has been posted."""
