@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.collector import paused_collector
 from ssdsl.ir.program import Program
 from ssdsl.ir.verify import verify
 from ssdsl.lang.parse import parse
@@ -34,6 +35,7 @@ class Compiled:
     warnings: tuple[Diagnostic, ...]
 
 
+@paused_collector()
 def make_plan(
     source: Source, graph: Graph, overrides: Mapping[str, int], folder: Path | None
 ) -> tuple[Plan, tuple[Diagnostic, ...]]:
@@ -46,6 +48,7 @@ def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], cluster
     return compile_source(read_source(path), graph, overrides, path.parent, cluster)
 
 
+@paused_collector()
 def compile_source(
     source: Source,
     graph: Graph,

@@ -1,6 +1,5 @@
 """What a cluster's file may say: its tables, their keys, and what each value must be."""
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,27 +14,30 @@ from ssdsl.text.source import Source, Span
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A text, flag or number; a number is at least `least` (or above it) and at most `most`."""
+    """A text, flag or number; a number is at least `least` and at most `most`.
+
+    The bounds are far from every machine that there is: they keep what follows from a number finite and above zero.
+    """
 
     words: str
     type: type
     range: str = ""
     least: float = 0
-    most: float = 1e30
-    may_be_least: bool = False
+    most: float = 0
 
     def holds(self, value: Any) -> bool:
         if not isinstance(value, int | float) or isinstance(value, bool):
             return value != ""
-        return math.isfinite(value) and (value >= self.least if self.may_be_least else value > 0) and value <= self.most
+        return self.least <= value <= self.most
 
 
 TEXT = Scalar("a text", str, "some words")
 FLAG = Scalar("true or false", bool)
-COUNT = Scalar("a whole number", int, "a whole number from 1 to a million", 1, 1e6, may_be_least=True)
-AMOUNT = Scalar("a number", float, "a number above 0")
-TIME = Scalar("a number", float, "a number of 0 or more", may_be_least=True)
-FRACTION = Scalar("a number", float, "a fraction above 0 and up to 1", most=1)
+COUNT = Scalar("a whole number", int, "a whole number from 1 to a million", 1, 1e6)
+RATE = Scalar("a number", float, "a number from 0.000001 to a billion", 1e-6, 1e9)
+MEMORY = Scalar("a number", float, "a number from 0.000001 to a million", 1e-6, 1e6)
+TIME = Scalar("a number", float, "a number from 0 to a billion", 0, 1e9)
+FRACTION = Scalar("a number", float, "a fraction from 0.000001 to 1", 1e-6, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +59,13 @@ class Table:
 
 
 SOURCE = Key(TEXT, '"NVIDIA A100 datasheet, 2021"', required=False)
-PEAK = Table({d: Key(AMOUNT, "19.5" if d == "float32" else "312", required=d == "float32") for d in DTYPES})
+PEAK = Table({d: Key(RATE, "19.5" if d == "float32" else "312", required=d == "float32") for d in DTYPES})
 DEVICE = Table(
     {
         "name": Key(TEXT, '"A100 SXM"'),
         "peak_tflops": Key(PEAK, "{ float32 = 19.5, bfloat16 = 312 }"),
-        "memory_gib": Key(AMOUNT, "79.1"),
-        "memory_bandwidth_gb_s": Key(AMOUNT, "2039"),
+        "memory_gib": Key(MEMORY, "79.1"),
+        "memory_bandwidth_gb_s": Key(RATE, "2039"),
         "compute_efficiency": Key(FRACTION, "0.8"),
         "attention_efficiency": Key(FRACTION, "0.6", required=False),
         "memory_efficiency": Key(FRACTION, "0.9"),
@@ -76,10 +78,10 @@ DEVICE = Table(
 LINK = {
     "name": Key(TEXT, '"node"'),
     "devices": Key(COUNT, "8", required=False),
-    "bandwidth_gb_s": Key(AMOUNT, "235"),
+    "bandwidth_gb_s": Key(RATE, "235"),
     "latency_us": Key(TIME, "1.9"),
-    "alone_bandwidth_gb_s": Key(AMOUNT, "25", required=False),
-    "send_bandwidth_gb_s": Key(AMOUNT, "235", required=False),
+    "alone_bandwidth_gb_s": Key(RATE, "25", required=False),
+    "send_bandwidth_gb_s": Key(RATE, "235", required=False),
     "send_latency_us": Key(TIME, "1.9", required=False),
     "source": SOURCE,
 }

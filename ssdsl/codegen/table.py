@@ -190,6 +190,7 @@ def _result(program: Program, result: Result) -> dict[str, Any]:
 def _message(message: Message, origins: Origins) -> dict[str, Any]:
     common = {
         "number": message.number,
+        "lane": message.lane,
         "plan": origins.message(origins.program.functions[message.consumer]),
         "source": _place(message.source),
         "target": _place(message.target),

@@ -143,7 +143,7 @@ class Transfer:
     """A value of one function that another reads on other devices: forward, and its gradient back.
 
     `source_slot` and `target_slot` are where the two ends keep the value. `uneven` names the factors whose size varies
-    with an index in time.
+    with an index in time. What travels in one `lane` does so in one order on every device, values and gradients apart.
     """
 
     number: int
@@ -159,6 +159,7 @@ class Transfer:
     dtype: str
     time: tuple[TimeIndex, ...]
     uneven: tuple[tuple[int, TimeIndex], ...] = ()
+    lane: int = 0
 
     def ends(self, gradient: bool) -> tuple[Submesh, Submesh]:
         """Where the value leaves and arrives, or where its gradient does."""
@@ -175,6 +176,7 @@ class Signal:
     source: Submesh
     target: Submesh
     forward: Move
+    lane: int = 0
 
     def ends(self, gradient: bool) -> tuple[Submesh, Submesh]:
         """The devices that tell, and those that wait."""

@@ -48,9 +48,13 @@ class Role:
 
     def is_in(self, submesh: Submesh) -> bool:
         """Whether these devices lie in a submesh; they do all or none."""
+        own = self.submesh
+        if own is submesh:
+            return True
+        if own.mesh is not submesh.mesh and own.mesh != submesh.mesh:
+            return False
         held = dict(submesh.fixed)
-        fixed = self.submesh.fixed
-        return submesh.mesh == self.submesh.mesh and all(held.get(axis, at) == at for axis, at in fixed)
+        return all(held.get(axis, at) == at for axis, at in own.fixed)
 
     def computes(self) -> Iterator[Compute]:
         """The functions that the role runs, in order."""

@@ -77,13 +77,14 @@ class _Translation:
     meets: Callable[[Compute], bool]
     overlaps: bool
     _members: dict[Submesh, Roles] = field(default_factory=dict)
+    _runs: dict[int, Roles] = field(default_factory=dict)  # by function
     _ends: dict[tuple[int, bool], tuple[Roles, Roles]] = field(default_factory=dict)
     _reduced: dict[tuple[int, int], int] = field(default_factory=dict)  # how often, by role and flat parameter
 
     def steps(self, r: int, action: Action) -> Iterator[Step]:
         match action:
             case Compute():
-                members = self.members(self.functions[action.function].submesh)
+                members = self.of_function(action.function)
                 yield Meet(action, action, members if len(members) > 1 and self.meets(action) else (r,))
             case Start():
                 yield self._start(action)
@@ -146,6 +147,12 @@ class _Translation:
         if submesh not in self._members:
             self._members[submesh] = tuple(k for k, role in enumerate(self.roles) if role.is_in(submesh))
         return self._members[submesh]
+
+    def of_function(self, number: int) -> Roles:
+        """The roles that run a function."""
+        if number not in self._runs:
+            self._runs[number] = self.members(self.functions[number].submesh)
+        return self._runs[number]
 
     def ends(self, message: int, gradient: bool) -> tuple[Roles, Roles]:
         """The roles that send, and those that receive."""

@@ -259,9 +259,9 @@ def no_role_waits_forever(program: Program) -> Iterator[str]:
 
 
 def messages_keep_their_order(program: Program) -> Iterator[str]:
-    """What one role sends another arrives in the order in which it is received, in each direction."""
-    sent: dict[tuple[int, int, bool], list[Posted]] = {}
-    received: dict[tuple[int, int, bool], list[Posted]] = {}
+    """What one role sends another arrives in the order in which it is received, in each lane and direction."""
+    sent: dict[tuple[int, int, int, bool], list[Posted]] = {}
+    received: dict[tuple[int, int, int, bool], list[Posted]] = {}
     members: dict[tuple[int, bool], tuple[list[int], ...]] = {}  # the roles at the ends of a message
     for k, role in enumerate(program.roles):
         for action in role.actions:
@@ -271,16 +271,17 @@ def messages_keep_their_order(program: Program) -> Iterator[str]:
                     ends = program.messages[action.message].ends(action.gradient)
                     members[way] = tuple([n for n, r in enumerate(program.roles) if r.is_in(s)] for s in ends)
                 source, target = members[way]
+                lane = program.messages[action.message].lane
                 posted = (action.message, action.at, action.gradient)
                 if action.end is not End.RECEIVE:
                     for other in target:
-                        sent.setdefault((k, other, action.gradient), []).append(posted)
+                        sent.setdefault((k, other, lane, action.gradient), []).append(posted)
                 if action.end is not End.SEND:
                     for other in source:
-                        received.setdefault((other, k, action.gradient), []).append(posted)
+                        received.setdefault((other, k, lane, action.gradient), []).append(posted)
     for key in sent.keys() | received.keys():
         if sent.get(key) != received.get(key):
-            a, b, _ = key
+            a, b, _, _ = key
             yield f"{program.roles[b].name} receives in another order than {program.roles[a].name} sends"
 
 

@@ -263,6 +263,17 @@ class Recompute(Keyworded):
 
 
 @dataclass(frozen=True, slots=True)
+class Prefetch(Keyworded):
+    keyword = "prefetch"
+    form = "prefetch operators by 4"
+    about = "Ask for values that operators receive so many ahead."
+    spelling = "prefetch {operators} by {ahead}"
+
+    operators: Expr
+    ahead: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Require(Keyworded):
     keyword = "require"
     form = 'require M >= S, "why"'
@@ -332,7 +343,23 @@ class If(Keyworded):
 
 
 Statement = (  # in the order in which they are listed to a user
-    Param | Mesh | Let | Use | Dim | Split | Assign | Order | Clock | Recompute | Require | Do | Def | Return | For | If
+    Param
+    | Mesh
+    | Let
+    | Use
+    | Dim
+    | Split
+    | Assign
+    | Order
+    | Clock
+    | Recompute
+    | Prefetch
+    | Require
+    | Do
+    | Def
+    | Return
+    | For
+    | If
 )
 
 

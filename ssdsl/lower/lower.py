@@ -22,6 +22,7 @@ from ssdsl.lower.operators.shard_operators import shard_operators
 from ssdsl.lower.operators.sink_grad_reductions import sink_grad_reductions
 from ssdsl.lower.params.flatten_params import flatten_params
 from ssdsl.lower.params.place_params import place_params
+from ssdsl.lower.tasks.assign_lanes import assign_lanes
 from ssdsl.lower.tasks.check_deadlock import check_order
 from ssdsl.lower.tasks.hoist_receives import hoist_receives
 from ssdsl.lower.tasks.place_events import place_events
@@ -64,6 +65,7 @@ PASSES: tuple[Pass, ...] = (
     # the order in which each role runs them
     schedule_tasks,
     check_order,
+    assign_lanes,
     hoist_receives,
     place_events,
 )

@@ -32,6 +32,7 @@ def carry_over(plan: Plan, graph: Graph) -> Plan:
         recomputes=(),
         shards=(),
         whole={},
+        prefetched={},
     )
 
 

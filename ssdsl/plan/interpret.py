@@ -73,6 +73,7 @@ def plan_of(ctx: Context) -> Plan:
         recomputes=tuple(facts.recomputes),
         shards=tuple(facts.shards),
         whole={name: whole[name] for name in model.operators if name in whole},
+        prefetched={name: facts.prefetched[name][0] for name in model.operators if name in facts.prefetched},
     )
 
 

@@ -162,6 +162,7 @@ class Plan:
     recomputes: tuple[Recompute, ...]
     shards: tuple[Shard, ...]
     whole: dict[str, tuple[Index, ...]] = field(default_factory=dict)
+    prefetched: dict[str, int] = field(default_factory=dict)  # values that an operator may receive ahead
 
     def ordered(self) -> Iterator[TaskSet]:
         """All sets of tasks that the plan orders."""

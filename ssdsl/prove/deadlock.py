@@ -143,12 +143,15 @@ class _World:
         """What an action posts without waiting: in which channel, and who takes part."""
         if isinstance(action, Start):
             event: Event = ("message", action.message, action.at, action.gradient)
-            return f"messages {action.gradient}", event, self._members(event)
+            return f"messages {action.gradient} {self._lane(action.message)}", event, self._members(event)
         if isinstance(action, StartReduce):
             nth = state.counts[action.flat] = state.counts.get(action.flat, 0) + 1
             event = ("reduce", action.flat, nth)
             return "reductions", event, self._members(event)
         return None
+
+    def _lane(self, number: int) -> int:
+        return self.program.messages[number].lane if number in range(len(self.program.messages)) else 0
 
     def _members(self, event: Event) -> tuple[int, ...]:
         match event:

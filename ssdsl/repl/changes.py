@@ -120,6 +120,11 @@ def _recomputes(old: Context, new: Context) -> Iterator[str]:
         yield f"recompute {_operators(new, names)} in backward, in {counted(len(units), 'checkpoint')}"
 
 
+def _prefetches(old: Context, new: Context) -> Iterator[str]:
+    if names := new.facts.prefetched.keys() - old.facts.prefetched.keys():
+        yield f"prefetched what {_operators(new, names)} receive"
+
+
 def _operators(ctx: Context, names: Iterable[str]) -> str:
     found = frozenset(names)
     return counted(len(ctx.model.only_compute(found)) or len(found), "operator")
@@ -132,4 +137,5 @@ KINDS: tuple[Callable[[Context, Context], Iterator[str]], ...] = (
     _placements,
     _orders,
     _recomputes,
+    _prefetches,
 )

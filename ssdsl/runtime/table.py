@@ -19,8 +19,8 @@ def join_world(table: Table, world: World) -> None:
     """Makes the meshes and groups of the table known to this rank."""
     meshes = [Mesh(m["name"], m["axes"], m["first"]) for m in table["meshes"]]
     world.join(meshes, [(g["mesh"], tuple(g["axes"])) for g in table["groups"]])
-    if table["messages"] and world.transfers == (None, None):
-        world.transfers = (world.transport.new_group(), world.transport.new_group())
+    for _ in range(len(world.transfers), max((m["lane"] + 1 for m in table["messages"]), default=0)):
+        world.transfers.append((world.transport.new_group(), world.transport.new_group()))
 
 
 def is_at(place: Table, world: World, rank: int | None = None) -> dict[str, int] | None:
@@ -43,13 +43,13 @@ def messages_of(table: Table, world: World) -> dict[int, Message]:
     for m in table["messages"]:
         forward = _leg(m["forward"], m["source"], m["target"], world)
         if "signal" in m:
-            found[m["number"]] = Signal(forward)
+            found[m["number"]] = Signal(forward, lane=m["lane"])
             continue
         backward = _leg(m["backward"], m["target"], m["source"], world) if m["backward"] else None
         uneven = {int(k): (v[0], tuple(v[1])) for k, v in m["uneven"].items()}
         slots = m["source_slot"], m["target_slot"]
         dtype = getattr(torch, m["dtype"])
-        found[m["number"]] = Transfer(*slots, forward, backward, dtype, tuple(m["time"]), uneven)
+        found[m["number"]] = Transfer(*slots, forward, backward, dtype, tuple(m["time"]), uneven, m["lane"])
     return found
 
 

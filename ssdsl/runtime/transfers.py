@@ -45,6 +45,7 @@ class Transfer:
     dtype: torch.dtype
     time: tuple[str, ...] = ()
     uneven: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    lane: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Signal:
     dtype: torch.dtype = torch.uint8
     time: tuple[str, ...] = ()
     uneven: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    lane: int = 0
 
 
 Message = Transfer | Signal
@@ -79,8 +81,8 @@ class Waiting:
 class Mover:
     """Posts sends and receives in the order of the step.
 
-    Values and gradients have a process group each. In each group every rank follows one global order, so ranks do not
-    wait for each other in a cycle.
+    Values and gradients of each lane have a process group. In each group every rank follows one global order, so ranks
+    do not wait for each other in a cycle.
     """
 
     def __init__(self, device: torch.device, world: World) -> None:
@@ -94,7 +96,7 @@ class Mover:
         self, message: Message, leg: Leg, value: torch.Tensor | None, number: int, at: At, *, gradient: bool = False
     ) -> None:
         """Sends this rank's boxes of a value, and asks for those that it gets."""
-        group, tag = self.world.transfers[gradient], number * 2 + gradient
+        group, tag = self.world.transfers[message.lane][gradient], number * 2 + gradient
         own: list[torch.Tensor] = []
         self.sending = [sent for sent in self.sending if not sent[0].is_completed()]
         for peer, box in leg.sends:

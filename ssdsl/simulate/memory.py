@@ -140,14 +140,15 @@ class _Liveness:
 
     def changes(self, role: Role) -> Iterator[Change]:
         freed = {(a.slot, a.at) for a in role.actions if isinstance(a, Free)}
-        start = end = 0.0  # of the last task or message
+        start = end = now = 0.0  # of the last task or message; when the role posts what follows
         for action in role.actions:
             match action:
                 case Compute():
                     start, end = self.ran[action].start, self.ran[action].end
+                    now = end
                     yield from self._task(action, start, end, freed)
                 case Start():
-                    yield from self._message(action)
+                    yield from self._message(action, now)
                     if (journey := self.sent.get(_key(action))) is not None:
                         end = journey.end
                 case Wait() if action.gradient:
@@ -217,8 +218,8 @@ class _Liveness:
             elements //= prod(m.index.parts for m in joined)
         return elements * ITEMSIZE.get(given.var.dtype, 4)
 
-    def _message(self, action: Start) -> Iterator[Change]:
-        """A received value lies in its buffer until it is read, a sent one until it is gone."""
+    def _message(self, action: Start, posted: float) -> Iterator[Change]:
+        """What is received has its buffer from when it is asked for until it is read, a sent value until it is gone."""
         message = self.program.messages[action.message]
         if not isinstance(message, Transfer):
             return
@@ -229,7 +230,7 @@ class _Liveness:
             yield Change(journey.end, "transfers", -_sent_bytes(journey))
         if (journey := self.arrived.get(_key(action))) is not None:
             size = _sent_bytes(journey)
-            yield Change(journey.start, "transfers", size)
+            yield Change(min(posted, journey.start), "transfers", size)
             if not action.gradient:
                 is_kept = self.program.functions[message.consumer].backward is not Backward.NONE
                 self.slots[message.target_slot, action.at] = _Slot("transfers", size, is_kept)

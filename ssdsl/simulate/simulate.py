@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.collector import paused_collector
 from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.execute import Part
 from ssdsl.ir.program import Program, Role
@@ -19,6 +20,7 @@ from ssdsl.simulate.timeline import Memory
 from ssdsl.text.source import Source
 
 
+@paused_collector()
 def simulate(
     program: Program, source: Source, cluster: Cluster, costs: Costs | None = None, state: State = MIXED
 ) -> Report:

@@ -77,6 +77,13 @@ WRONG: dict[str, dict[str, tuple[str, str]]] = {
         "none": ("count = 2", "count = 0"),
         "no number": ("launch_us = 4", "launch_us = nan"),
         "no name": ('"Big"', '""'),
+        "400 digits of memory": ("memory_gib = 79.1", f"memory_gib = {10**400}"),
+        "next to no bandwidth": ("bandwidth_gb_s = 22,", "bandwidth_gb_s = 1e-300,"),
+        "a bandwidth without end": ("memory_bandwidth_gb_s = 2039", "memory_bandwidth_gb_s = inf"),
+        "a peak beyond all": ("float32 = 19.5", "float32 = 1e30"),
+        "next to no efficiency": ("memory_efficiency = 0.9", "memory_efficiency = 1e-9"),
+        "a latency of years": ("latency_us = 4", "latency_us = 1e15"),
+        "memory for nothing": ("memory_gib = 79.1", "memory_gib = 1e-200"),
     },
     "E0608": {"misspelt": ('"big"', '"bigg"'), "another": ('"big"', '"a100"')},
     "E0609": {

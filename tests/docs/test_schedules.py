@@ -25,7 +25,7 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "schedules.md"
 P, M, V, R = 4, 8, 2, 3
 BACKWARD = {Kind.BACKWARD, Kind.WGRAD}  # the end of a backward; a block without weights has no other than dgrad
 
-
+OTHER_TIMES = ((2.0, 2.0, 1.0), (1.0, 2.0, 1.0), (2.0, 1.0, 1.0))
 Formula = Callable[[float, float, float], float]
 
 
@@ -33,7 +33,8 @@ Formula = Callable[[float, float, float], float]
 class Schedule:
     """The bubble in seconds, by F, B and W, and the micro-batches in flight: as text and as number.
 
-    `times` are F, B and W of a device in the picture; a device has so many `stages`, which go through so many `passes`.
+    `times` are F, B and W of a device in the picture, `others` more for which the formula holds; a device has so many
+    `stages`, which go through so many `passes`.
     """
 
     bubble: str
@@ -43,6 +44,7 @@ class Schedule:
     stages: int = 1
     passes: int = 1
     times: tuple[float, float, float] = (1, 1, 1)
+    others: tuple[tuple[float, float, float], ...] = OTHER_TIMES
 
     def rate(self, forward: float, dgrad: float, wgrad: float) -> float:
         bubble = self.bubble_s(forward, dgrad, wgrad)
@@ -54,7 +56,6 @@ def _full(forward: float, dgrad: float, wgrad: float) -> float:
 
 
 FULL = "(p − 1) (F + B + W)"
-V_SHAPED = "((p − 1) (B + max(F, B)) − W) / 2"
 SCHEDULES = {
     "gpipe": Schedule(FULL, _full, "m", M),
     "one_f_one_b": Schedule(FULL, _full, "p", P),
@@ -62,10 +63,23 @@ SCHEDULES = {
     "interleaved": Schedule(f"{FULL} / v", lambda *t: _full(*t) / V, "p + (p − 1) / v", P + (P - 1) / V, stages=V),
     "zb_h1": Schedule("(p − 1) (F + B − W)", lambda f, b, w: (P - 1) * (f + b - w), "p", P),
     "zb_h2": Schedule("(p − 1) (F + B − 2W)", lambda f, b, w: (P - 1) * (f + b - 2 * w), "2p − 1", 2 * P - 1),
-    "zb_v": Schedule(V_SHAPED, lambda f, b, w: ((P - 1) * (b + max(f, b)) - w) / 2, "p + 1 / 2", P + 0.5, stages=2),
+    "zb_v": Schedule("(p − 1) (max(F, B) − W)", lambda f, b, w: (P - 1) * (max(f, b) - w), "p", P, stages=2),
+    "dual_pipe_v": Schedule(
+        "(p − 1) (F + B − W) / 2",
+        lambda f, b, w: (P - 1) * (f + b - w) / 2,
+        "p + 1 / 2",
+        P + 0.5,
+        stages=2,
+        others=((2, 2, 1), (2, 1, 1)),
+    ),
+    "v_half": Schedule(
+        "(3p − 3) U / 2", lambda u, *_: 3 * (P - 1) * u / 2, "⌊p / 2⌋ + 1", P // 2 + 1, stages=2, others=()
+    ),
+    "v_min": Schedule(
+        "(4p − 5) U / 2", lambda u, *_: (4 * P - 5) * u / 2, "⌈(p + 2) / 3⌉", (P + 4) // 3, stages=2, others=()
+    ),
     "three_f_one_b": Schedule(FULL, _full, "p", P, passes=R, times=(1, 3, 0)),
 }
-OTHER_TIMES = ((2.0, 2.0, 1.0), (1.0, 2.0, 1.0), (2.0, 1.0, 1.0))
 
 PUBLISHED = (
     (8, 24, (18.522, 18.086, 9.337, 0.601), (0.2431, 0.1585, 0.1083)),
@@ -103,7 +117,7 @@ def test_page(simulated: Callable[..., Report], golden: Callable[[Path, str], No
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_formulas(name: str, simulated: Callable[..., Report]) -> None:
     schedule = SCHEDULES[name]
-    for times in (schedule.times, *OTHER_TIMES):
+    for times in (schedule.times, *schedule.others):
         assert simulated(name, times).bubble == pytest.approx(schedule.rate(*times), abs=1e-9)
     assert _in_flight(simulated(name), schedule) == pytest.approx(schedule.most)
 

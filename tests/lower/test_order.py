@@ -149,10 +149,11 @@ def finishes(roles: Sequence[Role], together: Callable[[Action], set[str]], draw
 def ends(program: Program, draw: random.Random) -> bool:
     """The step acted out, in random order: a role posts a message and goes on, and waits where it says so.
 
-    Between two roles, the messages of one direction go one after another, in the order in which each has posted them.
+    Between two roles, the messages of a lane in one direction go one after another, in the order in which each has
+    posted them.
     """
     left = {r.name: list(r.actions) for r in program.roles}
-    posted: dict[tuple[str, str, bool], list[Key]] = {}  # what a role has posted to another, in a direction
+    posted: dict[tuple[str, str, int, bool], list[Key]] = {}  # what a role has posted to another, in a lane
     met: dict[Compute, set[str]] = {}
 
     def goes_on(name: str, action: Action) -> bool:
@@ -160,8 +161,8 @@ def ends(program: Program, draw: random.Random) -> bool:
             case Start(number, at, gradient):
                 message = program.messages[number]
                 for other in taking_part(program, message.source, message.target) - {name}:
-                    mine = posted.setdefault((name, other, gradient), [])
-                    theirs = posted.get((other, name, gradient), [])
+                    mine = posted.setdefault((name, other, message.lane, gradient), [])
+                    theirs = posted.get((other, name, message.lane, gradient), [])
                     key = number, at, gradient
                     assert len(theirs) <= len(mine) or theirs[len(mine)] == key, "in the same order"
                     mine.append(key)
@@ -169,7 +170,11 @@ def ends(program: Program, draw: random.Random) -> bool:
             case Wait(number, at, gradient):
                 message, key = program.messages[number], (number, at, gradient)
                 others = taking_part(program, message.source, message.target) - {name}
-                return all(key in posted.get((a, b, gradient), []) for o in others for a, b in ((name, o), (o, name)))
+                return all(
+                    key in posted.get((a, b, message.lane, gradient), [])
+                    for o in others
+                    for a, b in ((name, o), (o, name))
+                )
             case Compute():
                 together = met.setdefault(action, set())
                 together.add(name)

@@ -83,10 +83,10 @@ def test_zero_bubble() -> None:
     assert max(h1) == h1[0] and max(h2) == h2[0]
 
 
-def test_v_shaped_has_half_a_stage_more_than_one_f_one_b_and_the_same_everywhere() -> None:
+def test_zb_v_has_those_of_one_f_one_b_everywhere() -> None:
     """Every device has as many chunks; the first one's keep the loss's part too."""
     found, (each, _) = peak(pipeline("v_shaped"), "activations"), micro_batch()
-    assert max(found[1:]) < 1.01 * min(found[1:]) and found[1] <= (STAGES + 0.5) * each[1]
+    assert max(found[1:]) < 1.01 * min(found[1:]) and found[1] <= 1.01 * STAGES * each[1]
     assert found[1] < found[0] < 1.15 * (STAGES * each[0])
 
 

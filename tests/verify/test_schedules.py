@@ -20,13 +20,16 @@ STOPPED = "stopped.py:stopped"
         ("zero_bubble", {"H": 1}),
         ("zero_bubble", {"H": 2}),
         ("v_shaped", {}),
+        ("v_shaped", {"H": 1, "M": 8}),
+        ("v_shaped", {"H": 2}),
+        ("v_shaped", {"H": 3}),
     ],
     ids=lambda value: value if isinstance(value, str) else "".join(f"{k}{v}" for k, v in value.items()),
 )
 def test_schedules_of_the_library(
     program: Callable[..., Any], plan: str, extra: dict[str, int], params: dict[str, int]
 ) -> None:
-    program(plan, "gpt:tiny,layers=8", **params, **extra).verify()
+    program(plan, "gpt:tiny,layers=8", **{**params, **extra}).verify()
 
 
 @pytest.mark.parametrize(("stages", "micro"), [pytest.param(2, 4, marks=pytest.mark.slow), (4, 8)])

@@ -73,6 +73,7 @@ def message_lines(message: Message, functions: tuple[str, ...]) -> Iterator[str]
     ends = (
         f"from {functions[message.producer]} on {message.source} to {functions[message.consumer]} on {message.target}"
     )
+    ends += f", lane {message.lane}" if message.lane else ""
     match message:
         case Signal():
             yield f"message{message.number} = signal {ends}"

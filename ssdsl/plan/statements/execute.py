@@ -19,6 +19,7 @@ from ssdsl.plan.statements.let import let
 from ssdsl.plan.statements.mesh import mesh
 from ssdsl.plan.statements.order import order
 from ssdsl.plan.statements.param import MisplacedParam, param
+from ssdsl.plan.statements.prefetch import prefetch
 from ssdsl.plan.statements.recompute import recompute
 from ssdsl.plan.statements.require import require
 from ssdsl.plan.statements.split import split
@@ -78,6 +79,8 @@ def _statement(ctx: Context, scope: Scope, s: nodes.Statement) -> Returned | Non
             clock(ctx, scope, s)
         case nodes.Recompute():
             recompute(ctx, scope, s)
+        case nodes.Prefetch():
+            prefetch(ctx, scope, s)
         case nodes.Require():
             require(ctx, scope, s)
         case _:

@@ -1,0 +1,55 @@
+"""`prefetch`: how many values operators may receive before they read them."""
+
+from dataclasses import dataclass
+
+from ssdsl.lang import nodes
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.traced import Conflict, Traced
+from ssdsl.plan.eval.expressions import evaluate, whole_number
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.select import whole_operators
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+MOST_AHEAD = 1024
+
+
+def prefetch(ctx: Context, scope: Scope, s: nodes.Prefetch) -> None:
+    """Note the number for each operator; raises PlanError for one that no buffers could hold, or a second one."""
+    operators = whole_operators(ctx, evaluate(ctx, scope, s.operators), s.operators, "prefetch")
+    ahead = whole_number(ctx, scope, s.ahead)
+    if not 0 <= ahead <= MOST_AHEAD:
+        raise PlanError(NoSuchPrefetch(s.ahead.span, ahead, MOST_AHEAD))
+    for op in operators:
+        known, first = ctx.facts.prefetched.get(op.name, (ahead, s.span))
+        if known != ahead:
+            raise PlanError(PrefetchedTwice(s.ahead.span, op.module, known, ahead, first=first))
+    ctx.facts.prefetched |= {op.name: (ahead, s.span) for op in operators if op.name not in ctx.facts.prefetched}
+
+
+@dataclass(frozen=True)
+class NoSuchPrefetch(Traced, Diagnostic):
+    """`prefetch OPS by N` keeps N buffers beside the one that is read next, for each value that OPS receive.
+
+    With 0 a value is asked for when the one before it has been read. Each further buffer is memory of a device.
+    """
+
+    code = "E0265"
+    title = "no device has buffers for {ahead} values ahead"
+    help = "choose a number from 0 to {most}; 2 is what plans have that do not say"
+    ahead: int
+    most: int
+
+
+@dataclass(frozen=True)
+class PrefetchedTwice(Conflict, Diagnostic):
+    """Two `prefetch` give an operator different numbers of buffers."""
+
+    code = "E0266"
+    title = "`{operator}` is prefetched by {known} already, not by {ahead}"
+    help = "remove one"
+    operator: str
+    known: int
+    ahead: int
+
+    def earlier(self) -> str:
+        return "by another number here"
