@@ -17,7 +17,7 @@ def figure_7() -> Iterator[Row]:
     three = step(str(PLANS / "alpa_2_6b.ssp"), "alpa_2_6b", "p3x8", {"M": 128})
     yield Row("2.6b on 8, stages of 2, 2, 4", 0.47, _pflops(32, 2560, three.step_s), "PFLOP/s", calibrates=True)
     sizes = {"S": 4, "D": 2, "T": 4, "V": 1, "M": 128, "P": 0, "R": 1}
-    four = step("papers/gpt_megatron", "alpa_15b", "p3x32", sizes)
+    four = step("gpt_megatron", "alpa_15b", "p3x32", sizes)
     yield Row("15b on 32, stages of (2, 4)", 1.89, _pflops(48, 5120, four.step_s), "PFLOP/s", calibrates=True)
 
 

@@ -32,7 +32,7 @@ def table_2() -> Iterator[Row]:
     """MB of a layer: what a model of three layers keeps more than one of two."""
     for name, t, sequence, recompute, units in RUNS:
         sizes = {"D": 1, "T": t, "S": 1, "V": 1, "M": 1, "P": sequence, "R": recompute}
-        three, two = (_kept(compiled("papers/gpt_megatron", m, CLUSTER, tuple(sizes.items())).program) for m in MODELS)
+        three, two = (_kept(compiled("gpt_megatron", m, CLUSTER, tuple(sizes.items())).program) for m in MODELS)
         norms = 0 if recompute == 1 else 8 * SB / (t if sequence else 1)
         yield Row(name, (units * SBH + norms) / 1e6, (three - two) / 1e6, "MB")
 

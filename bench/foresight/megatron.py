@@ -10,7 +10,7 @@ from bench.foresight.row import Row
 from bench.foresight.step import graph, step
 
 SEQ, VOCAB = 2048, 51200
-PLAN = "papers/gpt_megatron"
+PLAN = "gpt_megatron"
 
 
 @dataclass(frozen=True, slots=True)

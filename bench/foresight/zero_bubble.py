@@ -14,7 +14,7 @@ def table_4() -> Iterator[Row]:
     """GB of the 1.5 billion model of 22 layers, six sequences in a micro-batch; gradients are in float32."""
     sizes, state = {"S": STAGES, "M": MICRO_BATCHES}, State(fp32_grads=True)
     for name, plan, more, measured in (
-        ("1.5b, 1F1B", "papers/gpt_megatron", {"D": 1, "T": 1, "V": 1, "P": 0, "R": 0}, 30),
+        ("1.5b, 1F1B", "gpt_megatron", {"D": 1, "T": 1, "V": 1, "P": 0, "R": 0}, 30),
         ("1.5b, ZB-2p", "zero_bubble", {"H": 2}, 59),
     ):
         report = step(plan, "zero_bubble_1_5b", f"a100x{STAGES}", sizes | more, state)
