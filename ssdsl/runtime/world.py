@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from .clock import Clock
 from .control import Control
 from .mesh import Mesh
 from .transport import Merge, Rows, Transport, Work
@@ -134,6 +135,7 @@ class World:
     site: Any = None  # where in the program the next collective stands, if something says so (sites.py)
     call: Collective | Exchange | None = None  # what this rank waits for now
     last: Collective | None = None  # the last collective that it started: a GPU may still be busy with it
+    clock: Clock | None = None  # in a step that is timed
     _joined: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # what ranks have been asked to join
 
     @property
@@ -181,6 +183,8 @@ class World:
     def begin(self, kind: str, group: Group, *tensors: torch.Tensor) -> None:
         """Notes that the rank goes into a collective, and counts it; `call` is None again when it is through."""
         self.call = self.last = Collective(kind, group, self.site)
+        if self.clock is not None:
+            self.clock.meets(kind, group, tensors)
         self.count(kind, *tensors)
 
     def count(self, kind: str, *tensors: torch.Tensor) -> None:

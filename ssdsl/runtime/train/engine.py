@@ -402,7 +402,7 @@ class Engine:
 
     def record(self) -> Recorder:
         """Note from now on when each task runs."""
-        self.training.runner.recorder = Recorder(self.device, self.world)
+        self.training.runner.recorder = Recorder(self.device, self.world, f"role_{self.training.name}.py")
         return self.training.runner.recorder
 
     def now(self) -> tuple[int, str]:
