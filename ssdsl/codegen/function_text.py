@@ -36,7 +36,7 @@ def function_text(function: Function, scope: Scope) -> str:
             _call(function, scope, body, section, leaving)
         else:
             _write(body, section, leaving)
-    scope.waits.update({(scope.block(function.number), "", line): instr for line, instr in body.waits.items()})
+    scope.stand(function, scope.block(function.number), "", body)
     outputs = "".join(f"{body.output(o)}, " for o in function.outputs).removesuffix(" ")
     lines = [
         *_decorator(function),
@@ -93,7 +93,7 @@ def _call(function: Function, scope: Scope, outer: Body, section: Section, leavi
     if text not in scope.functions:
         scope.functions[text] = scope.names.unused(_layer_word(section.layer))
     name = scope.functions[text]
-    scope.waits.update({(name, section.layer, line): instr for line, instr in body.waits.items()})
+    scope.stand(function, name, section.layer, body)
     arguments = [*(outer.read(n) for n in body.outside), "weights", quoted(section.layer), *time]
     if section.recompute:
         again = "checkpoint" if function.backward is Backward.WHOLE else "checkpoint_halves"

@@ -18,7 +18,7 @@ import torch
 from torch.autograd.graph import GradientEdge
 
 if TYPE_CHECKING:
-    from .world import Group, World
+    from .world import World
 
 
 class Place(NamedTuple):
@@ -36,12 +36,12 @@ MANY, REPEATS = 200, 5  # lines, or nodes, by which the clock's own time is meas
 
 
 class Clock:
-    """The clock of one rank. `file` is its role's. `spent` has the seconds of each place, a number a task or step."""
+    """The clock of one rank. `file` is its role's. `spent` has the seconds of each place, a number a task or step;
+    of gradients of weights of one size, a weight's in the mean."""
 
     def __init__(self, file: str, world: "World") -> None:
         self.file, self.world = file, world
         self.spent: dict[Place, list[float]] = {}
-        self.met: dict[tuple[str, tuple[int, ...], int, torch.dtype], Group] = {}
         self._now: dict[Place, float] = {}
         self._outer: list[Place] = []
         self._place = STEP
@@ -50,6 +50,7 @@ class Clock:
         self._made: list[tuple[int, Place]] = []  # the number of the next node when a line began
         self._numbers: list[int] = []
         self._added: dict[Place, float] = {}  # by the clock itself
+        self._weights: dict[Place, int] = {}  # how many of a place's size got a gradient in the task
         self._line_s = self._node_s = 0.0  # what it adds to each line, and node
         self._line_s, self._node_s = _own_line_s(self), _own_node_s(self)
 
@@ -107,7 +108,8 @@ class Clock:
 
     def _note(self, times: dict[Place, float]) -> None:
         for place, time_s in times.items():
-            self.spent.setdefault(place, []).append(max(0.0, time_s - self._added.pop(place, 0.0)))
+            time_s = max(0.0, time_s - self._added.pop(place, 0.0))
+            self.spent.setdefault(place, []).append(time_s / self._weights.pop(place, 1))
 
     # -- lines ---------------------------------------------------------------------------------------------------------
 
@@ -160,6 +162,7 @@ class Clock:
                 place = made._replace(what=task.what, number=task.number)
             elif isinstance(variable, torch.nn.Parameter):
                 place = _gradient(variable)
+                clock._weights[place] = clock._weights.get(place, 0) + 1
             clock._goes_to(place, clock._node_s)
 
         node.register_prehook(begins)
@@ -168,19 +171,11 @@ class Clock:
         at = bisect_right(self._numbers, number) - 1
         return self._made[at][1] if at >= 0 and self._made[at][1].line else None
 
-    # -- communication -------------------------------------------------------------------------------------------------
-
-    def meets(self, kind: str, group: "Group", tensors: tuple[torch.Tensor, ...]) -> None:
-        """A collective begins: it is timed alone later, as here ranks also wait for each other."""
-        if tensors:
-            size = sum(x.numel() * x.element_size() for x in tensors)
-            self.met[kind, group.ranks, size, tensors[0].dtype] = group
-
 
 def _gradient(parameter: torch.Tensor) -> Place:
     """A weight gets a gradient: its first in the step, or one that is added."""
     what = "first gradient" if parameter.grad is None else "next gradient"
-    return Place(what, parameter.numel() * parameter.element_size(), str(parameter.dtype).removeprefix("torch."))
+    return Place(what, parameter.numel() * parameter.element_size())
 
 
 class _Timed:

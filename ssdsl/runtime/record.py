@@ -2,7 +2,7 @@
 
 import copy
 import gc
-import json
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -92,56 +92,61 @@ def _most_added(profile: Any) -> int:
     return most
 
 
-Talk = tuple[str, tuple[int, ...], int, float]  # a collective, its ranks, its bytes, and the seconds it takes
+LADDER = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 24)  # bytes of what is sent to measure how fast ranks talk
+Talk = tuple[str, int, int, float]  # a kind of communication, how many ranks, the bytes, the seconds
 
 
-def time_collectives(clock: Clock | None, world: World) -> list[Talk]:
-    """Seconds of each collective that some rank has met while the clock ran, alone; called by all ranks alike."""
-    met = clock.met if clock is not None else {}
-    said = [json.loads(text) for text in world.control.all_gather(json.dumps([_words(c) for c in met]).encode())]
-    found = []
-    for words in sorted({(kind, tuple(ranks), size, dtype) for own in said for kind, ranks, size, dtype in own}):
-        world.transport.barrier()
-        for key, group in met.items():
-            if _words(key) == [words[0], list(words[1]), *words[2:]]:
-                found.append((words[0], words[1], words[2], _time_of(words[0], group, words[2], key[3])))
+def time_network(world: World) -> list[Talk]:
+    """Seconds of communication of each kind, of several sizes, among the first 2, 4, ... ranks; called by all alike.
+
+    Sizes are as the books have them (World.count). Ranks do nothing else meanwhile.
+    """
+    counts, found = copy.deepcopy(world.counts), []
+    sizes = {2**k for k in range(1, 1 + world.transport.size.bit_length())} | {world.transport.size}
+    for count in sorted(n for n in sizes if 2 <= n <= world.transport.size):
+        group = world.new_group(f"first {count}", list(range(count)))
+        for kind, size in itertools.product(("send", *KINDS), LADDER):
+            world.transport.barrier()
+            if group is not None and (kind != "send" or count == 2):
+                found.append((kind, count, size, _time_of(kind, group, size)))
+    world.counts = counts
     return found
 
 
-def _words(met: tuple[str, tuple[int, ...], int, torch.dtype]) -> list[Any]:
-    kind, ranks, size, dtype = met
-    return [kind, list(ranks), size, str(dtype)]
-
-
-def _time_of(kind: str, group: Group, size: int, dtype: torch.dtype) -> float:
-    """Seconds of a collective whose ranks do nothing else, of several in a row in the mean."""
-    call, world = _call(kind, group, size, dtype), group.world
-    before = copy.deepcopy(world.counts)
+def _time_of(kind: str, group: Group, size: int) -> float:
+    """Seconds of one of several calls in a row."""
+    call = _there_and_back(group, size) if kind == "send" else KINDS[kind](group, torch.zeros(size // 4))
     call()
     start = time.perf_counter()
     for _ in range(PROBES):
         call()
-    world.counts = before
-    return (time.perf_counter() - start) / PROBES
+    return (time.perf_counter() - start) / PROBES / (2 if kind == "send" else 1)
 
 
-def _call(kind: str, group: Group, size: int, dtype: torch.dtype) -> Callable[[], object]:
-    elements = size // torch.empty(0, dtype=dtype).element_size()
-    each = elements // group.size
-    whole, part = torch.zeros(elements, dtype=dtype), torch.zeros(each, dtype=dtype)
-    match kind:
-        case "all_reduce":
-            return lambda: group.all_reduce(whole)
-        case "all_gather":
-            return lambda: group.all_gather(whole, part)
-        case "reduce_scatter":
-            return lambda: group.reduce_scatter(part, whole)
-        case "all_to_all":
-            return lambda: group.all_to_all(torch.empty_like(whole), whole)
-        case _:
-            others = [k for k in range(group.size) if k != group.index]
-            share = torch.zeros(elements // max(1, len(others)), dtype=dtype)
-            return lambda: group.exchange({k: torch.empty_like(share) for k in others}, dict.fromkeys(others, share))
+def _there_and_back(group: Group, size: int) -> Callable[[], object]:
+    data, transport = torch.zeros(size // 4), group.world.transport
+
+    def call() -> None:
+        for sender in (0, 1):
+            post = transport.isend if sender == group.index else transport.irecv
+            post(data, group.ranks[1 - group.index], group.process_group, 0).wait()
+
+    return call
+
+
+def _exchange(group: Group, x: torch.Tensor) -> Callable[[], object]:
+    others = [k for k in range(group.size) if k != group.index]
+    share = x[: x.numel() // len(others)]
+    return lambda: group.exchange({k: torch.empty_like(share) for k in others}, dict.fromkeys(others, share))
+
+
+KINDS: dict[str, Callable[[Group, torch.Tensor], Callable[[], object]]] = {
+    "all_reduce": lambda group, x: lambda: group.all_reduce(x),
+    "all_gather": lambda group, x: lambda: group.all_gather(x, x[: x.numel() // group.size].clone()),
+    "reduce_scatter": lambda group, x: lambda: group.reduce_scatter(x[: x.numel() // group.size].clone(), x),
+    "all_to_all": lambda group, x: lambda: group.all_to_all(torch.empty_like(x), x),
+    "exchange": _exchange,
+}
 
 
 def time_messages(messages: dict[int, Message], count: int, mover: Mover, device: torch.device) -> dict[str, float]:

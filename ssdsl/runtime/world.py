@@ -183,8 +183,6 @@ class World:
     def begin(self, kind: str, group: Group, *tensors: torch.Tensor) -> None:
         """Notes that the rank goes into a collective, and counts it; `call` is None again when it is through."""
         self.call = self.last = Collective(kind, group, self.site)
-        if self.clock is not None:
-            self.clock.meets(kind, group, tensors)
         self.count(kind, *tensors)
 
     def count(self, kind: str, *tensors: torch.Tensor) -> None:

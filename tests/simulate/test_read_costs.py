@@ -70,14 +70,14 @@ def test_each_has_a_case_and_an_explanation() -> None:
 def test_units(unit: str, second: float, tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     path.write_text(json.dumps({"unit": unit, "TF": 2 * second, "tasks": {"block0.fwd": second}}))
-    found = read_costs(path)
+    found = read_costs(path).times
     assert found.forward == pytest.approx(2) and found.tasks == pytest.approx({"block0.fwd": 1})
     assert found.dgrad == found.transfer == 0
 
 
 def test_without_a_unit_they_are_seconds(tmp_path: Path) -> None:
     (tmp_path / "costs.json").write_text('{"TB": 1}')
-    assert read_costs(tmp_path / "costs.json") == Times(dgrad=1.0)
+    assert read_costs(tmp_path / "costs.json").times == Times(dgrad=1.0)
 
 
 seconds = st.floats(0, 1e6)
@@ -88,7 +88,7 @@ tables = st.dictionaries(st.text(max_size=8), seconds, max_size=3)
 def test_what_is_written_reads_the_same(tmp_path_factory: pytest.TempPathFactory, times: Times) -> None:
     path = tmp_path_factory.mktemp("costs") / "costs.json"
     write_costs(str(path), times)
-    found = read_costs(path)
+    found = read_costs(path).times
     for name in Times.__slots__:  # type: ignore[attr-defined]
         assert getattr(found, name) == pytest.approx(getattr(times, name), rel=1e-12, abs=1e-300)
 

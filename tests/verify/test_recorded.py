@@ -27,7 +27,7 @@ def test_costs_and_timeline_of_a_run(program: Callable[..., Any], tmp_path: Path
     compiled, source = made.compiled.program, made.compiled.source
     result = made.train(Training(steps=3, record=True))
     write_costs(str(tmp_path / "costs.json"), measured_times(compiled, result))
-    times = read_costs(tmp_path / "costs.json")
+    times = read_costs(tmp_path / "costs.json").times
 
     assert {name.rpartition(".")[2] for name in times.tasks} == {"fwd", "dgrad", "wgrad"}
     assert all(time > 0 for time in (*times.tasks.values(), *times.transfers.values(), *times.optimizer.values()))
