@@ -14,7 +14,7 @@ from statistics import mean
 from ssdsl.cluster.measure import processor
 from ssdsl.codegen.role import role_text
 from ssdsl.codegen.scope import Scope
-from ssdsl.ir.function import Function, Instr
+from ssdsl.ir.function import Backward, Function, Instr
 from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
 from ssdsl.run.result import RankResult, RunResult, Spent
@@ -24,6 +24,7 @@ from ssdsl.simulate.profiled import OF_PHASE, Profiled, instructions, runs
 from ssdsl.simulate.roofline import shards
 
 LETTERS = {"F": Phase.FORWARD, "B": Phase.BACKWARD, "D": Phase.DGRAD, "W": Phase.WGRAD}
+AGAIN = "R"
 OF_FLATS = ("reduce", "gather", "scatter")
 
 
@@ -81,11 +82,13 @@ class _Found:
         engine: dict[tuple[int, Phase], list[float]] = {}
         ran: dict[tuple[int, Phase], set[Instr]] = {}
         for spent in rank.spent:
-            phase = LETTERS.get(spent.what)
+            phase = self._phase(spent)
             if phase is None:
                 self._add_other(spent, role)
                 continue
             instr = lines.instr(spent)
+            if instr is not None and spent.what == AGAIN:
+                continue  # that is a forward's time, which other tasks say better
             if instr is None:
                 sums = engine.setdefault((spent.number, phase), [])
                 sums[:] = [usual(list(spent.times_s)) + (sums[0] if sums else 0.0)]
@@ -96,6 +99,13 @@ class _Found:
             function = self.program.functions[number]
             self.growing.setdefault(f"task {OF_PHASE[phase]}", []).append((instructions(function), time_s))
             self._add_none(function, phase, ran.get((number, phase), set()))
+
+    def _phase(self, spent: Spent) -> Phase | None:
+        """The phase of the task; a forward runs again in the backward that has the gradients of inputs."""
+        if spent.what != AGAIN:
+            return LETTERS.get(spent.what)
+        is_whole = self.program.functions[spent.number].backward is Backward.WHOLE
+        return Phase.BACKWARD if is_whole else Phase.DGRAD
 
     def _times(self, function: Function, instr: Instr, phase: Phase) -> list[float]:
         words = self.costs.words(function, instr)

@@ -36,8 +36,7 @@ MANY, REPEATS = 200, 5  # lines, or nodes, by which the clock's own time is meas
 
 
 class Clock:
-    """The clock of one rank. `file` is its role's. `spent` has the seconds of each place, a number a task or step;
-    of gradients of weights of one size, a weight's in the mean."""
+    """The clock of one rank. `file` is its role's. `spent` has the seconds of each place, a number a task or step."""
 
     def __init__(self, file: str, world: "World") -> None:
         self.file, self.world = file, world
@@ -50,7 +49,6 @@ class Clock:
         self._made: list[tuple[int, Place]] = []  # the number of the next node when a line began
         self._numbers: list[int] = []
         self._added: dict[Place, float] = {}  # by the clock itself
-        self._weights: dict[Place, int] = {}  # how many of a place's size got a gradient in the task
         self._line_s = self._node_s = 0.0  # what it adds to each line, and node
         self._line_s, self._node_s = _own_line_s(self), _own_node_s(self)
 
@@ -109,7 +107,7 @@ class Clock:
     def _note(self, times: dict[Place, float]) -> None:
         for place, time_s in times.items():
             time_s = max(0.0, time_s - self._added.pop(place, 0.0))
-            self.spent.setdefault(place, []).append(time_s / self._weights.pop(place, 1))
+            self.spent.setdefault(place, []).append(time_s)
 
     # -- lines ---------------------------------------------------------------------------------------------------------
 
@@ -148,10 +146,10 @@ class Clock:
             if node is None or node in seen:
                 continue
             seen.add(node)
-            self._follow(node)
+            self._follow(node, len(seen))
             nodes += [n for n, _ in node.next_functions]
 
-    def _follow(self, node: Any) -> None:
+    def _follow(self, node: Any, weight: int) -> None:
         clock, task = self, self._task
         variable = getattr(node, "variable", None)
         made = None if variable is not None else self._line_of(node._sequence_nr())
@@ -161,8 +159,7 @@ class Clock:
             if made is not None:
                 place = made._replace(what=task.what, number=task.number)
             elif isinstance(variable, torch.nn.Parameter):
-                place = _gradient(variable)
-                clock._weights[place] = clock._weights.get(place, 0) + 1
+                place = _gradient(variable, weight)
             clock._goes_to(place, clock._node_s)
 
         node.register_prehook(begins)
@@ -172,10 +169,10 @@ class Clock:
         return self._made[at][1] if at >= 0 and self._made[at][1].line else None
 
 
-def _gradient(parameter: torch.Tensor) -> Place:
-    """A weight gets a gradient: its first in the step, or one that is added."""
+def _gradient(parameter: torch.Tensor, weight: int) -> Place:
+    """A weight gets a gradient: its first in the step, or one that is added. Each weight is a place of its own."""
     what = "first gradient" if parameter.grad is None else "next gradient"
-    return Place(what, parameter.numel() * parameter.element_size())
+    return Place(what, parameter.numel() * parameter.element_size(), "", weight)
 
 
 class _Timed:

@@ -115,12 +115,16 @@ class CoresShared(Diagnostic):
 
     code = "E0654"
     title = "the profile `{file}` is of {processes} ranks on {cores} cores, and this plan has {ranks}"
-    help = "record one in which as many ranks share a core: `{command}`"
+    help = "record one in which as many ranks share a core, into another file: `{elsewhere} --out FILE`"
     file: str
     processes: int
     cores: int
     ranks: int
     command: str
+
+    @property
+    def elsewhere(self) -> str:
+        return self.command.partition(" --out ")[0]
 
 
 @dataclass(frozen=True)

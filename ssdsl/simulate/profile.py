@@ -64,7 +64,9 @@ class Curve:
         (least, first), (most, last) = self.points[0], self.points[-1]
         if size < least:
             return first * size / least if least else first
-        return last * size / most if size > most and most else self._between(size)
+        if size > most:
+            return last * size / most if most else last
+        return self._between(size)
 
     def reaching(self, size: int) -> float:
         """Outside of the sizes, a latency and a bandwidth: that of the smallest is the latency, and the slope between

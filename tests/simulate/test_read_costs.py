@@ -17,6 +17,7 @@ from ssdsl.text.render import render
 from tests.simulate.steps import compiled, step
 
 ERRORS = Path(__file__).parent.parent / "errors"
+MACHINE = '{"device": "a", "torch": "b", "threads": 1, "cores": 2, "processes": 1}'
 WRONG = {
     "no JSON": "TF = 18.5\n",
     "not UTF-8": b'{"TF": "\xff"}',
@@ -33,6 +34,15 @@ WRONG = {
     "a flag": '{"TB": true}',
     "a table": '{"tasks": [1.5]}',
     "in a table": '{"tasks": {"block0.fwd": null}}',
+    "a run that is no text": '{"recorded": 1}',
+    "a profile that is a number": '{"profile": 1}',
+    "a profile of tomorrow": '{"profile": {"version": 2}}',
+    "a profile without a machine": '{"profile": {"version": 1}}',
+    "a machine without cores": f'{{"profile": {{"version": 1, "machine": {MACHINE.replace("2", "0")}}}}}',
+    "a phase": f'{{"profile": {{"version": 1, "machine": {MACHINE}, "operators": {{"x": {{"fwd": 1}}}}}}}}',
+    "a curve": f'{{"profile": {{"version": 1, "machine": {MACHINE}, "growing": {{"update": [[1, -1]]}}}}}}',
+    "no pairs": f'{{"profile": {{"version": 1, "machine": {MACHINE}, "growing": {{"update": [1]}}}}}}',
+    "a kind of communication": f'{{"profile": {{"version": 1, "machine": {MACHINE}, "network": {{"send": []}}}}}}',
 }
 
 
@@ -63,7 +73,7 @@ def test_absurd_files(text: str, tmp_path: Path) -> None:
 
 def test_each_has_a_case_and_an_explanation() -> None:
     own = [code for code, cls in REGISTRY.items() if cls.__module__ == errors.__name__]
-    assert own == ["E0651"] and REGISTRY["E0651"].__doc__
+    assert own[0] == "E0651" and all(REGISTRY[code].__doc__ and (ERRORS / f"{code}.err").exists() for code in own)
 
 
 @pytest.mark.parametrize(("unit", "second"), [("s", 1.0), ("ms", 1e3), ("us", 1e6)])
