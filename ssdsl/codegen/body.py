@@ -73,6 +73,11 @@ class Body:
                 self.lines.append(self._written(instr, reads[0]))
         self.stands[self.lines[-1].partition(" = ")[0]] = instr
 
+    def drop(self, names: Iterable[Name]) -> None:
+        """Lets go of values that nobody reads any more."""
+        if words := [self.made[name] for name in names if name in self.made]:
+            self.lines.append(f"del {', '.join(words)}")
+
     def _operator(self, op: Op, reads: list[str], used: frozenset[Name]) -> None:
         operator = self.operators[op.operator]
         text = self._call(operator, op, reads)

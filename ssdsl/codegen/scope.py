@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import get_args
 
 from ssdsl.codegen.body import RESERVED, Body
@@ -15,6 +16,7 @@ from ssdsl.model.graph import Operator
 from ssdsl.model.ops.experts import OF_ROWS
 from ssdsl.model.ops.random import FUNCTIONS
 from ssdsl.model.ops.registry import kernel_functions, modules
+from ssdsl.model.storage import Storage, storages
 
 # What a file may import from the runtime beside it.
 RUNTIME = (
@@ -26,7 +28,7 @@ RUNTIME = (
 )
 
 
-@dataclass(slots=True)
+@dataclass
 class Scope:
     """Names of the file; `groups` and `functions` grow as its text is written."""
 
@@ -55,6 +57,11 @@ class Scope:
     def stand(self, function: Function, name: str, layer: str, body: Body) -> None:
         """Notes where the instructions of a body stand: in a Python function that a function calls for a layer."""
         self.stands.update({(function.number, (name, layer, line)): instr for line, instr in body.stands.items()})
+
+    @cached_property
+    def places(self) -> dict[str, Storage]:
+        """Where the values of the model lie."""
+        return storages(self.program.graph)
 
     @property
     def waits(self) -> dict[Place, Instr]:
