@@ -164,8 +164,8 @@ class FlatParam:
 
     # -- gradients ---------------------------------------------------------------------------------------------------
 
-    def start_step(self) -> None:
-        """Drops the gradients of the last step."""
+    def drop_gradients(self) -> None:
+        """Lets go of the gradients: behind a step, and in front of one, where a step was given up."""
         for parameter in self.parameters.values():
             parameter.grad = None
         if self.shard is not None:

@@ -4,7 +4,7 @@ import copy
 import gc
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,14 +23,15 @@ class Recorder:
     """A clock for the engine: one list of (task, start, end, waited) a step, in seconds of the machine's own clock.
 
     `clock` tells the operators apart, on devices that run what they are told at once; `clocked` are its steps. `file`
-    is that of the rank's role.
+    is that of the rank's role. `mapped` are tensors that lie in a file.
     """
 
-    def __init__(self, device: torch.device, world: World, file: str = "") -> None:
+    def __init__(self, device: torch.device, world: World, file: str = "", mapped: Iterable[torch.Tensor] = ()) -> None:
         self.device = device
         self.world = world
         self.clock = Clock(file, world) if device.type == "cpu" else None
         self.clocked: list[int] = []
+        self.mapped = {t.untyped_storage().data_ptr() for t in mapped}
         self.steps: list[list[tuple[str, float, float, float]]] = []
         self.tensor_bytes = 0
 
@@ -67,18 +68,18 @@ class Recorder:
             yield
             self.tensor_bytes = torch.cuda.max_memory_allocated()
         else:
-            held = _tensor_bytes()
+            held = self._held_bytes()
             with torch.profiler.profile(
                 activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
             ) as profile:
                 yield
             self.tensor_bytes = held + _most_added(profile)
 
-
-def _tensor_bytes() -> int:
-    """What all tensors take now."""
-    storages = (t.untyped_storage() for t in gc.get_objects() if isinstance(t, torch.Tensor))
-    return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
+    def _held_bytes(self) -> int:
+        """What all tensors take now."""
+        storages = (t.untyped_storage() for t in gc.get_objects() if isinstance(t, torch.Tensor))
+        sizes = {s.data_ptr(): s.nbytes() for s in storages}
+        return sum(size for place, size in sizes.items() if place not in self.mapped)
 
 
 def _most_added(profile: Any) -> int:

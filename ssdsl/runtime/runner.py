@@ -130,7 +130,7 @@ class Runner:
         """Runs a role's step; returns the losses of its parts. The gradients are those of `scale` times the loss."""
         self.prepared, self.losses, self.scale = prepared, [], scale
         for flat in self.weights.flats:
-            flat.start_step()
+            flat.drop_gradients()
         run(self)
         self.parts = [(output, list(output.parts(self.values))) for output in self.outputs]
         self.doing = None

@@ -100,6 +100,8 @@ class Update:
                 self._step(gradients, squares)
         if self.scaler is not None and (overflowed or self.updated):
             self.scaler.update(overflowed)
+        for flat in self._flats:
+            flat.drop_gradients()
 
     def _gradients(self) -> list[tuple[Stepped, torch.Tensor]]:
         """The gradients of the loss, with those that were kept, in the type of what is stepped on."""
