@@ -31,7 +31,7 @@ class Lifetimes:
         for name, (section, _) in made.items():
             root = Name(places[name.value].root) if name.value in places else name
             storages.setdefault(str(root if root in made and not name.version else name), {})[name] = section
-        kept = {name for name in (*_kept(function), *(o.name for o in function.outputs))}
+        kept = {*_kept(function), *(o.name for o in function.outputs)}
         ends: dict[Moment, list[dict[Name, int]]] = {}
         for names in storages.values():
             if kept.isdisjoint(names):

@@ -18,7 +18,7 @@ from ssdsl.simulate.fit import check_machine, costs_for, digest, lacking
 from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.profile import GROWING, PHASES, Curve, Machine, Profile, merged
 from ssdsl.simulate.profile_json import profile_json, read_profile
-from ssdsl.simulate.profiled import Profiled, instructions
+from ssdsl.simulate.profiled import OF_PHASE, Profiled, instructions, runs
 from ssdsl.simulate.read_costs import CostsFile, read_costs, write_costs, write_profile
 from ssdsl.text.diagnostic import REGISTRY, Diagnostic, PlanError
 from ssdsl.text.render import render
@@ -33,9 +33,11 @@ COMMAND = "ssdsl profile --model chain_of_8 one_f_one_b,S=2,M=2 --out p.json"
 def profile_of(program: Compiled, second: float = 1.0) -> Profile:
     """One in which every phase of an operator takes a second, a byte of anything nothing, a message half a second."""
     costs = Profiled(Facts(program.program), Profile(LAPTOP))
-    words = {
-        costs.words(f, instr): dict.fromkeys(PHASES, second) for f in program.program.functions for instr in f.body()
-    }
+    words: dict[str, dict[str, float]] = {}
+    for task in (task for role in program.program.roles for task in role.computes()):
+        function = program.program.functions[task.function]
+        for instr in (i for i in function.body() if runs(function, i, task.phase)):
+            words.setdefault(costs.words(function, instr), {})[OF_PHASE[task.phase]] = second
     network = {(kind, 2): Curve(((1, second / 2),)) for kind in ("send", "all_reduce", "all_gather", "reduce_scatter")}
     return Profile(LAPTOP, words, network, {name: Curve(((1, 0.0),)) for name in GROWING}, 0.0, ("a test",))
 

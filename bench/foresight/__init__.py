@@ -1,0 +1,1 @@
+"""How right the simulator is: rows of what was measured, here or elsewhere, beside what it predicts."""
