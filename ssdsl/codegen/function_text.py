@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from ssdsl.codegen.body import Body
 from ssdsl.codegen.lifetimes import Lifetimes
@@ -37,7 +38,7 @@ def function_text(function: Function, scope: Scope) -> str:
         if section.layer or section.recompute:
             _call(function, scope, body, number, leaving, ends)
         else:
-            _write(body, section, leaving, lambda n, at=number: ends.inside(at, n))
+            _write(body, section, leaving, partial(ends.inside, number))
         if number + 1 < len(function.sections):
             body.drop(ends.behind(number))
     scope.stand(function, scope.block(function.number), "", body)
@@ -90,7 +91,7 @@ def _call(
     """Writes a section as a function, unless an equal one exists, and a call of it."""
     section = function.sections[number]
     body = scope.body(function, section.layer)
-    _write(body, section, leaving, lambda n: ends.inside(number, n))
+    _write(body, section, leaving, partial(ends.inside, number))
     values = [n for n in body.made if n in leaving]
     time = [t.name for t in function.time] + [f"n_{t.name}" for t in function.time if t.sizes]
     lines = [

@@ -33,9 +33,9 @@ class Lifetimes:
             storages.setdefault(str(root if root in made and not name.version else name), {})[name] = section
         kept = {*_kept(function), *(o.name for o in function.outputs)}
         ends: dict[Moment, list[dict[Name, int]]] = {}
-        for names in storages.values():
-            if kept.isdisjoint(names):
-                ends.setdefault(max(lasts[name] for name in names), []).append(names)
+        for together in storages.values():
+            if kept.isdisjoint(together):
+                ends.setdefault(max(lasts[name] for name in together), []).append(together)
         return cls(ends)
 
     def inside(self, section: int, instr: int) -> Iterator[Name]:
