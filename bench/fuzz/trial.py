@@ -69,9 +69,7 @@ def try_case(case: Case) -> Outcome:
     return try_plan(model, graph, case.plan_text, training, SLOW if crc32(case.plan_text.encode()) % 2 else None)
 
 
-def try_plan(
-    model: Model, graph: Graph, plan_text: str, training: Training, cluster: Cluster | None = None
-) -> Outcome:
+def try_plan(model: Model, graph: Graph, plan_text: str, training: Training, cluster: Cluster | None = None) -> Outcome:
     """What becomes of a plan's text on a captured model, with the communication that is best on a cluster."""
     try:
         plan, _ = interpret_all(parse(Source("plan.ssp", plan_text)), graph, {}, FOLDER)

@@ -49,7 +49,9 @@ def sent(program: Program) -> int:
 
 
 def gathers(program: Program) -> int:
-    steps = [s for f in program.functions for i in f.body() if isinstance(i, Reshard) for s in (*i.forward, *i.backward)]
+    steps = [
+        s for f in program.functions for i in f.body() if isinstance(i, Reshard) for s in (*i.forward, *i.backward)
+    ]
     return sum(isinstance(s, AllGather) for s in steps)
 
 
