@@ -99,6 +99,11 @@ def compiled(
     return result
 
 
+def compiled_for(cluster: str, costs: str | None) -> str | None:
+    """The cluster that a program is compiled for: with times of runs on this machine, none, as for those runs."""
+    return None if costs is not None and cluster == "laptop" else cluster
+
+
 def evaluation(loaded: Loaded, training: "Compiled", outputs: Sequence[str]) -> "Compiled | None":
     """The program that evaluates; without one, and nothing asked of it, a warning is shown."""
     from ssdsl.compile import compile_evaluation
