@@ -1,6 +1,6 @@
 """`python -m bench [steps | training | compile | accuracy | dropout]`: all benchmarks, or one.
 
-`python -m bench fuzz | models` checks.
+`python -m bench fuzz | models` checks; `python -m bench papers` writes docs/papers.md.
 """
 
 import sys
@@ -8,6 +8,7 @@ import sys
 from bench import accuracy, compile, dropout, steps, training
 from bench.fuzz import run as fuzz
 from bench.models import run as models
+from bench.papers import run as papers
 
 BENCHMARKS = {
     "steps": steps.main,
@@ -16,6 +17,7 @@ BENCHMARKS = {
     "accuracy": accuracy.main,
     "dropout": dropout.main,
 }
+PAGES = {"papers": papers.main}  # which simulate, and write a page
 CHECKS = {"fuzz": fuzz.main, "models": models.main}  # which are right or wrong, and take no times
 
 
@@ -23,8 +25,8 @@ def main(arguments: list[str]) -> int:
     if not arguments:
         return max([benchmark([]) for benchmark in BENCHMARKS.values()])
     name, *options = arguments
-    if name in CHECKS:
-        return CHECKS[name](options)
+    if name in CHECKS | PAGES:
+        return (CHECKS | PAGES)[name](options)
     if name not in BENCHMARKS:
         print(__doc__, file=sys.stderr)
         return 2

@@ -9,16 +9,16 @@ from ssdsl.codegen.scope import Scope
 from ssdsl.ir.function import First, Op, Prologue, Reshard, Slice, Write
 from ssdsl.ir.value import Name
 from ssdsl.model.call import refs_in
+from ssdsl.model.graph import Operator
 from ssdsl.text.diagnostic import InternalError
 
 
 def constants_text(scope: Scope) -> str:
     """`constants(c, device)`: what depends on no input and no weight."""
-    used = dict.fromkeys(n for p in _here(scope) for n in p.constants)
     lines = [
         "def constants(c, device):",
         '    """Adds to `c` the tensors that depend on no input and no weight."""',
-        *(_constant(n, scope) for n in used),
+        *_constants(scope),
         "    return c",
     ]
     return "\n".join(lines)
@@ -40,9 +40,27 @@ def _here(scope: Scope) -> list[Prologue]:
     return [p for p in scope.program.prologues if p.submesh in submeshes]
 
 
+def _constants(scope: Scope) -> Iterator[str]:
+    """Each constant in its turn; what nobody reads any more goes, so that steps on the way to a mask do not stay."""
+    names = [*dict.fromkeys(n for p in _here(scope) for n in p.constants)]
+    given = {v.name.value for p in _here(scope) for v in p.given}
+    last: dict[str, str] = {}  # the last constant that reads one
+    for name in names:
+        last |= {o.value: name for o in scope.operators[name].outputs if o.value not in given}
+        last |= {value: name for value in _reads(scope.operators[name]) if value in last}
+    for name in names:
+        yield _constant(name, scope)
+        if done := [value for value, reader in last.items() if reader == name]:
+            yield f"    del {', '.join(_kept(Name(value)) for value in done)}"
+
+
+def _reads(operator: Operator) -> list[str]:
+    return list(refs_in((operator.args, tuple(v for _, v in operator.kwargs))))
+
+
 def _constant(name: str, scope: Scope) -> str:
     operator = scope.operators[name]
-    reads = [f"c[{quoted(r)}]" for r in refs_in((operator.args, tuple(v for _, v in operator.kwargs)))]
+    reads = [f"c[{quoted(r)}]" for r in _reads(operator)]
     targets = assignment(operator, [_kept(Name(o.value)) for o in operator.outputs])
     return f"    {targets} = {constant_expression(operator, reads)}"
 

@@ -1,4 +1,4 @@
-"""The plans that come with ssdsl: the examples and the standard library, by name."""
+"""The plans that come with ssdsl: the examples, those of papers among them, and the standard library, by name."""
 
 from pathlib import Path
 
@@ -6,6 +6,8 @@ from ssdsl.lang.assets import assets_folder
 from ssdsl.lang.errors.files import NoSuchFile
 from ssdsl.lang.suggest import suggest
 from ssdsl.text.diagnostic import PlanError
+
+FOLDERS = (Path("examples"), Path("examples/papers"), Path("stdlib"))
 
 
 def plan_path(name: str) -> Path:
@@ -22,16 +24,18 @@ def plan_path(name: str) -> Path:
 
 def _shipped_path(path: Path) -> Path:
     """`examples/megatron.ssp` names the shipped one where there is no such file, as outside a checkout."""
-    if path.parts[:1] in (("examples",), ("stdlib",)) and len(path.parts) == 2:
-        shipped = assets_folder(path.parts[0]) / path.name
-        return shipped if shipped.exists() else path
-    return path
+    shipped = _folder(path.parent) / path.name if path.parent in FOLDERS else path
+    return shipped if shipped.exists() else path
+
+
+def _folder(path: Path) -> Path:
+    return assets_folder(path.parts[0]).joinpath(*path.parts[1:])
 
 
 def shipped_plans() -> list[tuple[str, Path]]:
-    """The examples and the standard library by name; an example comes before a library file of its name."""
+    """The plans of all folders by name; an example comes before a library file of its name."""
     found: dict[str, Path] = {}
-    for folder in ("examples", "stdlib"):
-        for path in sorted(assets_folder(folder).glob("*.ssp")):
+    for folder in FOLDERS:
+        for path in sorted(_folder(folder).glob("*.ssp")):
             found.setdefault(path.stem, path)
     return list(found.items())

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture
 from ssdsl.model.factors import Factors
@@ -250,13 +252,19 @@ def _row(call: Call, capture: Capture) -> str:
 
 
 def stages(capture: Capture) -> tuple[set[str], set[str]]:
-    """The calls that depend on no input and no weight, and those that depend on inputs only."""
+    """The calls that depend on no input and no weight, and those that depend on inputs only.
+
+    What repeats a constant, as a mask for every sample, is neither: a part repeats it for itself. Whole, it would be as
+    large as the batch, and lie there for all of the step.
+    """
     known = {Origin.CONSTANT: 0, Origin.INPUT: 1, Origin.SEED: 1}
     level = {name: known.get(origin, 2) for name, origin in capture.origins.items()}
     constants: set[str] = set()
     data: set[str] = set()
     for call in capture.calls:
         mine = max((level[r] for r in call.refs()), default=0)
+        if mine == 0 and call.target is torch.ops.aten.expand.default:
+            mine = 2
         level.update(dict.fromkeys(call.outputs, mine))
         if mine < 2:
             (constants, data)[mine].add(call.name)

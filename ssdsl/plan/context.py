@@ -16,7 +16,7 @@ from ssdsl.text.source import Span
 if TYPE_CHECKING:
     from ssdsl.plan.eval.scope import Scope
 
-MOST_STEPS = 100_000
+MOST_STEPS = 500_000
 
 
 @dataclass(frozen=True, slots=True)

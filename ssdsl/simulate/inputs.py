@@ -32,12 +32,17 @@ class Inputs:
         return sum(found.values())
 
     def _given(self, prologue: Prologue) -> Iterator[tuple[str, int]]:
-        values, operators = self.facts.program.graph.values, self.facts.operators
+        """What is loaded, and of the constants those that are read, by the storage that they are views of."""
+        values = self.facts.program.graph.values
         for var in prologue.given:
-            if values[var.name.value].origin is not Origin.SEED:
-                yield str(var.name), size_bytes(var)
-        for result in (values[o.value] for name in prologue.constants for o in operators[name].outputs):
-            yield self.facts.places[result.name].root, prod(result.shape) * result.itemsize
+            match values[var.name.value].origin:
+                case Origin.SEED:
+                    pass
+                case Origin.OPERATOR | Origin.CONSTANT:
+                    owner = values[self.facts.places[var.name.value].root]
+                    yield owner.name, prod(owner.shape) * owner.itemsize
+                case _:
+                    yield str(var.name), size_bytes(var)
 
     def _made(self, prologue: Prologue) -> Iterator[tuple[str, int]]:
         """The results that are no views of what is there already."""

@@ -30,6 +30,18 @@ from ssdsl.model.zoo.vgg import SIZES as VGG
         ("llama:70b", 68976.65),
         ("llama:405b", 405853.39),
         ("mixtral:8x7b", 46702.79),
+        ("swin:1.8b", 1809.97),
+        ("swin:5b", 4968.25),
+        ("swin:10b", 10434.04),
+        ("swin:27b", 27033.62),
+        ("gpt:1.7b", 1652.23),
+        ("gpt:18.4b", 18449.76),
+        ("gpt:39b", 39096.04),
+        ("gpt:76.1b", 76050.74),
+        ("gpt:145.6b", 145622.26),
+        ("gpt:310.1b", 310130.54),
+        ("gpt:530b", 529600.82),
+        ("gpt:1t", 1008038.76),
     ],
 )
 def test_published_numbers_of_parameters(spec: str, millions: float) -> None:

@@ -1,10 +1,19 @@
 """GPT: `GPT2LMHeadModel` of transformers with random weights, predicting the next token.
 
-The paper sizes are those of GPT-3 (Brown et al. 2020, arXiv 2005.14165, table 2.1) with its sequence length of 2048 and
-its batch sizes in sequences. Three numbers differ: 2.6b (there 2.7B) is named as the Alpa paper does, 1.3b has 16 heads
-of the table's 128 because its 24 do not divide 2048, and 13b is 5120 wide because the table's 5140 is no multiple of 40
-heads. The vocabulary is 51200: GPT-2's 50257 padded as Megatron-LM pads it, to a multiple of 128 x 8 devices, so that
-it can be split.
+The sizes up to 13b, and 175b, are those of GPT-3 (Brown et al. 2020, arXiv 2005.14165, table 2.1) with its sequence
+length of 2048 and its batch sizes in sequences. Three numbers differ: 2.6b (there 2.7B) is named as the Alpa paper
+does, 1.3b has 16 heads of the table's 128 because its 24 do not divide 2048, and 13b is 5120 wide because the table's
+5140 is no multiple of 40 heads. The others:
+
+- 1.7b to 1t: Narayanan et al. 2021, arXiv 2104.04473, table 1, with its batches; 39b, 530b and 1t are its 39.1, 529.6
+  and 1008.0 B. The batch of 22b is that of Korthikanti et al. 2022, arXiv 2205.05198, table 3, where 530b has 280.
+- 15b: of the SuperScaler paper (Lin et al. 2023, arXiv 2301.08984), which trains it and smaller ones at a sequence
+  length of 16384: `-16k`. The batch of 256 is that of the same paper's Swin.
+- 1.5b: Qi et al. 2023, arXiv 2401.10241, table 3, with 24 micro-batches of 6. Its 22 layers and the two ends of a
+  pipeline of 8 weigh as three layers a stage.
+
+The vocabulary is 51200: GPT-2's 50257 padded as Megatron-LM pads it, to a multiple of 128 x 8 devices, so that it can
+be split.
 """
 
 from dataclasses import dataclass
@@ -72,14 +81,36 @@ class Gpt:
         )
 
 
+def _published(layers: int, hidden: int, heads: int, batch: int, seq: int = 2048) -> Gpt:
+    """A size of a paper."""
+    return Gpt(layers, hidden, heads, seq, batch, vocab=51200)
+
+
 SIZES = {
     "tiny": Gpt(layers=4, hidden=128, heads=4, seq=64, batch=8, vocab=512),
     "small": Gpt(layers=4, hidden=256, heads=4, seq=128, batch=8, vocab=1000),
-    "350m": Gpt(layers=24, hidden=1024, heads=16, seq=2048, batch=256, vocab=51200),
-    "1.3b": Gpt(layers=24, hidden=2048, heads=16, seq=2048, batch=512, vocab=51200),
-    "2.6b": Gpt(layers=32, hidden=2560, heads=32, seq=2048, batch=512, vocab=51200),
-    "6.7b": Gpt(layers=32, hidden=4096, heads=32, seq=2048, batch=1024, vocab=51200),
-    "13b": Gpt(layers=40, hidden=5120, heads=40, seq=2048, batch=1024, vocab=51200),
-    "175b": Gpt(layers=96, hidden=12288, heads=96, seq=2048, batch=1536, vocab=51200),
+    "350m": _published(24, 1024, 16, 256),
+    "1.3b": _published(24, 2048, 16, 512),
+    "1.3b-16k": _published(24, 2048, 16, 256, seq=16384),
+    "1.5b": _published(22, 2304, 24, 144, seq=1024),
+    "1.7b": _published(24, 2304, 24, 512),
+    "2.6b": _published(32, 2560, 32, 512),
+    "2.6b-16k": _published(32, 2560, 32, 256, seq=16384),
+    "3.6b": _published(30, 3072, 32, 512),
+    "6.7b": _published(32, 4096, 32, 1024),
+    "6.7b-16k": _published(32, 4096, 32, 256, seq=16384),
+    "7.5b": _published(36, 4096, 32, 512),
+    "13b": _published(40, 5120, 40, 1024),
+    "15b": _published(48, 5120, 40, 256),
+    "15b-16k": _published(48, 5120, 40, 256, seq=16384),
+    "18.4b": _published(40, 6144, 48, 1024),
+    "22b": _published(48, 6144, 64, 4),
+    "39b": _published(48, 8192, 64, 1536),
+    "76.1b": _published(60, 10240, 80, 1792),
+    "145.6b": _published(80, 12288, 96, 2304),
+    "175b": _published(96, 12288, 96, 1536),
+    "310.1b": _published(96, 16384, 128, 2160),
+    "530b": _published(105, 20480, 128, 2520),
+    "1t": _published(128, 25600, 160, 3072),
 }
 LAPTOP = ("tiny", "small")

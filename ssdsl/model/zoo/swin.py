@@ -1,7 +1,7 @@
 """Swin Transformer (Liu et al. 2021, arXiv 2103.14030): transformers' `SwinForImageClassification`, random weights.
 
-1.8b is the size of the SuperScaler paper's evaluation: 32 layers, hidden 512, 16 heads (both of the first stage),
-images of 1536 pixels, windows of 48.
+1.8b to 27b are the sizes of the SuperScaler paper's evaluation (Lin et al. 2023, arXiv 2301.08984): images of 1536
+pixels, windows of 48, all layers but six in the third stage, widths and heads doubling with each.
 """
 
 from dataclasses import dataclass
@@ -41,21 +41,20 @@ class Swin:
         last_patch = PATCH << (len(self.depths) - 1)
         if self.image % last_patch:
             return f"image = {self.image} is no multiple of {last_patch}, the pixels of the last stage's patches"
+        if self.window > self.image // last_patch:
+            patches = self.image // last_patch
+            return f"window = {self.window} is larger than the last stage, which has {patches} x {patches} patches"
         return ""
 
     def parameters(self) -> int:
         widths = [self.hidden << stage for stage in range(len(self.depths))]
         patches = (CHANNELS * PATCH**2 + 3) * self.hidden
         stages = zip(self.depths, widths, self.heads, strict=True)
-        blocks = sum(n * (12 * w**2 + 13 * w + self._window_biases(i) * h) for i, (n, w, h) in enumerate(stages))
+        positions = (2 * self.window - 1) ** 2  # of one patch relative to another in its window
+        blocks = sum(n * (12 * w**2 + 13 * w + positions * h) for n, w, h in stages)
         merges = sum(8 * w**2 + 8 * w for w in widths[:-1])
         head = 2 * widths[-1] + (widths[-1] + 1) * self.labels
         return patches + blocks + merges + head
-
-    def _window_biases(self, stage: int) -> int:
-        """Relative positions in a window, which is never larger than the image."""
-        window = min(self.window, self.image // (PATCH << stage))
-        return (2 * window - 1) ** 2
 
     def describe(self) -> str:
         depths, heads = "-".join(map(str, self.depths)), "-".join(map(str, self.heads))
@@ -88,8 +87,18 @@ class Swin:
         )
 
 
+def _published(layers: int, hidden: int, heads: int) -> Swin:
+    """A size of the paper, by its number of layers, and the width and heads of its first stage."""
+    depths, doubled = (2, 2, layers - 6, 2), (heads, 2 * heads, 4 * heads, 8 * heads)
+    return Swin(depths, hidden, doubled, image=1536, window=48, batch=256, labels=1000)
+
+
 SIZES = {
     "tiny": Swin((2, 2), hidden=64, heads=(4, 8), image=64, window=4, batch=8, labels=16),
-    "1.8b": Swin((2, 2, 26, 2), hidden=512, heads=(16, 32, 64, 128), image=1536, window=48, batch=256, labels=1000),
+    "small": Swin((2, 2, 2, 2), hidden=32, heads=(4, 8, 16, 32), image=128, window=4, batch=8, labels=16),
+    "1.8b": _published(32, 512, 16),
+    "5b": _published(40, 768, 24),
+    "10b": _published(48, 1024, 32),
+    "27b": _published(56, 1536, 32),
 }
-LAPTOP = ("tiny",)
+LAPTOP = ("tiny", "small")

@@ -135,7 +135,7 @@ class Recursion(Traced, Diagnostic):
 class TooManySteps(Traced, Diagnostic):
     """The plan takes more steps than any plan needs: `for i in 0..1000000000000:`.
 
-    A step is a statement, a turn of a loop or a call. A pipeline of 16 stages and 512 micro-batches takes 75,000.
+    A step is a statement, a turn of a loop or a call. 1F1B of 128 stages and 512 micro-batches takes 200,000.
     """
 
     code = "E0231"

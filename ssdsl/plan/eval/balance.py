@@ -28,7 +28,7 @@ def balance(ctx: Context, e: nodes.Call, given: tuple[Value, ...]) -> tuple[Sele
     units: list[Unit] = []
     deepest = max(1, deepest_level(ctx.model, operators))
     for level in range(1, deepest + 2):
-        ctx.budget.spend(e, 1 + len(operators) // 64)
+        ctx.budget.spend(e, 1 + len(operators) // 12)
         if level > deepest and best is not None:
             break
         find_all = level > deepest

@@ -47,6 +47,8 @@ class Parts:
 
     def regions(self, size: int) -> Regions | None:
         """Which positions each part has, the first chunks by one larger if need be; None where these are equal runs."""
+        if self.sizes is None and self.chunks is None and size % self.count == 0:
+            return None
         each, more = divmod(size, self.pieces)
         of_chunk = parts_of(self.sizes or [each + (k < more) for k in range(self.pieces)])
         chunks = self.chunks or [(k,) for k in range(self.count)]

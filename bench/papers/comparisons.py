@@ -1,0 +1,122 @@
+"""What is compared: a row per plan, with the models that it trains and the strategies that it stands beside.
+
+To add a plan of a paper: its file in `examples/papers`, a `Comparison` here with a `Strategy` for it, and the marks of
+its blocks in docs/papers.md; `python -m bench papers` names the mark that is missing.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+Settings = Mapping[str, int]  # of a plan's params
+
+CLUSTER = "v100x32"
+IN_NODE = 16  # devices; a wider tensor parallelism leaves the node, which no system does
+MICRO_BATCHES = (1, 2, 4)  # samples; the plan's own unit where a device has no whole sample
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A plan and the settings in which it is tried.
+
+    `shapes` are its ways to lay out a number of devices. `choices` go from the least memory to the most: where one does
+    not fit, those behind it do not either. `replicas` are the params that divide the batch; M, the number of
+    micro-batches, divides the rest.
+    """
+
+    name: str
+    plan: str
+    shapes: Callable[[int], Iterator[Settings]]
+    choices: tuple[Settings, ...] = ({},)
+    replicas: tuple[str, ...] = ("D",)
+
+    def micro_batches(self, shape: Settings, batch: int) -> Iterator[Settings]:
+        """M for each size of a micro-batch that divides the batch."""
+        each, left = divmod(batch, prod(shape.get(name, 1) for name in self.replicas))
+        if left == 0:
+            yield from ({"M": each // samples} for samples in MICRO_BATCHES if each % samples == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A paper's plan, the first of `strategies`, and what it is compared with; `models` by the number of devices.
+
+    `small` is a model on which its plans are checked, `drawn` a model of the paper's with few micro-batches, and the
+    settings of its picture.
+    """
+
+    name: str
+    models: Mapping[int, str]
+    batch: int
+    strategies: tuple[Strategy, ...]
+    small: str
+    drawn: tuple[str, Settings]
+
+
+# -- ways to lay out devices ------------------------------------------------------------------------------------------
+
+
+def _powers(most: int) -> Iterator[int]:
+    yield from (1 << n for n in range(most.bit_length()) if 1 << n <= most)
+
+
+def pipelines(devices: int) -> Iterator[Settings]:
+    """Tensor parallel in stages, stages in a pipeline, pipelines in parallel: all powers of two."""
+    for tensor in _powers(min(devices, IN_NODE)):
+        for stages in _powers(devices // tensor):
+            yield {"D": devices // tensor // stages, "T": tensor, "S": stages}
+
+
+def replicas(devices: int) -> Iterator[Settings]:
+    yield {"D": devices}
+
+
+def _groups(devices: int) -> Iterator[Settings]:
+    """Replicas of some devices, which share the batch of a replica or its operators."""
+    for tensor in _powers(min(devices, IN_NODE)):
+        if tensor > 1:
+            yield from ({"D": devices // tensor, "T": tensor, "B": parts} for parts in (1, tensor))
+
+
+def _swin_parts(devices: int) -> Iterator[Settings]:
+    """As the paper has it: a pipeline of all devices."""
+    tensor, parts = {4: (2, 4), 8: (4, 6), 16: (4, 4), 32: (8, 4)}[devices]
+    yield {"T": tensor, "C": parts, "S": devices // tensor}
+
+
+def _gpt_parts(devices: int) -> Iterator[Settings]:
+    for shape in pipelines(devices):
+        yield from ({**shape, "C": parts} for parts in (2, 4))
+
+
+# -- the comparisons --------------------------------------------------------------------------------------------------
+
+RECOMPUTED = ({"R": 1}, {"R": 0})
+
+COMPARISONS = (
+    Comparison(
+        "swin",
+        {devices: f"swin:{size},dtype=fp16" for devices, size in ((4, "1.8b"), (8, "5b"), (16, "10b"), (32, "27b"))},
+        256,
+        (
+            Strategy("co-shard", "swin_co_shard", _swin_parts, RECOMPUTED),
+            Strategy("Megatron", "swin_megatron", pipelines, RECOMPUTED),
+            Strategy("ZeRO-3", "swin_zero3", replicas, RECOMPUTED),
+            Strategy("SPMD", "swin_spmd", _groups, RECOMPUTED, replicas=("D", "B")),
+        ),
+        "swin:small",
+        ("swin:1.8b,dtype=fp16,batch=8", {"T": 2, "C": 4, "S": 2, "M": 8, "R": 1}),
+    ),
+    Comparison(
+        "gpt",
+        {n: f"gpt:{size}-16k,dtype=fp16" for n, size in ((4, "1.3b"), (8, "2.6b"), (16, "6.7b"), (32, "15b"))},
+        256,
+        (
+            Strategy("co-shard", "gpt_co_shard", _gpt_parts),
+            Strategy("Megatron", "gpt_megatron", pipelines, ({"R": 1, "P": 1}, {"R": 2, "P": 1}, {"R": 0, "P": 1})),
+            Strategy("ZeRO-3", "gpt_zero3", replicas, RECOMPUTED),
+        ),
+        "gpt:tiny",
+        ("gpt:1.3b-16k,dtype=fp16,batch=8", {"S": 4, "C": 2, "M": 8}),
+    ),
+)

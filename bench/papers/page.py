@@ -1,0 +1,93 @@
+"""The blocks of docs/papers.md: texts of plans, pictures, tables, each behind a mark of its own."""
+
+import re
+from collections.abc import Mapping
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.papers.comparisons import Comparison, Settings
+from bench.papers.search import Found, Tried
+from ssdsl.lang.shipped import plan_path
+from ssdsl.show.gantt import gantt
+from ssdsl.show.view import seconds, size
+from ssdsl.simulate.report import Report
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "papers.md"
+HEAD = "| strategy | setting | step | bubble | peak memory | traffic | between nodes | plan is faster |"
+WIDTH = 100
+
+
+class NoMark(Exception):
+    """The page has no place for a block."""
+
+
+def with_block(text: str, mark: str, block: str) -> str:
+    """The page with what stands behind a mark replaced: a fenced block, or the lines up to the next empty one."""
+    notes = rf"<!-- {re.escape(mark)} -->\n(?:<!-- [^\n]* -->\n)*"
+    place = re.compile(rf"({notes})(?:```\w*\n.*?^```\n|(?:[^\n]+\n)*)", re.DOTALL | re.MULTILINE)
+    if not place.search(text):
+        raise NoMark(f"{PAGE.name} has no line <!-- {mark} -->")
+    return place.sub(lambda found: found[1] + block, text, count=1)
+
+
+def plan_mark(plan: str) -> str:
+    return f"name: {plan}"
+
+
+def plan_block(plan: str) -> str:
+    return f"```ssp\n{plan_path(plan).read_text('utf-8')}```\n"
+
+
+def picture_mark(comparison: Comparison) -> str:
+    return f"picture: {comparison.name}"
+
+
+def picture_block(report: Report) -> str:
+    out = StringIO()
+    Console(file=out, width=WIDTH, color_system=None).print(gantt(report.timeline, WIDTH))
+    lines = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+    return f"```text\n{lines}```\n"
+
+
+def table_mark(comparison: Comparison, devices: int) -> str:
+    return f"table: {comparison.name} on {devices}"
+
+
+def table_block(comparison: Comparison, found: Mapping[str, Found | None]) -> str:
+    """A row for each strategy; the last column is its step over that of the paper's plan, if both fit."""
+    plan = found[comparison.strategies[0].plan]
+    rows = [_row(s.name, s.plan, found[s.plan], plan) for s in comparison.strategies]
+    return "".join(f"{line}\n" for line in (HEAD, "|---" * HEAD.count(" | ") + "|---|", *rows))
+
+
+def _row(name: str, plan: str, found: Found | None, first: Found | None) -> str:
+    if found is None:
+        return f"| {name}: `{plan}` | refused | – | – | – | – | – | – |"
+    best = found.best
+    cells = [
+        f"{name}: `{plan}`",
+        f"`{_settings(best.settings)}`, of {found.tried}",
+        seconds(best.step_s),
+        f"{abs(best.bubble):.1%}",
+        _memory(best),
+        size(best.traffic_bytes),
+        size(best.between_nodes_bytes),
+        _ratio(best, first.best if first is not None else best),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _settings(settings: Settings) -> str:
+    return " ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def _memory(tried: Tried) -> str:
+    if tried.fits:
+        return size(tried.peak_bytes)
+    return f"{size(tried.peak_bytes)}, out of memory by {size(tried.peak_bytes - tried.capacity_bytes)}"
+
+
+def _ratio(tried: Tried, plan: Tried) -> str:
+    return f"{tried.step_s / plan.step_s:.2f}x" if tried.fits and plan.fits and tried is not plan else "–"

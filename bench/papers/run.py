@@ -1,0 +1,72 @@
+"""`python -m bench papers [--only swin] [--devices 4 8]`: searches, and writes what it finds into docs/papers.md.
+
+Each block is written as soon as it is known. A model is captured once for all its settings; a setting is compiled and
+simulated in some seconds.
+"""
+
+import argparse
+import time
+
+from bench.papers.comparisons import COMPARISONS, Comparison
+from bench.papers.page import (
+    PAGE,
+    picture_block,
+    picture_mark,
+    plan_block,
+    plan_mark,
+    table_block,
+    table_mark,
+    with_block,
+)
+from bench.papers.search import Found, Say, search, simulated
+from ssdsl.model.load import load
+from ssdsl.model.trace import capture
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench papers", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=[c.name for c in COMPARISONS], help="these comparisons")
+    parser.add_argument("--devices", nargs="+", type=int, help="these numbers of devices")
+    parser.add_argument("--texts", action="store_true", help="the plans' texts alone, which takes no time")
+    parser.add_argument("--pictures", action="store_true", help="the texts and pictures alone")
+    args = parser.parse_args(arguments)
+    started = time.monotonic()
+    for comparison in (c for c in COMPARISONS if args.only is None or c.name in args.only):
+        write_texts(comparison)
+        if args.pictures:
+            write_picture(comparison)
+        elif not args.texts:
+            write_figures(comparison, args.devices, lambda text: print(f"{time.monotonic() - started:6.0f} s  {text}"))
+    return 0
+
+
+def write_texts(comparison: Comparison) -> None:
+    """The texts of its plans, as they are in `examples/papers`."""
+    for strategy in comparison.strategies:
+        _write(plan_mark(strategy.plan), plan_block(strategy.plan))
+
+
+def write_figures(comparison: Comparison, chosen: list[int] | None, say: Say) -> None:
+    """Its tables, and its picture if no number of devices is chosen."""
+    for devices in comparison.models:
+        if chosen is None or devices in chosen:
+            _write(table_mark(comparison, devices), table_block(comparison, found_on(comparison, devices, say)))
+    if chosen is None:
+        write_picture(comparison)
+
+
+def found_on(comparison: Comparison, devices: int, say: Say) -> dict[str, Found | None]:
+    """The best of each strategy, by its plan."""
+    graph = capture(load(comparison.models[devices]))
+    say(f"captured {comparison.models[devices]}")
+    return {s.plan: search(s, graph, devices, comparison.batch, say) for s in comparison.strategies}
+
+
+def write_picture(comparison: Comparison) -> None:
+    spec, settings = comparison.drawn
+    report = simulated(comparison.strategies[0].plan, settings, capture(load(spec)))
+    _write(picture_mark(comparison), picture_block(report))
+
+
+def _write(mark: str, block: str) -> None:
+    PAGE.write_text(with_block(PAGE.read_text("utf-8"), mark, block), "utf-8")

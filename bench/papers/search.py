@@ -1,0 +1,93 @@
+"""A strategy's best setting on a number of devices: what fits, and of that the fastest step."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from bench.papers.comparisons import CLUSTER, Settings, Strategy
+from ssdsl.cluster.load import load_cluster
+from ssdsl.compile import compile_plan
+from ssdsl.lang.shipped import plan_path
+from ssdsl.model.graph import Graph
+from ssdsl.simulate.report import Report
+from ssdsl.simulate.simulate import simulate
+from ssdsl.text.diagnostic import PlanError
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A setting and its simulated step; `peak_bytes` of `capacity_bytes` on the fullest device."""
+
+    settings: Settings
+    step_s: float
+    bubble: float
+    peak_bytes: int
+    capacity_bytes: int
+    traffic_bytes: int
+    between_nodes_bytes: int
+
+    @property
+    def fits(self) -> bool:
+        return self.peak_bytes <= self.capacity_bytes
+
+    def __str__(self) -> str:
+        settings = " ".join(f"{name}={value}" for name, value in self.settings.items())
+        return f"{settings}: {self.step_s:.1f} s, {self.peak_bytes / 1e9:.1f} of {self.capacity_bytes / 1e9:.1f} GB"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The fastest setting that fits; where none does, that which lacks least. `tried` were tried."""
+
+    best: Tried
+    tried: int
+
+
+def search(strategy: Strategy, graph: Graph, devices: int, batch: int, say: Say) -> Found | None:
+    """None where the compiler refuses the plan in all its settings; `say` hears of each."""
+    tried = []
+    for shape in strategy.shapes(devices):
+        for now in _of_shape(strategy, shape, graph, batch):
+            say(f"{strategy.plan} {now}")
+            tried.append(now)
+    if not tried:
+        return None
+    fitting = [t for t in tried if t.fits]
+    best = min(fitting, key=lambda t: t.step_s) if fitting else min(tried, key=lambda t: t.peak_bytes)
+    return Found(best, len(tried))
+
+
+def _of_shape(strategy: Strategy, shape: Settings, graph: Graph, batch: int) -> Iterator[Tried]:
+    """Leaves out what takes more memory than what does not fit, and micro-batches larger than one that is slower."""
+    for choice in strategy.choices:
+        fastest: Tried | None = None
+        for count in strategy.micro_batches(shape, batch):
+            now = _try(strategy.plan, {**shape, **choice, **count}, graph)
+            if now is None:
+                break
+            yield now
+            if not now.fits or (fastest is not None and now.step_s >= fastest.step_s):
+                break
+            fastest = now
+        if fastest is None:
+            return
+
+
+def _try(plan: str, settings: Settings, graph: Graph) -> Tried | None:
+    try:
+        report = simulated(plan, settings, graph)
+    except PlanError:
+        return None
+    fullest = max(report.devices, key=lambda d: d.peak_bytes / (d.capacity_bytes or 1))
+    between = sum(t.size_bytes for t in report.traffic if t.level == "cluster")
+    total = sum(t.size_bytes for t in report.traffic)
+    memory = fullest.peak_bytes, fullest.capacity_bytes or 0
+    return Tried(settings, report.step_s, report.bubble, *memory, total, between)
+
+
+def simulated(plan: str, settings: Settings, graph: Graph) -> Report:
+    """A step of a shipped plan; raises PlanError."""
+    cluster = load_cluster(CLUSTER)
+    compiled = compile_plan(plan_path(plan), graph, settings, cluster)
+    return simulate(compiled.program, compiled.source, cluster)

@@ -1,0 +1,100 @@
+"""docs/papers.md has the plans as they are, and for each number of devices a row for each strategy."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench.papers.comparisons import COMPARISONS, Comparison, pipelines
+from bench.papers.page import (
+    HEAD,
+    PAGE,
+    NoMark,
+    picture_mark,
+    plan_block,
+    plan_mark,
+    table_block,
+    table_mark,
+    with_block,
+)
+from bench.papers.run import found_on
+from bench.papers.search import Found, Tried
+from ssdsl.lang.shipped import shipped_plans
+
+TABLES = [(comparison, devices) for comparison in COMPARISONS for devices in comparison.models]
+
+
+def lines_behind(mark: str) -> list[str]:
+    """The lines of the block behind a mark."""
+    found = re.search(rf"^<!-- {re.escape(mark)} -->\n((?:[^\n]+\n)*)", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert found is not None, mark
+    return found[1].splitlines()
+
+
+def test_texts(golden: Callable[[Path, str], None]) -> None:
+    text = PAGE.read_text("utf-8")
+    for strategy in (s for c in COMPARISONS for s in c.strategies):
+        text = with_block(text, plan_mark(strategy.plan), plan_block(strategy.plan))
+    golden(PAGE, text)
+
+
+def test_its_plans_are_shipped() -> None:
+    assert {s.plan for c in COMPARISONS for s in c.strategies} <= dict(shipped_plans()).keys()
+
+
+@pytest.mark.parametrize(("comparison", "devices"), TABLES, ids=[f"{c.name} on {n}" for c, n in TABLES])
+def test_tables(comparison: Comparison, devices: int) -> None:
+    first, *_ = lines = lines_behind(table_mark(comparison, devices))
+    if first.startswith("Not searched yet"):
+        pytest.skip(first)
+    head, _, *rows = lines
+    assert head == HEAD and len(rows) == len(comparison.strategies)
+    for strategy, row in zip(comparison.strategies, rows, strict=True):
+        assert row.startswith(f"| {strategy.name}: `{strategy.plan}` | ") and row.count(" | ") == HEAD.count(" | ")
+
+
+@pytest.mark.parametrize("comparison", COMPARISONS, ids=lambda c: c.name)
+def test_pictures(comparison: Comparison) -> None:
+    fence, title, *_ = lines_behind(picture_mark(comparison))
+    assert fence == "```text" and title.startswith(comparison.drawn[0])
+
+
+@pytest.mark.slow
+def test_figures() -> None:
+    """The table that is found soonest; `python -m bench papers` writes all of them."""
+    comparison, devices = TABLES[0]
+    found = found_on(comparison, devices, lambda _: None)
+    assert table_block(comparison, found).splitlines() == lines_behind(table_mark(comparison, devices))
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_layouts_use_all_devices_and_keep_tensor_parallelism_in_a_node() -> None:
+    shapes = [*pipelines(32)]
+    assert len(shapes) == 20 and all(s["D"] * s["T"] * s["S"] == 32 and s["T"] <= 16 for s in shapes)
+
+
+def tried(step_s: float, peak_bytes: int) -> Tried:
+    return Tried({"T": 2}, step_s, 0.25, peak_bytes, 32 * 10**9, 10**12, 10**9)
+
+
+def test_a_row_says_how_much_memory_lacks_and_compares_what_fits() -> None:
+    comparison = COMPARISONS[0]
+    first, second, third, fourth = (s.plan for s in comparison.strategies)
+    found = {first: tried(10, 10**9), second: tried(25, 2 * 10**9), third: tried(5, 40 * 10**9), fourth: None}
+    table = table_block(comparison, {p: t and Found(t, 3) for p, t in found.items()})
+    plan, other, lacking, refused = table.splitlines()[2:]
+    assert plan.endswith("| 10 s | 25.0% | 1 GB | 1 TB | 1 GB | – |") and "`T=2`, of 3" in plan
+    assert other.endswith("| 2.50x |")
+    assert "| 40 GB, out of memory by 8 GB |" in lacking and lacking.endswith("| – |")
+    assert "| refused |" in refused
+
+
+def test_a_block_takes_the_place_of_the_one_behind_its_mark() -> None:
+    page = "<!-- name: a -->\n<!-- model: gpt -->\n```ssp\nx\n\ny\n```\n\n<!-- table: b -->\n| old |\n\nend\n"
+    page = with_block(with_block(page, "name: a", "```ssp\nz\n```\n"), "table: b", "| new |\n")
+    assert page == "<!-- name: a -->\n<!-- model: gpt -->\n```ssp\nz\n```\n\n<!-- table: b -->\n| new |\n\nend\n"
+    with pytest.raises(NoMark, match="table: c"):
+        with_block(page, "table: c", "")

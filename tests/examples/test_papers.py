@@ -1,0 +1,66 @@
+"""The plans of papers, in ranks that take turns: each trains as one device does, under several of its settings."""
+
+from functools import cache
+
+import pytest
+
+from ssdsl.cluster.load import load_cluster
+from ssdsl.compile import compile_plan
+from ssdsl.lang.assets import assets_folder
+from ssdsl.lang.shipped import plan_path, shipped_plans
+from ssdsl.model.graph import Graph
+from ssdsl.model.load import load
+from ssdsl.model.source import Model
+from ssdsl.model.trace import capture
+from ssdsl.run.in_process import program_of, run_in_process
+from ssdsl.run.launch import Training
+from ssdsl.run.verify import difference, verify_dumps
+from ssdsl.simulate.simulate import simulate
+
+SWIN, GPT = "swin:small,depths=2-2-1-1,batch=4", "gpt:tiny"
+PLANS: dict[str, tuple[str, list[dict[str, int]]]] = {
+    "gpt_co_shard": (GPT, [{}, {"T": 2}]),
+    "gpt_megatron": (GPT, [{}, {"V": 2, "P": 1, "R": 2}, {"D": 2, "T": 1, "M": 2, "R": 0}]),
+    "gpt_zero3": (GPT, [{}]),
+    "swin_co_shard": (SWIN, [{}, {"S": 3, "T": 1, "C": 4, "R": 1}]),
+    "swin_megatron": (SWIN, [{}]),
+    "swin_spmd": (SWIN, [{}, {"B": 1, "R": 0}]),
+    "swin_zero3": (SWIN, [{}, {"D": 2, "M": 2, "R": 0}]),
+}
+RUNS = [(plan, settings) for plan, (_, each) in PLANS.items() for settings in each]
+
+
+@cache
+def captured(spec: str) -> tuple[Model, Graph]:
+    model = load(spec)
+    return model, capture(model)
+
+
+def test_each_is_run() -> None:
+    files = assets_folder("examples").joinpath("papers").glob("*.ssp")
+    assert {path.stem for path in files} == set(PLANS)
+    assert set(PLANS) <= dict(shipped_plans()).keys()
+
+
+@pytest.mark.parametrize(
+    ("plan", "settings"), RUNS, ids=[",".join([p, *(f"{k}={v}" for k, v in s.items())]) for p, s in RUNS]
+)
+def test_it_trains_as_one_device_does(plan: str, settings: dict[str, int]) -> None:
+    model, graph = captured(PLANS[plan][0])
+    compiled = compile_plan(plan_path(plan), graph, settings)
+    training = Training(2)
+    finished = run_in_process(program_of(compiled.program, model), training)
+    found = difference(verify_dumps(model, training, finished.losses, finished.dumps))
+    assert found is None, found
+
+
+def test_with_parts_on_a_device_less_is_there_at_a_time() -> None:
+    """Co-shard's reason to be: what Megatron's plan of as many devices has at once in a block's backward."""
+    graph = captured("swin:small,batch=4,image=256,window=8")[1]
+    cluster = load_cluster("laptop")
+
+    def scratch(plan: str, **settings: int) -> int:
+        compiled = compile_plan(plan_path(plan), graph, {"S": 1, "R": 1, **settings})
+        return max(dict(d.peak_parts)["scratch"] for d in simulate(compiled.program, compiled.source, cluster).devices)
+
+    assert scratch("swin_co_shard") < 0.4 * scratch("swin_megatron")
