@@ -15,6 +15,7 @@ from ssdsl.cli.explain import explain
 from ssdsl.cli.fmt import fmt
 from ssdsl.cli.help import PlanCommand
 from ssdsl.cli.launch import launch
+from ssdsl.cli.profile import profile
 from ssdsl.cli.prove import prove
 from ssdsl.cli.repl import repl
 from ssdsl.cli.run import run
@@ -55,6 +56,7 @@ app.command("compile", cls=PlanCommand)(compile_)
 app.command("launch", cls=PlanCommand)(launch)
 app.command("repl", cls=PlanCommand)(repl)
 app.command("simulate", cls=PlanCommand)(simulate)
+app.command("profile")(profile)
 app.command("diff")(diff)
 app.command("sweep", cls=PlanCommand)(sweep)
 app.command("models")(models)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ssdsl.cli.terminal import show_diagnostics, talk
-from ssdsl.lang.shipped import plan_path
+from ssdsl.lang.shipped import plan_path, shipped_plans
 
 if TYPE_CHECKING:
     from ssdsl.compile import Compiled
@@ -99,6 +99,11 @@ def compiled(
     return result
 
 
+def compiled_for(cluster: str, costs: str | None) -> str | None:
+    """The cluster that a program is compiled for: with times of runs on this machine, none, as for those runs."""
+    return None if costs is not None and cluster == "laptop" else cluster
+
+
 def evaluation(loaded: Loaded, training: "Compiled", outputs: Sequence[str]) -> "Compiled | None":
     """The program that evaluates; without one, and nothing asked of it, a warning is shown."""
     from ssdsl.compile import compile_evaluation
@@ -117,14 +122,19 @@ def evaluation(loaded: Loaded, training: "Compiled", outputs: Sequence[str]) -> 
 
 
 def simulated(compiled: "Compiled", cluster: str = "laptop", costs: str | None = None) -> "Report":
-    """A step of the program on a cluster; with `costs`, by the times of that file."""
+    """A step of the program on a cluster; with `costs`, by the times of that file.
+
+    Raises PlanError where the file does not fit the program.
+    """
     from ssdsl.cli.clusters import chosen_cluster
-    from ssdsl.simulate.measured import Measured
+    from ssdsl.simulate.fit import costs_for
     from ssdsl.simulate.read_costs import read_costs
     from ssdsl.simulate.simulate import simulate
 
     chosen = chosen_cluster(cluster)
-    times = Measured(compiled.program, read_costs(Path(costs))) if costs is not None else None
+    times = None
+    if costs is not None:
+        times = costs_for(compiled.program, read_costs(Path(costs)), recording(compiled, costs))
     with working("simulating"):
         return simulate(compiled.program, compiled.source, chosen, times)
 
@@ -136,6 +146,19 @@ def fits(compiled: "Compiled", report: "Report") -> bool:
     found = capacity(compiled.program, compiled.source, report)
     show_diagnostics(found)
     return all(d.severity != "error" for d in found)
+
+
+def worded(compiled: "Compiled") -> str:
+    """A plan with its settings, as `ssdsl profile` takes it: `pipeline,S=2,M=4`."""
+    path = Path(compiled.source.name)
+    shipped = dict(shipped_plans()).get(path.stem)
+    name = path.stem if shipped is not None and shipped.resolve() == path.resolve() else str(path)
+    return ",".join([name, *(f"{param}={value}" for param, value in compiled.plan.params.items())])
+
+
+def recording(compiled: "Compiled", file: str) -> str:
+    """The command that records into a file what a program needs."""
+    return f"ssdsl profile --model {compiled.program.graph.name} {worded(compiled)} --out {file}"
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.options import Device, Generator, settings
 from ssdsl.cli.pictures import save_trace
-from ssdsl.cli.pipeline import compiled, evaluation, load
+from ssdsl.cli.pipeline import compiled, evaluation, load, worded
 from ssdsl.cli.terminal import print_json, results, talk
 from ssdsl.cli.training import chosen_nodes, train, warn_of_losses, workplace
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 Profile = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Save the measured times of tasks, for `ssdsl simulate --costs FILE`."),
+    typer.Option(
+        metavar="FILE", help="Save the measured times of tasks and operators, for `ssdsl simulate --costs FILE`."
+    ),
 ]
 Trace = Annotated[
     str | None,
@@ -136,13 +138,16 @@ def _save(program: "Compiled", result: "RunResult", profile: str | None, trace: 
     """What a recorded run measured, as costs and as a picture."""
     from ssdsl.cli.clusters import chosen_cluster
     from ssdsl.run.recorded import measured_timeline, measured_times
+    from ssdsl.run.recorded_profile import recorded_profile
+    from ssdsl.simulate.fit import digest
     from ssdsl.simulate.measured import Measured
     from ssdsl.simulate.read_costs import write_costs
     from ssdsl.simulate.simulate import simulate
 
     times = measured_times(program.program, result)
     if profile is not None:
-        write_costs(profile, times)
+        operators = recorded_profile(program.program, result, worded(program)) if result.ranks[0].spent else None
+        write_costs(profile, times, worded(program), digest(program.program), operators)
         talk.print(f"{profile}: for `ssdsl simulate --costs {profile}`", highlight=False)
     if trace is not None:
         costs = Measured(program.program, times)

@@ -7,7 +7,7 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import Loaded, compiled, fits, load, planned, simulated
+from ssdsl.cli.pipeline import Loaded, compiled, compiled_for, fits, load, planned, simulated
 from ssdsl.cli.terminal import print_json, print_text, results
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def show(
         _program(compiled(load(plan, model, meta=meta), overrides), role, every, json)
         return
     if view in (What.SCHEDULE, What.MEMORY):
-        program = compiled(load(plan, model, meta=meta), overrides, cluster=cluster)
+        program = compiled(load(plan, model, meta=meta), overrides, cluster=compiled_for(cluster, costs))
         report = simulated(program, cluster, costs)
         _timed(report, view, window, transfers, json)
         fits(program, report)

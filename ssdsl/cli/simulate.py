@@ -7,7 +7,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.options import settings
 from ssdsl.cli.pictures import save_html, save_trace
-from ssdsl.cli.pipeline import compiled, fits, load, simulated
+from ssdsl.cli.pipeline import compiled, compiled_for, fits, load, simulated
 from ssdsl.cli.terminal import print_json, results
 
 Trace = Annotated[
@@ -38,7 +38,7 @@ def simulate(
     a thousand devices cost what their roles do.
     """
     overrides = settings(set_)
-    program = compiled(load(plan, model, meta=meta), overrides, cluster=cluster)
+    program = compiled(load(plan, model, meta=meta), overrides, cluster=compiled_for(cluster, costs))
     report = simulated(program, cluster, costs)
     if trace is not None:
         save_trace(trace, report.timeline)

@@ -38,7 +38,7 @@ def measure() -> Measurement:
     small, large = rate("small_ping_s"), rate("large_ping_s")
     small_reduce, large_reduce = rate("small_all_reduce_s"), rate("large_all_reduce_s")
     return Measurement(
-        processor=_processor(),
+        processor=processor(),
         cores=cores,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         float32_flops=rate("float32_flops"),
@@ -130,7 +130,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _processor() -> str:
+def processor() -> str:
     try:
         found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
     except OSError:

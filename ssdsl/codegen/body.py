@@ -29,7 +29,7 @@ class Body:
     lines: list[str] = field(default_factory=list)
     outside: dict[Name, str] = field(default_factory=dict)
     made: dict[Name, str] = field(default_factory=dict)
-    waits: dict[str, Instr] = field(default_factory=dict)  # what communicates, by its line's left-hand side
+    stands: dict[str, Instr] = field(default_factory=dict)  # what stands in a line, by its left-hand side
 
     def read(self, name: Name) -> str:
         """The Python name of a value; one that was not made here comes from outside."""
@@ -71,8 +71,12 @@ class Body:
                 self._operator(instr, reads, used)
             case Write():
                 self.lines.append(self._written(instr, reads[0]))
-        if isinstance(instr, Reshard) or (isinstance(instr, Op) and instr.kernel.axes):
-            self.waits[self.lines[-1].partition(" = ")[0]] = instr
+        self.stands[self.lines[-1].partition(" = ")[0]] = instr
+
+    def drop(self, names: Iterable[Name]) -> None:
+        """Lets go of values that nobody reads any more."""
+        if words := [self.made[name] for name in names if name in self.made]:
+            self.lines.append(f"del {', '.join(words)}")
 
     def _operator(self, op: Op, reads: list[str], used: frozenset[Name]) -> None:
         operator = self.operators[op.operator]

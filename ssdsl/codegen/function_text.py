@@ -1,9 +1,11 @@
 """A function of the program as Python: calls of its layers' functions, and its other instructions in line."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from ssdsl.codegen.body import Body
+from ssdsl.codegen.lifetimes import Lifetimes
 from ssdsl.codegen.quote import quoted, quoted_tuple
 from ssdsl.codegen.scope import Scope
 from ssdsl.ir.function import (
@@ -29,14 +31,17 @@ def function_text(function: Function, scope: Scope) -> str:
     given = [*(i.var.name for i in function.inputs), *(p.var.name for p in function.prepared)]
     body.outside = {n: body.names.name(f"in {n}", n.value) for n in given}
     readers = _readers(function)
+    ends = Lifetimes.of(function, scope.places)
     for number, section in enumerate(function.sections):
         made = (v.name for instr in section.body for v in results_of(instr))
         leaving = frozenset(n for n in made if readers.get(n, set()) - {number})
         if section.layer or section.recompute:
-            _call(function, scope, body, section, leaving)
+            _call(function, scope, body, number, leaving, ends)
         else:
-            _write(body, section, leaving)
-    scope.waits.update({(scope.block(function.number), "", line): instr for line, instr in body.waits.items()})
+            _write(body, section, leaving, partial(ends.inside, number))
+        if number + 1 < len(function.sections):
+            body.drop(ends.behind(number))
+    scope.stand(function, scope.block(function.number), "", body)
     outputs = "".join(f"{body.output(o)}, " for o in function.outputs).removesuffix(" ")
     lines = [
         *_decorator(function),
@@ -71,16 +76,22 @@ def _readers(function: Function) -> dict[Name, set[int]]:
     return readers
 
 
-def _write(body: Body, section: Section, leaving: frozenset[Name]) -> None:
+def _write(body: Body, section: Section, leaving: frozenset[Name], ended: Callable[[int], Iterable[Name]]) -> None:
+    """The lines of a section; behind each but the last goes what has `ended` there."""
     used = leaving | {n for instr in section.body for n in reads_of(instr)}
-    for instr in section.body:
+    for number, instr in enumerate(section.body, start=1):
         body.add(instr, used)
+        if number < len(section.body):
+            body.drop(n for n in ended(number - 1) if n in used)
 
 
-def _call(function: Function, scope: Scope, outer: Body, section: Section, leaving: frozenset[Name]) -> None:
-    """Writes the section as a function, unless an equal one exists, and a call of it."""
+def _call(
+    function: Function, scope: Scope, outer: Body, number: int, leaving: frozenset[Name], ends: Lifetimes
+) -> None:
+    """Writes a section as a function, unless an equal one exists, and a call of it."""
+    section = function.sections[number]
     body = scope.body(function, section.layer)
-    _write(body, section, leaving)
+    _write(body, section, leaving, partial(ends.inside, number))
     values = [n for n in body.made if n in leaving]
     time = [t.name for t in function.time] + [f"n_{t.name}" for t in function.time if t.sizes]
     lines = [
@@ -93,7 +104,7 @@ def _call(function: Function, scope: Scope, outer: Body, section: Section, leavi
     if text not in scope.functions:
         scope.functions[text] = scope.names.unused(_layer_word(section.layer))
     name = scope.functions[text]
-    scope.waits.update({(name, section.layer, line): instr for line, instr in body.waits.items()})
+    scope.stand(function, name, section.layer, body)
     arguments = [*(outer.read(n) for n in body.outside), "weights", quoted(section.layer), *time]
     if section.recompute:
         again = "checkpoint" if function.backward is Backward.WHOLE else "checkpoint_halves"

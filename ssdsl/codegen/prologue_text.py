@@ -74,7 +74,7 @@ def _prepared(prologue: Prologue, scope: Scope) -> Iterator[str]:
                 right = expression(operator, instr, [_kept(r) for r in instr.reads], scope.group)
                 yield f"    {targets} = {right}"
             case Reshard():
-                scope.waits["prepare", "", _kept(instr.result.name)] = instr
+                scope.stands[-1, ("prepare", "", _kept(instr.result.name))] = instr
                 yield f"    {_kept(instr.result.name)} = {reshard_text(instr, _kept(instr.source), scope.group)}"
             case Slice():
                 yield f"    {_kept(instr.result.name)} = {slice_text(instr, _kept(instr.source))}"

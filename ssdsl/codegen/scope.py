@@ -2,19 +2,21 @@
 
 import itertools
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import get_args
 
 from ssdsl.codegen.body import RESERVED, Body
 from ssdsl.codegen.identifiers import Identifiers
 from ssdsl.codegen.sites import Place
 from ssdsl.ir.comm import Step
-from ssdsl.ir.function import Function, Instr
+from ssdsl.ir.function import Function, Instr, Op, Reshard
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.experts import OF_ROWS
 from ssdsl.model.ops.random import FUNCTIONS
 from ssdsl.model.ops.registry import kernel_functions, modules
+from ssdsl.model.storage import Storage, storages
 
 # What a file may import from the runtime beside it.
 RUNTIME = (
@@ -26,7 +28,7 @@ RUNTIME = (
 )
 
 
-@dataclass(slots=True)
+@dataclass
 class Scope:
     """Names of the file; `groups` and `functions` grow as its text is written."""
 
@@ -36,7 +38,7 @@ class Scope:
     names: Identifiers = field(default_factory=lambda: Identifiers((*RUNTIME, *RESERVED, "c")))  # `prepare` has a `c`
     groups: dict[tuple[str, ...], str] = field(default_factory=dict)
     functions: dict[str, str] = field(default_factory=dict)  # text behind the name -> name
-    waits: dict[Place, Instr] = field(default_factory=dict)  # what communicates, by where it stands
+    stands: dict[tuple[int, Place], Instr] = field(default_factory=dict)  # by the number of the function, and where
 
     def __post_init__(self) -> None:
         """Axes name groups and indices in time name arguments: nothing else may be called so."""
@@ -51,6 +53,21 @@ class Scope:
             self.names.unused(module.partition(".")[0])
         for function in self.blocks:
             self.names.name(f"function {function.number}", function.name)
+
+    def stand(self, function: Function, name: str, layer: str, body: Body) -> None:
+        """Notes where the instructions of a body stand: in a Python function that a function calls for a layer."""
+        self.stands.update({(function.number, (name, layer, line)): instr for line, instr in body.stands.items()})
+
+    @cached_property
+    def places(self) -> dict[str, Storage]:
+        """Where the values of the model lie."""
+        return storages(self.program.graph)
+
+    @property
+    def waits(self) -> dict[Place, Instr]:
+        """What communicates, by where it stands."""
+        talks = (x for x in self.stands.items() if isinstance(x[1], Reshard) or _communicates(x[1]))
+        return {place: instr for (_, place), instr in talks}
 
     @property
     def blocks(self) -> list[Function]:
@@ -88,3 +105,7 @@ class Scope:
             return f'w.next["{buffer[len(layer) + 1 :]}"]' if inside else f'weights.under().next["{buffer}"]'
 
         return Body(self.operators, self.group, weight, changed, self.names.copy())
+
+
+def _communicates(instr: Instr) -> bool:
+    return isinstance(instr, Op) and bool(instr.kernel.axes)

@@ -22,7 +22,8 @@ def measured_times(program: Program, result: RunResult) -> Times:
     ends: dict[str, dict[str, list[float]]] = {"reduce": {}, "optimizer": {}}
     transfers: dict[str, float] = {}
     for rank in result.ranks:
-        for step in rank.recorded[1:] or rank.recorded:
+        plain = [step for n, step in enumerate(rank.recorded) if n not in rank.clocked]
+        for step in plain[1:] or plain:
             in_step = dict.fromkeys(ends, 0.0)  # gradients are reduced, and weights gathered, one after another
             for entry in step:
                 time = entry.end_s - entry.start_s - entry.waited_s

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .clock import Place
 from .recompute import is_recomputing
 from .world import Group, World
 
@@ -163,8 +164,8 @@ class FlatParam:
 
     # -- gradients ---------------------------------------------------------------------------------------------------
 
-    def start_step(self) -> None:
-        """Drops the gradients of the last step."""
+    def drop_gradients(self) -> None:
+        """Lets go of the gradients: behind a step, and in front of one, where a step was given up."""
         for parameter in self.parameters.values():
             parameter.grad = None
         if self.shard is not None:
@@ -225,6 +226,11 @@ class FlatParam:
         yield
         world.site = before
 
+    def timed(self, what: str) -> AbstractContextManager[Any]:
+        """Within it the time is this flat parameter's, not that of the operator that reads it."""
+        clock = self.shard_group.world.clock if self.shard_group is not None else None
+        return clock.aside(Place(what, self.number)) if clock is not None else nullcontext()
+
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def gather(self) -> None:
@@ -244,7 +250,8 @@ class FlatParam:
     def gathered_again(self) -> torch.Tensor:
         """The weights for backward, gathered once until the gradients have been given away."""
         if self._again is None:
-            self._again = self.gathered()
+            with self.timed("gather"):
+                self._again = self.gathered()
         return self._again
 
     def drop(self) -> None:
@@ -266,13 +273,14 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor, None, None]:
         flat: FlatParam = ctx.flat
-        example = next(g for g in gradients if g is not None)
-        whole = example.new_zeros(flat.elements)
-        for slot, gradient in zip(flat.slots, gradients, strict=True):
-            if gradient is not None:
-                whole[slot.start : slot.start + slot.size] = gradient.reshape(-1)
-        flat.drop()
-        return flat.complete(whole), None, None
+        with flat.timed("scatter"):
+            example = next(g for g in gradients if g is not None)
+            whole = example.new_zeros(flat.elements)
+            for slot, gradient in zip(flat.slots, gradients, strict=True):
+                if gradient is not None:
+                    whole[slot.start : slot.start + slot.size] = gradient.reshape(-1)
+            flat.drop()
+            return flat.complete(whole), None, None
 
 
 @dataclass
@@ -297,11 +305,12 @@ class View:
             return self.weights.tensors[name]
         if name not in self.gathered:
             assert flat.shard is not None
-            gathered = flat.gathered()
-            self.pointers.append(gathered.data_ptr())
-            self.weights.live[gathered.data_ptr()] = (flat, gathered)
-            views = _Gather.apply(flat.shard, flat, gathered)  # type: ignore[no-untyped-call]
-            self.gathered.update(zip((s.name for s in flat.slots), views, strict=True))
+            with flat.timed("gather"):
+                gathered = flat.gathered()
+                self.pointers.append(gathered.data_ptr())
+                self.weights.live[gathered.data_ptr()] = (flat, gathered)
+                views = _Gather.apply(flat.shard, flat, gathered)  # type: ignore[no-untyped-call]
+                self.gathered.update(zip((s.name for s in flat.slots), views, strict=True))
         return self.gathered[name]
 
     @property

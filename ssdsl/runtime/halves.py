@@ -66,6 +66,8 @@ def finish(waiting: Waiting) -> None:
         if isinstance(half, Relay):
             relays.append(half)
             continue
+        if (clock := here().clock) is not None:
+            clock.follow(half.outputs)
         torch.autograd.backward(half.outputs, half.gradients, inputs=half.leaves)
         computed += _add(half.weights, half.leaves)
     _hand_on(computed)
@@ -91,6 +93,8 @@ def first_half(
 ) -> None:
     """Adds to the `grad` of `leaves`; weights get none. `gradients[k]` is that of `roots[k]`, in its shape."""
     if roots:
+        if (clock := here().clock) is not None:
+            clock.follow(roots)
         torch.autograd.backward(roots, gradients, inputs=[ALWAYS, *leaves])
 
 

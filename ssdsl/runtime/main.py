@@ -21,7 +21,7 @@ from .errors import EngineError
 from .failure import prepare_folder, report_failure, save, whole
 from .nodes import check_alike, collect, hand_in
 from .pulse import Pulse, attempt
-from .record import time_messages
+from .record import time_messages, time_network
 from .start import find_place, join_group, transport
 from .train.batch import Batch
 from .train.engine import Engine
@@ -185,6 +185,9 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
     }
     if recorder is not None:
         report |= {"recorded": recorder.steps, "tensor_bytes": recorder.tensor_bytes, "transfers_s": transfers_s}
+        if (clock := recorder.clock) is not None:
+            report |= {"clocked": recorder.clocked, "spent": [[*p, times] for p, times in clock.spent.items()]}
+            report |= {"network": time_network(engine.world), "threads": torch.get_num_threads()}
     _write_report(options.out, report)
 
 

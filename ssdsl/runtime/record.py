@@ -1,26 +1,37 @@
 """Notes when each task of a step starts and ends, how long it waits for what others send, and how full memory gets."""
 
+import copy
 import gc
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from .clock import Clock
 from .transfers import Leg, Message, Mover, Signal, Transfer, shape_of
-from .world import World
+from .world import Group, World
 
 PROBES = 5
 WATCHED = 1  # the step whose memory is watched, which slows it
+CLOCKED = 3  # from this step on, every second one is timed operator by operator, which slows it a little
 
 
 class Recorder:
-    """A clock for the engine: one list of (task, start, end, waited) a step, in seconds of the machine's own clock."""
+    """A clock for the engine: one list of (task, start, end, waited) a step, in seconds of the machine's own clock.
 
-    def __init__(self, device: torch.device, world: World) -> None:
+    `clock` tells the operators apart, on devices that run what they are told at once; `clocked` are its steps. `file`
+    is that of the rank's role. `mapped` are tensors that lie in a file.
+    """
+
+    def __init__(self, device: torch.device, world: World, file: str = "", mapped: Iterable[torch.Tensor] = ()) -> None:
         self.device = device
         self.world = world
+        self.clock = Clock(file, world) if device.type == "cpu" else None
+        self.clocked: list[int] = []
+        self.mapped = {t.untyped_storage().data_ptr() for t in mapped}
         self.steps: list[list[tuple[str, float, float, float]]] = []
         self.tensor_bytes = 0
 
@@ -46,25 +57,29 @@ class Recorder:
         """A step; in one of them, unless it is the last, the most bytes that tensors take at once are noted."""
         self.world.transport.barrier()  # so that steps start together
         self.steps.append([])
-        if number != WATCHED or number == last:
+        if self.clock is not None and number >= CLOCKED and (number - CLOCKED) % 2 == 0:
+            self.clocked.append(len(self.steps) - 1)
+            with self.clock.step():
+                yield
+        elif number != WATCHED or number == last:
             yield
         elif self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
             yield
             self.tensor_bytes = torch.cuda.max_memory_allocated()
         else:
-            held = _tensor_bytes()
+            held = self._held_bytes()
             with torch.profiler.profile(
                 activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
             ) as profile:
                 yield
             self.tensor_bytes = held + _most_added(profile)
 
-
-def _tensor_bytes() -> int:
-    """What all tensors take now."""
-    storages = (t.untyped_storage() for t in gc.get_objects() if isinstance(t, torch.Tensor))
-    return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
+    def _held_bytes(self) -> int:
+        """What all tensors take now."""
+        storages = (t.untyped_storage() for t in gc.get_objects() if isinstance(t, torch.Tensor))
+        sizes = {s.data_ptr(): s.nbytes() for s in storages}
+        return sum(size for place, size in sizes.items() if place not in self.mapped)
 
 
 def _most_added(profile: Any) -> int:
@@ -76,6 +91,63 @@ def _most_added(profile: Any) -> int:
         level += size
         most = max(most, level)
     return most
+
+
+LADDER = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 24)  # bytes of what is sent to measure how fast ranks talk
+Talk = tuple[str, int, int, float]  # a kind of communication, how many ranks, the bytes, the seconds
+
+
+def time_network(world: World) -> list[Talk]:
+    """Seconds of communication of each kind, of several sizes, among the first 2, 4, ... ranks; called by all alike.
+
+    Sizes are as the books have them (World.count). Ranks do nothing else meanwhile.
+    """
+    counts, found = copy.deepcopy(world.counts), []
+    sizes = {2**k for k in range(1, 1 + world.transport.size.bit_length())} | {world.transport.size}
+    for count in sorted(n for n in sizes if 2 <= n <= world.transport.size):
+        group = world.new_group(f"first {count}", list(range(count)))
+        for kind, size in itertools.product(("send", *KINDS), LADDER):
+            world.transport.barrier()
+            if group is not None and (kind != "send" or count == 2):
+                found.append((kind, count, size, _time_of(kind, group, size)))
+    world.counts = counts
+    return found
+
+
+def _time_of(kind: str, group: Group, size: int) -> float:
+    """Seconds of one of several calls in a row."""
+    call = _there_and_back(group, size) if kind == "send" else KINDS[kind](group, torch.zeros(size // 4))
+    call()
+    start = time.perf_counter()
+    for _ in range(PROBES):
+        call()
+    return (time.perf_counter() - start) / PROBES / (2 if kind == "send" else 1)
+
+
+def _there_and_back(group: Group, size: int) -> Callable[[], object]:
+    data, transport = torch.zeros(size // 4), group.world.transport
+
+    def call() -> None:
+        for sender in (0, 1):
+            post = transport.isend if sender == group.index else transport.irecv
+            post(data, group.ranks[1 - group.index], group.process_group, 0).wait()
+
+    return call
+
+
+def _exchange(group: Group, x: torch.Tensor) -> Callable[[], object]:
+    others = [k for k in range(group.size) if k != group.index]
+    share = x[: x.numel() // len(others)]
+    return lambda: group.exchange({k: torch.empty_like(share) for k in others}, dict.fromkeys(others, share))
+
+
+KINDS: dict[str, Callable[[Group, torch.Tensor], Callable[[], object]]] = {
+    "all_reduce": lambda group, x: lambda: group.all_reduce(x),
+    "all_gather": lambda group, x: lambda: group.all_gather(x, x[: x.numel() // group.size].clone()),
+    "reduce_scatter": lambda group, x: lambda: group.reduce_scatter(x[: x.numel() // group.size].clone(), x),
+    "all_to_all": lambda group, x: lambda: group.all_to_all(torch.empty_like(x), x),
+    "exchange": _exchange,
+}
 
 
 def time_messages(messages: dict[int, Message], count: int, mover: Mover, device: torch.device) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -130,7 +130,7 @@ class Runner:
         """Runs a role's step; returns the losses of its parts. The gradients are those of `scale` times the loss."""
         self.prepared, self.losses, self.scale = prepared, [], scale
         for flat in self.weights.flats:
-            flat.start_step()
+            flat.drop_gradients()
         run(self)
         self.parts = [(output, list(output.parts(self.values))) for output in self.outputs]
         self.doing = None
@@ -143,11 +143,13 @@ class Runner:
     def _task(self, kind: str, letter: str, number: int, at: At) -> Iterator[None]:
         """Says what the rank is doing, and notes how long it takes if that is asked for."""
         self.doing = f"{kind} {number} at {list(at)}"
+        clock = self.world.clock
         if self.recorder is None:
             yield
             return
         start, waited = self.recorder.now(), self.mover.take_waited()
-        yield
+        with clock.task(letter, number) if clock is not None else nullcontext():
+            yield
         self.recorder.add(f"{letter}{number}{list(at)}", start - waited, waited)
 
     # -- functions ---------------------------------------------------------------------------------------------------
@@ -211,6 +213,8 @@ class Runner:
                 roots.append(edge)
                 gradients.append(gradient)
         if block.backward == "whole":
+            if self.world.clock is not None:
+                self.world.clock.follow(roots)
             torch.autograd.backward(roots, gradients)
         else:
             first_half(roots, gradients, [i for i in inputs if i is not None and i.requires_grad])
@@ -276,13 +280,13 @@ class Runner:
     def start_reduce(self, flat: int) -> None:
         """Starts to complete the gradient of a flat parameter."""
         self.doing = f"gradients {flat}"
-        with self._span("reduce"):
+        with self._span("reduce", flat):
             self.weights.flat(flat).start_reduce()
 
     def wait_reduce(self, flat: int) -> None:
         """Puts the completed gradient where the optimizer looks for it."""
         self.doing = f"gradients {flat}"
-        with self._span("reduce"):
+        with self._span("reduce", flat):
             self.weights.flat(flat).wait_reduce()
 
     def update(self) -> None:
@@ -295,16 +299,17 @@ class Runner:
     def gather(self, flat: int) -> None:
         """Brings the weights that other ranks updated."""
         self.doing = f"weights {flat}"
-        with self._span("optimizer"), torch.no_grad():
+        with self._span("optimizer", flat), torch.no_grad():
             self.weights.flat(flat).gather()
 
     @contextmanager
-    def _span(self, name: str) -> Iterator[None]:
+    def _span(self, name: str, flat: int) -> Iterator[None]:
         if self.recorder is None:
             yield
-        else:
-            with self.recorder.span(name):
-                yield
+            return
+        clock = self.world.clock
+        with self.recorder.span(name), clock.task(name, flat) if clock is not None else nullcontext():
+            yield
 
 
 def _parts(given: Input, at: dict[str, int]) -> Iterator[At]:

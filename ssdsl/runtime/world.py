@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from .clock import Clock
 from .control import Control
 from .mesh import Mesh
 from .transport import Merge, Rows, Transport, Work
@@ -136,6 +137,7 @@ class World:
     site: Any = None  # where in the program the next collective stands, if something says so (sites.py)
     call: Collective | Exchange | None = None  # what this rank waits for now
     last: Collective | None = None  # the last collective that it started: a GPU may still be busy with it
+    clock: Clock | None = None  # in a step that is timed
     _joined: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # what ranks have been asked to join
 
     @property

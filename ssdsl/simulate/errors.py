@@ -1,8 +1,11 @@
 """What can be wrong with a file of costs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ssdsl.text.diagnostic import Diagnostic
+
+SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -19,3 +22,121 @@ class CostsUnreadable(Diagnostic):
     file: str
     reason: str
     hint: str
+
+
+def _listed(names: Sequence[str], indent: str = "  ") -> str:
+    """The first names, a line each, and how many more there are."""
+    more = [f"{indent}and {len(names) - SHOWN} more"] if len(names) > SHOWN else []
+    return "\n".join([*(f"{indent}{name}" for name in names[:SHOWN]), *more])
+
+
+@dataclass(frozen=True)
+class ProfileLacks(Diagnostic):
+    """A profile has the times of operators by what they are: the call, the local shapes, the types. So it predicts any
+    plan whose operators it has, of the same model or of another. This plan cuts some operators into parts of which the
+    profile has no time, and the simulator does not guess: an operator half as large is not twice as fast.
+
+    `ssdsl profile` measures what is missing, and adds it to the file; docs/profiles.md says what a profile holds.
+    """
+
+    code = "E0652"
+    title = "the profile `{file}` lacks {count} of the times that this plan needs"
+    note = "it has no time of\n{listed}\n{origin}"
+    help = "record them: `{command}`"
+    file: str
+    lacking: tuple[str, ...]
+    sources: tuple[str, ...]
+    command: str
+
+    @classmethod
+    def of(cls, file: str, lacking: Sequence[str], sources: Sequence[str], command: str) -> "ProfileLacks":
+        """Of what lacks."""
+        return cls(None, file, tuple(lacking), tuple(sources), command)
+
+    @property
+    def count(self) -> int:
+        return len(self.lacking)
+
+    @property
+    def listed(self) -> str:
+        return _listed(self.lacking)
+
+    @property
+    def origin(self) -> str:
+        return f"it was recorded from\n{_listed(self.sources)}" if self.sources else ""
+
+
+@dataclass(frozen=True)
+class TasksMisfit(Diagnostic):
+    """The file has times of single tasks (`"block0.fwd": 1.5`), and those are for one program: another plan has other
+    tasks, and tasks of the same name that do something else. A file that says of which program it is, as that of
+    `ssdsl run --profile`, is taken for that one alone; one without has to name the tasks of the program.
+
+    A profile (`ssdsl profile`) is of operators instead, and predicts other plans. Times of a stage (`TF`, `TB`, `TW`)
+    are for any plan.
+    """
+
+    code = "E0653"
+    title = "`{file}` has the times of another program's tasks"
+    note = "{origin}\n{lacks}\n{has}"
+    help = "record the operators that this plan needs: `{command}`"
+    file: str
+    recorded: str | None
+    lacking: tuple[str, ...]
+    foreign: tuple[str, ...]
+    command: str
+
+    @classmethod
+    def of(
+        cls, file: str, recorded: str | None, lacking: Sequence[str], foreign: Sequence[str], command: str
+    ) -> "TasksMisfit":
+        """Of the tasks that it lacks, and those that it has and the program has not."""
+        return cls(None, file, recorded, tuple(lacking), tuple(foreign), command)
+
+    @property
+    def origin(self) -> str:
+        return f"it was recorded from {self.recorded}" if self.recorded else ""
+
+    @property
+    def lacks(self) -> str:
+        return f"it has no time of\n{_listed(self.lacking)}" if self.lacking else ""
+
+    @property
+    def has(self) -> str:
+        return f"this program has no task\n{_listed(self.foreign)}" if self.foreign else ""
+
+
+@dataclass(frozen=True)
+class CoresShared(Diagnostic):
+    """Ranks that share a core run at half its speed, or less, and wait for each other in another order. So a profile is
+    for plans whose ranks share the cores as those did that it was recorded from: for two ranks on two cores, or four on
+    two.
+    """
+
+    code = "E0654"
+    title = "the profile `{file}` is of {processes} ranks on {cores} cores, and this plan has {ranks}"
+    help = "record one in which as many ranks share a core, into another file: `{elsewhere} --out FILE`"
+    file: str
+    processes: int
+    cores: int
+    ranks: int
+    command: str
+
+    @property
+    def elsewhere(self) -> str:
+        return self.command.partition(" --out ")[0]
+
+
+@dataclass(frozen=True)
+class MachinesMixed(Diagnostic):
+    """`ssdsl profile` adds to a file that exists. Times of two machines, of two versions of torch, or of ranks that
+    share cores in another way, do not belong in one profile.
+    """
+
+    code = "E0655"
+    title = "the profile `{file}` is of another {fact}: {known}, and here it is {found}"
+    help = "give `--out` another file"
+    file: str
+    fact: str
+    known: str
+    found: str

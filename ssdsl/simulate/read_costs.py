@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,30 @@ from ssdsl.lang.save import save_text
 from ssdsl.lang.suggest import suggest
 from ssdsl.simulate.errors import CostsUnreadable
 from ssdsl.simulate.measured import UNITS, Times
+from ssdsl.simulate.profile import Profile
+from ssdsl.simulate.profile_json import NoProfileError, profile_json, read_profile
 from ssdsl.text.diagnostic import PlanError
 
 NUMBERS = {"TF": "forward", "TB": "dgrad", "TW": "wgrad", "Tcomm": "transfer"}
 TABLES = ("tasks", "transfers", "reduce", "optimizer")
 EXAMPLE = 'as in {"unit": "ms", "TF": 18.5, "TB": 18.1, "TW": 9.3, "Tcomm": 0.6}'
+TEXTS = ("recorded", "program")
 
 
-def read_costs(path: Path) -> Times:
-    """The times of a file. Raises PlanError: it cannot be read, or holds something else."""
+@dataclass(frozen=True, slots=True)
+class CostsFile:
+    """What a file holds: times of tasks, perhaps with the run that they are `recorded` from and the digest of its
+    `program`, and perhaps a profile of operators."""
+
+    file: str
+    times: Times = field(default_factory=Times)
+    recorded: str | None = None
+    program: str | None = None
+    profile: Profile | None = None
+
+
+def read_costs(path: Path) -> CostsFile:
+    """What a file holds. Raises PlanError: it cannot be read, or holds something else."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -26,7 +42,7 @@ def read_costs(path: Path) -> Times:
         raise _wrong(path, f"it is not JSON, {error}", EXAMPLE) from None
     if not isinstance(found, dict):
         raise _wrong(path, "it is not an object", EXAMPLE)
-    known = ["unit", *NUMBERS, *TABLES]
+    known = ["unit", *NUMBERS, *TABLES, *TEXTS, "profile"]
     for key in found:
         if key not in known:
             raise _wrong(path, f"it has `{key}`", suggest(key, known) or f"its keys are {', '.join(known)}")
@@ -35,14 +51,36 @@ def read_costs(path: Path) -> Times:
         raise _wrong(path, f"its unit is {json.dumps(unit)}", "the units are s, ms and us")
     read: dict[str, Any] = {n: _time(path, key, found[key], UNITS[unit]) for key, n in NUMBERS.items() if key in found}
     read |= {name: _table(path, name, found[name], UNITS[unit]) for name in TABLES if name in found}
-    return Times(**read)
+    for name in TEXTS:
+        if not isinstance(found.get(name, ""), str):
+            raise _wrong(
+                path, f"`{name}` is {json.dumps(found[name])}", "it is a text, as `ssdsl run --profile` writes"
+            )
+    said = {name: found.get(name) for name in TEXTS}
+    return CostsFile(str(path), Times(**read), **said, profile=_profile(path, found))
 
 
-def write_costs(file: str, times: Times) -> None:
-    """Writes a file of costs, in milliseconds. Raises PlanError where it cannot be written."""
+def _profile(path: Path, found: dict[str, Any]) -> Profile | None:
+    try:
+        return read_profile(found["profile"]) if "profile" in found else None
+    except NoProfileError as error:
+        raise _wrong(path, f"`{error.place}` {error.reason}", "record it anew with `ssdsl profile`") from None
+
+
+def write_profile(file: str, profile: Profile) -> None:
+    """Writes a file that has a profile alone. Raises PlanError where it cannot be written."""
+    save_text(file, json.dumps({"profile": profile_json(profile)}, indent=1) + "\n")
+
+
+def write_costs(
+    file: str, times: Times, recorded: str | None = None, program: str | None = None, profile: Profile | None = None
+) -> None:
+    """Writes a file of costs, in milliseconds; a profile is in seconds. Raises PlanError where it cannot be written."""
     numbers = {key: 1e3 * getattr(times, name) for key, name in NUMBERS.items()}
     tables = {name: {k: 1e3 * t for k, t in getattr(times, name).items()} for name in TABLES}
-    save_text(file, json.dumps({"unit": "ms", **numbers, **tables}, indent=2) + "\n")
+    said = {name: text for name, text in (("recorded", recorded), ("program", program)) if text is not None}
+    more = {"profile": profile_json(profile)} if profile is not None else {}
+    save_text(file, json.dumps({"unit": "ms", **said, **numbers, **tables, **more}, indent=1) + "\n")
 
 
 def _table(path: Path, name: str, value: Any, unit: float) -> dict[str, float]:

@@ -17,6 +17,7 @@ from ssdsl.text.render import render
 from tests.simulate.steps import compiled, step
 
 ERRORS = Path(__file__).parent.parent / "errors"
+MACHINE = '{"device": "a", "torch": "b", "threads": 1, "cores": 2, "processes": 1}'
 WRONG = {
     "no JSON": "TF = 18.5\n",
     "not UTF-8": b'{"TF": "\xff"}',
@@ -33,6 +34,15 @@ WRONG = {
     "a flag": '{"TB": true}',
     "a table": '{"tasks": [1.5]}',
     "in a table": '{"tasks": {"block0.fwd": null}}',
+    "a run that is no text": '{"recorded": 1}',
+    "a profile that is a number": '{"profile": 1}',
+    "a profile of tomorrow": '{"profile": {"version": 2}}',
+    "a profile without a machine": '{"profile": {"version": 1}}',
+    "a machine without cores": f'{{"profile": {{"version": 1, "machine": {MACHINE.replace("2", "0")}}}}}',
+    "a phase": f'{{"profile": {{"version": 1, "machine": {MACHINE}, "operators": {{"x": {{"fwd": 1}}}}}}}}',
+    "a curve": f'{{"profile": {{"version": 1, "machine": {MACHINE}, "growing": {{"update": [[1, -1]]}}}}}}',
+    "no pairs": f'{{"profile": {{"version": 1, "machine": {MACHINE}, "growing": {{"update": [1]}}}}}}',
+    "a kind of communication": f'{{"profile": {{"version": 1, "machine": {MACHINE}, "network": {{"send": []}}}}}}',
 }
 
 
@@ -63,21 +73,21 @@ def test_absurd_files(text: str, tmp_path: Path) -> None:
 
 def test_each_has_a_case_and_an_explanation() -> None:
     own = [code for code, cls in REGISTRY.items() if cls.__module__ == errors.__name__]
-    assert own == ["E0651"] and REGISTRY["E0651"].__doc__
+    assert own[0] == "E0651" and all(REGISTRY[code].__doc__ and (ERRORS / f"{code}.err").exists() for code in own)
 
 
 @pytest.mark.parametrize(("unit", "second"), [("s", 1.0), ("ms", 1e3), ("us", 1e6)])
 def test_units(unit: str, second: float, tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     path.write_text(json.dumps({"unit": unit, "TF": 2 * second, "tasks": {"block0.fwd": second}}))
-    found = read_costs(path)
+    found = read_costs(path).times
     assert found.forward == pytest.approx(2) and found.tasks == pytest.approx({"block0.fwd": 1})
     assert found.dgrad == found.transfer == 0
 
 
 def test_without_a_unit_they_are_seconds(tmp_path: Path) -> None:
     (tmp_path / "costs.json").write_text('{"TB": 1}')
-    assert read_costs(tmp_path / "costs.json") == Times(dgrad=1.0)
+    assert read_costs(tmp_path / "costs.json").times == Times(dgrad=1.0)
 
 
 seconds = st.floats(0, 1e6)
@@ -88,7 +98,7 @@ tables = st.dictionaries(st.text(max_size=8), seconds, max_size=3)
 def test_what_is_written_reads_the_same(tmp_path_factory: pytest.TempPathFactory, times: Times) -> None:
     path = tmp_path_factory.mktemp("costs") / "costs.json"
     write_costs(str(path), times)
-    found = read_costs(path)
+    found = read_costs(path).times
     for name in Times.__slots__:  # type: ignore[attr-defined]
         assert getattr(found, name) == pytest.approx(getattr(times, name), rel=1e-12, abs=1e-300)
 

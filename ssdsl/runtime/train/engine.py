@@ -402,7 +402,9 @@ class Engine:
 
     def record(self) -> Recorder:
         """Note from now on when each task runs."""
-        self.training.runner.recorder = Recorder(self.device, self.world)
+        self.training.runner.recorder = Recorder(
+            self.device, self.world, f"role_{self.training.name}.py", self.programs.state.tensors.values()
+        )
         return self.training.runner.recorder
 
     def now(self) -> tuple[int, str]:

@@ -92,10 +92,16 @@ class Update:
             self.kept = {w.name: g for w, g in gradients}
         else:
             recorder = share.runner.recorder
-            with recorder.span("optimizer") if recorder is not None else nullcontext():
+            clock = share.world.clock
+            with (
+                recorder.span("optimizer") if recorder is not None else nullcontext(),
+                clock.task("update", 0) if clock is not None else nullcontext(),
+            ):
                 self._step(gradients, squares)
         if self.scaler is not None and (overflowed or self.updated):
             self.scaler.update(overflowed)
+        for flat in self._flats:
+            flat.drop_gradients()
 
     def _gradients(self) -> list[tuple[Stepped, torch.Tensor]]:
         """The gradients of the loss, with those that were kept, in the type of what is stepped on."""

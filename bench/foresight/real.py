@@ -1,0 +1,159 @@
+"""Real runs on this machine against the simulator, whose costs come from a profile of other plans.
+
+`RECORDED` are the plans that a profile is recorded from, `PREDICTED` those that it predicts: none is in both. Each
+round records a profile anew and then runs every plan, in turn, so that what slows the machine for a while slows all of
+them; a plan's time is the median of its rounds, each round's the median of its steps. Memory is what tensors take at
+most, of the fullest process. The machine has to be quiet: `noise` says by how much rounds differ.
+
+    python -m bench.foresight.real --rounds 5
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean, median
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.accuracy import spearman
+from bench.foresight.row import Row
+
+MODEL = "gpt:small,layers=8,batch=16"
+ROUNDS, STEPS = 3, 10
+RECORDING_STEPS = 12  # of which some are timed operator by operator
+HERE = Path(__file__).parent / "plans"
+RECORDED = (
+    "pipeline,S=2,M=2",
+    f"{HERE / 'replicas.ssp'},D=2,M=2,Z=3",
+    f"{HERE / 'replicas.ssp'},D=2,M=4,Z=2",
+    "zero_bubble,S=2,M=4,H=2",
+    "zero_bubble,S=2,M=8,H=2",
+    f"{HERE / 'wide.ssp'},T=2,M=2",
+    f"{HERE / 'wide.ssp'},T=2,M=4",
+)
+PREDICTED = {
+    "data parallel x2": "data_parallel,D=2",
+    "ZeRO-1 x2": "zero,D=2,Z=1",
+    "ZeRO-2 x2": "zero,D=2,Z=2",
+    "ZeRO-3 x2": "zero,D=2,Z=3",
+    "GPipe x2, 4 micro-batches": "pipeline,S=2,M=4",
+    "GPipe x2, 8 micro-batches": "pipeline,S=2,M=8",
+    "1F1B x2, 2 micro-batches": "megatron,S=2,T=1,M=2",
+    "1F1B x2, 4 micro-batches": "megatron,S=2,T=1,M=4",
+    "1F1B x2, 8 micro-batches": "megatron,S=2,T=1,M=8",
+    "interleaved x2, 2 micro-batches": "interleaved,S=2,V=2,M=2",
+    "interleaved x2, 4 micro-batches": "interleaved,S=2,V=2,M=4",
+    "interleaved x2, 8 micro-batches": "interleaved,S=2,V=2,M=8",
+    "ZB-H1 x2, 4 micro-batches": "zero_bubble,S=2,M=4,H=1",
+    "ZB-H1 x2, 8 micro-batches": "zero_bubble,S=2,M=8,H=1",
+    "tensor parallel x2, 2 micro-batches": "megatron,S=1,T=2,M=2",
+    "tensor parallel x2, 4 micro-batches": "megatron,S=1,T=2,M=4",
+}
+
+
+@dataclass
+class Rounds:
+    """What the rounds found of a plan: its step in seconds, measured and predicted, and its memory in bytes."""
+
+    steps_s: list[float] = field(default_factory=list)
+    predicted_s: list[float] = field(default_factory=list)
+    peak: int = 0
+    predicted_peak: int = 0
+
+    @property
+    def noise(self) -> float:
+        """By how much the slowest round differs from the fastest."""
+        return max(self.steps_s) / min(self.steps_s) - 1
+
+
+def rows(model: str = MODEL, rounds: int = ROUNDS, steps: int = STEPS) -> Iterator[Row]:
+    """The step of each plan in ms, and its memory in MB."""
+    yield from rows_of(measure(model, rounds, steps))
+
+
+def rows_of(found: dict[str, Rounds]) -> Iterator[Row]:
+    """The same of rounds that were run."""
+    for name, one in found.items():
+        yield Row(f"{name}: step", 1e3 * median(one.steps_s), 1e3 * median(one.predicted_s), "ms")
+    for name, one in found.items():
+        yield Row(f"{name}: memory", one.peak / 1e6, one.predicted_peak / 1e6, "MB")
+
+
+def measure(model: str = MODEL, rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Rounds]:
+    """What the rounds found, by the plan's name."""
+    found = {name: Rounds() for name in PREDICTED}
+    for number in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            profile = Path(folder) / "profile.json"
+            _say(f"round {number + 1} of {rounds}: recording")
+            _ssdsl("profile", *RECORDED, "--model", model, "--steps", str(RECORDING_STEPS), "--out", str(profile))
+            for name, plan in PREDICTED.items():
+                one = found[name]
+                _round(one, plan, model, steps, profile)
+                times = f"{1e3 * one.steps_s[-1]:.1f} ms, predicted {1e3 * one.predicted_s[-1]:.1f} ms"
+                _say(f"round {number + 1} of {rounds}: {name}: {times}")
+    return found
+
+
+def _round(found: Rounds, plan: str, model: str, steps: int, profile: Path) -> None:
+    """A run and a prediction; the first round also measures memory, in a run of its own."""
+    name, *settings = plan.split(",")
+    words = [name, "--model", model, *(word for one in settings for word in ("--set", one)), "--json"]
+    ranks = json.loads(_ssdsl("run", *words, "--steps", str(steps)))
+    found.steps_s.append(median(max(times) for times in zip(*(r["step_s"][1:] for r in ranks), strict=True)))
+    if not found.peak:
+        ranks = json.loads(_ssdsl("run", *words, "--steps", "3", "--profile", str(profile.with_name("memory.json"))))
+        found.peak = max(r["tensor_bytes"] for r in ranks)
+    report = json.loads(_ssdsl("simulate", *words, "--costs", str(profile)))
+    found.predicted_s.append(report["step_s"])
+    found.predicted_peak = report["peak_bytes"]
+
+
+def _ssdsl(*words: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "ssdsl", *words], stdout=subprocess.PIPE, check=True, text=True)
+    return done.stdout
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+# -- by itself ---------------------------------------------------------------------------------------------------------
+
+
+def main(arguments: list[str]) -> int:
+    """Prints every row with its error, the mean error and the rank correlation, the rounds and their noise."""
+    parser = argparse.ArgumentParser(prog="python -m bench.foresight.real", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--model", default=MODEL)
+    options = parser.parse_args(arguments)
+    found = measure(options.model, options.rounds, options.steps)
+    console = Console()
+    for unit in ("ms", "MB"):
+        console.print(_table([row for row in rows_of(found) if row.unit == unit]))
+    noise = median(one.noise for one in found.values())
+    console.print(f"{options.rounds} rounds of {options.steps} steps; rounds differ by {noise:.1%} in the median")
+    return 0
+
+
+def _table(found: list[Row]) -> Table:
+    unit = found[0].unit
+    table = Table("row", f"measured {unit}", f"predicted {unit}", "error", title="costs from a profile of other plans")
+    for row in found:
+        table.add_row(row.name, f"{row.measured:.1f}", f"{row.predicted:.1f}", f"{row.error:+.1%}")
+    table.add_section()
+    table.add_row("mean of errors", "", "", f"{mean(abs(row.error) for row in found):.1%}")
+    real, predicted = zip(*((row.measured, row.predicted) for row in found), strict=True)
+    table.add_row("rank correlation", "", f"{spearman(real, predicted):.3f}", "")
+    return table
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

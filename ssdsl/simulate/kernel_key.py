@@ -1,0 +1,49 @@
+"""What an instruction runs, in words that are the same in every program: by them a profile knows it again.
+
+    torch.addmm(%0, %1, %2) of 512:f32*, 256x128:f32*, 128x512:f32*
+
+The words are the call as the generated program makes it, with what changes its cost (attributes, local shapes), then
+the operands' local shapes and dtypes; those with a gradient have a star. Names of a plan are not in it: an axis is the
+number of its devices, and a part is a part.
+"""
+
+import math
+import re
+
+from ssdsl.codegen.communication import extend_text, reshard_text, slice_text
+from ssdsl.codegen.expressions import expression
+from ssdsl.ir.function import Extend, First, Function, Instr, Op, Reshard, Slice, Write, reads_of
+from ssdsl.ir.value import Var
+from ssdsl.simulate.collectives import Facts
+
+
+def kernel_key(facts: Facts, function: Function, instr: Instr) -> str:
+    """The words of an instruction of a function."""
+    sizes, variables = dict(function.submesh.axes), facts.variables(function)
+    reads = [f"%{n}" for n, _ in enumerate(reads_of(instr))]
+
+    def group(axes: tuple[str, ...]) -> str:
+        return f"of{math.prod(sizes.get(a, 1) for a in axes)}"
+
+    match instr:
+        case Op():
+            text = expression(facts.operators[instr.operator], instr, reads, group)
+            text = f"halves {text}" if instr.sides is not None else text
+        case Reshard():
+            text = reshard_text(instr, reads[0], group, reads[1:])
+        case Slice():
+            text = slice_text(instr, reads[0])
+        case First():
+            text = f"first_time({reads[0]})"
+        case Extend():
+            text = extend_text(instr, reads[0], reads[1])
+        case Write():
+            text = f"write({reads[0]})"
+    for index in function.time:
+        text = re.sub(rf"\b(n_)?{index.name}\b", r"\1part", text)
+    return f"{text} of {', '.join(_type(variables[r]) for r in reads_of(instr)) or 'nothing'}"
+
+
+def _type(var: Var) -> str:
+    shape = "x".join(str(size.mean) for size in var.shape) or "1"
+    return f"{shape}:{var.dtype}{'*' if var.gradient is not None else ''}"

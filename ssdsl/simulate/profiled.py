@@ -1,0 +1,209 @@
+"""Costs of a program by a profile: a task takes what its instructions take, and what the engine takes for it.
+
+Backward takes what autograd ran for each instruction, and gives each weight of the function its gradient: the first of
+a step is taken as it is, the others are added. A section that is recomputed runs forward again.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from ssdsl.ir.action import Action, Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
+from ssdsl.ir.comm import Message, Signal, Transfer
+from ssdsl.ir.function import Backward, Function, Instr, Op, Section, Side, Write, results_of
+from ssdsl.ir.param import FlatParam, SumTiedGrads, Zero
+from ssdsl.ir.program import Program, Role
+from ssdsl.model.graph import ITEMSIZE
+from ssdsl.plan.plan import Phase
+from ssdsl.simulate.collectives import Collective, Facts, flat_bytes, of_completion, of_gather, of_task, size_bytes
+from ssdsl.simulate.costs import FREE, CommCost, Cost, total
+from ssdsl.simulate.kernel_key import kernel_key
+from ssdsl.simulate.profile import Curve, Profile
+from ssdsl.simulate.roofline import shards
+
+OF_PHASE = {
+    Phase.FORWARD: "forward",
+    Phase.BACKWARD: "backward",
+    Phase.DGRAD: "dgrad",
+    Phase.WGRAD: "wgrad",
+}
+
+
+@dataclass
+class Profiled:
+    """The costs of a program. `lacking` is what they need and the profile does not have; its costs are then free."""
+
+    facts: Facts
+    profile: Profile
+    lacking: dict[str, None] = field(default_factory=dict)
+    _words: dict[tuple[int, Instr], str] = field(default_factory=dict)
+
+    @property
+    def program(self) -> Program:
+        return self.facts.program
+
+    def of(self, action: Action, role: Role) -> Cost:
+        """What an action costs each device of a role."""
+        match action:
+            case Compute():
+                return self._task(self.program.functions[action.function], action.phase)
+            case Start():
+                return self._message(action)
+            case StartReduce():
+                flat = self.program.flats[action.flat]
+                reduced = total(self._collective(c, flat) for c in of_completion(flat))
+                return total((Cost(0.0, self._growing("reduce", flat_bytes(flat))), reduced)) if reduced.sent else FREE
+            case WaitReduce():
+                return self._tie(self.program.flats[action.flat])
+            case Update():
+                held = sum(flat_bytes(f) // shards(f) for f in self.program.flats_of(role))
+                return Cost(self._growing("update", held) + self.profile.step_s)
+            case GatherParam():
+                flat = self.program.flats[action.flat]
+                return self._collective(of_gather(flat), flat)
+            case Wait() | Free():
+                return FREE
+            case _:
+                assert_never(action)
+
+    # -- tasks ---------------------------------------------------------------------------------------------------------
+
+    def _task(self, function: Function, phase: Phase) -> Cost:
+        computing = sum(self._instructions(function, phase))
+        computing += self._growing(f"task {OF_PHASE[phase]}", instructions(function))
+        computing += sum(self._gradients(function, phase))
+        computing += sum(self._gathers(function, phase))
+        return total((Cost(computing), *(self._collective(c, function) for c in of_task(self.facts, function, phase))))
+
+    def _instructions(self, function: Function, phase: Phase) -> Iterator[float]:
+        for section in function.sections:
+            for instr in section.body:
+                if section.recompute and phase in (Phase.BACKWARD, Phase.DGRAD):
+                    yield self._time(function, instr, Phase.FORWARD)
+                if runs(function, instr, phase):
+                    yield self._time(function, instr, phase)
+
+    def _time(self, function: Function, instr: Instr, phase: Phase) -> float:
+        words, name = self.words(function, instr), OF_PHASE[phase]
+        found = self.profile.operators.get(words, {}).get(name)
+        if found is None:
+            self.lacking[f"{name} of {words}"] = None
+            return 0.0
+        return found
+
+    def words(self, function: Function, instr: Instr) -> str:
+        """By which the profile knows an instruction."""
+        key = function.number, instr
+        if key not in self._words:
+            self._words[key] = kernel_key(self.facts, function, instr)
+        return self._words[key]
+
+    def _gradients(self, function: Function, phase: Phase) -> Iterator[float]:
+        """A weight's gradient, in the mean over the function's tasks; in halves it is the operator's."""
+        if phase is not Phase.BACKWARD:
+            return
+        tasks = math.prod(index.parts for index in function.time)
+        for size in gradient_bytes(self.facts, function):
+            yield self._growing("first gradient", size) / tasks
+            if tasks > 1:
+                yield self._growing("next gradient", size) * (tasks - 1) / tasks
+
+    def _gathers(self, function: Function, phase: Phase) -> Iterator[float]:
+        """What ZeRO-3 copies, beside what travels."""
+        for name, size in copies(self.facts, function, phase):
+            yield self._growing(name, size)
+
+    # -- what travels --------------------------------------------------------------------------------------------------
+
+    def _collective(self, found: Collective, where: Function | FlatParam) -> Cost:
+        ranks = math.prod(n for axis, n in where.submesh.axes if axis in found.axes)
+        return self._among(found.kind, found.size_bytes, ranks)
+
+    def _among(self, kind: str, size: int, ranks: int) -> Cost:
+        if ranks < 2:
+            return FREE
+        sent = CommCost(kind, "", 1, size, ranks)
+        if (curve := self.profile.network.get((kind, ranks))) is None:
+            self.lacking[f"{kind} among {ranks} ranks"] = None
+            return Cost(0.0, 0.0, (sent,))
+        return Cost(0.0, curve.reaching(size), (sent,))
+
+    def _message(self, action: Start) -> Cost:
+        """That of the device that receives most."""
+        message = self.program.messages[action.message]
+        size, ranks = received_bytes(message, action.gradient), message.ends(action.gradient)[1].size
+        cost = self._among("send", size, 2)
+        return Cost(0.0, cost.communication_s, (CommCost("send", "", 1, size, ranks),))
+
+    def _tie(self, flat: FlatParam) -> Cost:
+        """A weight on several submeshes: its gradients are summed over the devices that hold the same part of it."""
+        tied = sum(len(c.submeshes) for c in flat.completion if isinstance(c, SumTiedGrads))
+        return self._among("all_reduce", flat_bytes(flat) // shards(flat), tied)
+
+    def _growing(self, name: str, size: int) -> float:
+        curve: Curve | None = self.profile.growing.get(name)
+        if curve is None:
+            self.lacking[f"{name}, of any size"] = None
+            return 0.0
+        return curve.growing(size)
+
+
+def received_bytes(message: Message, gradient: bool) -> int:
+    """What the device receives that receives most of a message."""
+    move = message.backward if gradient and isinstance(message, Transfer) else message.forward
+    assert move is not None
+    received: dict[tuple[int, ...], int] = {}
+    for piece in move.pieces:
+        elements = math.prod(length for _, length in piece.target_box)
+        received[piece.target] = received.get(piece.target, 0) + elements
+    itemsize = 1 if isinstance(message, Signal) else ITEMSIZE.get(message.dtype, 4)
+    return max(received.values(), default=0) * itemsize
+
+
+# -- what a task has, for those who use a profile and who make one -----------------------------------------------------
+
+
+def instructions(function: Function) -> int:
+    """How many a function has."""
+    return sum(1 for _ in function.body())
+
+
+def runs(function: Function, instr: Instr, phase: Phase) -> bool:
+    """Whether an instruction takes time in a phase: in forward each, in backward those that hand gradients on; in the
+    second half those that have weights."""
+    if phase is Phase.FORWARD:
+        return True
+    learns = any(var.gradient is not None for var in results_of(instr)) and not isinstance(instr, Write)
+    if phase is Phase.WGRAD:
+        return learns and isinstance(instr, Op) and instr.sides is not None and Side.WEIGHT in instr.sides
+    return learns and function.backward is not Backward.NONE
+
+
+def gradient_bytes(facts: Facts, function: Function) -> Iterator[int]:
+    """The bytes of each gradient that backward gives a weight; of ZeRO-3's, those of a shard for each gather."""
+    flats = {w: f for f in facts.program.flats if f.submesh == function.submesh for w in f.weights}
+    for parameter in function.parameters:
+        flat = flats.get(parameter.var.name.value)
+        if parameter.var.gradient is not None and flat is not None and flat.zero is not Zero.WEIGHTS:
+            yield size_bytes(parameter.var)
+    for section in function.sections:
+        for number in section.gathers:
+            flat = facts.program.flats[number]
+            yield flat_bytes(flat) // shards(flat)
+
+
+def copies(facts: Facts, function: Function, phase: Phase) -> Iterator[tuple[str, int]]:
+    """What ZeRO-3 copies in a task: (`gather` or `scatter`, bytes)."""
+    kinds = {"all_gather": "gather", "reduce_scatter": "scatter", "all_reduce": "scatter"}
+    gathered = _flats(facts, function.sections)
+    if gathered:
+        for found in of_task(facts, function, phase):
+            for flat in gathered:
+                if found in (of_gather(flat), *of_completion(flat, facts.state)):
+                    yield kinds[found.kind], found.size_bytes
+                    break
+
+
+def _flats(facts: Facts, sections: Iterable[Section]) -> list[FlatParam]:
+    return [facts.program.flats[number] for section in sections for number in section.gathers]
