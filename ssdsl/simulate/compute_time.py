@@ -76,9 +76,9 @@ class Computing:
                 times.dgrad += seconds
 
     def _accumulating(self, function: Function, device: Device) -> float:
-        """The gradients of weights are added to those of the parts before: both are read, and the sum is written."""
+        """The gradients of weights are added to those of the parts before."""
         if math.prod(t.parts for t in function.time) == 1:
             return 0.0
         state, learned = self.facts.state, (p.var for p in function.parameters if p.var.gradient is not None)
-        traffic = sum(v.elements * state.accumulation_traffic(v.dtype) for v in learned)
+        traffic = sum(v.elements * state.accumulation_traffic(v.dtype, fuses=self.facts.fuses) for v in learned)
         return traffic / device.achievable_bandwidth() * self.sharing

@@ -1,9 +1,10 @@
 """The time of a sum of products on a device that computes it in tiles.
 
 A GPU's kernel cuts the result into tiles; each processor computes one at a time, so a result of one tile more than
-there are processors takes two rounds ("waves"), and a tile at the edge takes as long as a full one. A tile takes its
-arithmetic, then the time to write it, and a time to begin, which show where few products are summed up. Smaller tiles
-fill the device better and read more for each product. Of the sizes that kernels have, the fastest is taken. Source:
+there are processors takes a second round (a "wave"), and a tile at the edge takes as long as a full one. A tile takes
+its arithmetic, then the time to write it, and a time to begin, which show where few products are summed up. Smaller
+tiles fill the device better and read more for each product. Of the sizes that kernels have, the fastest is taken. Where
+few processors work, as in a last round, they are not held back by the device's power, and reach its peak. Source:
 NVIDIA's guide "Matrix Multiplication Background" (tile and wave quantization).
 """
 
@@ -66,7 +67,8 @@ def matmul_seconds(product: Product, device: Device, dtype: str) -> float:
 def _in_tiles(product: Product, tile: tuple[int, int], device: Device, rate: float, itemsize: int) -> float:
     rows, columns = tile
     tiles = product.count * math.ceil(product.rows / rows) * math.ceil(product.columns / columns)
-    waves = math.ceil(tiles / device.processors)
+    full, rest = divmod(tiles, device.processors)
+    waves = full + (max(device.compute_efficiency, rest / device.processors) if rest else 0)
     arithmetic = 2 * rows * columns * product.inner / rate
     written = rows * columns * itemsize / device.achievable_bandwidth()
     return waves * (device.processors * (arithmetic + written) + device.tile_s)

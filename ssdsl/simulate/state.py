@@ -35,9 +35,10 @@ class State:
         read = 0 if self._has_master(dtype) else _size(dtype)
         return self.gradient_bytes(dtype) + 2 * self.optimizer_bytes(dtype) + read + _size(dtype)
 
-    def accumulation_traffic(self, dtype: str) -> int:
-        """The bytes that adding a further gradient reads and writes."""
-        return _size(dtype) + 2 * self.gradient_bytes(dtype)
+    def accumulation_traffic(self, dtype: str, *, fuses: bool) -> int:
+        """The bytes that adding a further gradient reads and writes; the kernel of a product adds what it reads to what
+        it would write."""
+        return self.gradient_bytes(dtype) + (0 if fuses else _size(dtype) + self.gradient_bytes(dtype))
 
     def _has_master(self, dtype: str) -> bool:
         return self.masters and _is_half(dtype)
