@@ -1,1 +1,1 @@
-"""How right the simulator is: rows of what was measured, here or elsewhere, beside what it predicts."""
+"""`python -m bench foresight`: what the simulator says beside what papers and this machine measured."""

@@ -94,8 +94,10 @@ def measure(model: str = MODEL, rounds: int = ROUNDS, steps: int = STEPS) -> dic
             _say(f"round {number + 1} of {rounds}: recording")
             _ssdsl("profile", *RECORDED, "--model", model, "--steps", str(RECORDING_STEPS), "--out", str(profile))
             for name, plan in PREDICTED.items():
-                _say(f"round {number + 1} of {rounds}: {name}")
-                _round(found[name], plan, model, steps, profile)
+                one = found[name]
+                _round(one, plan, model, steps, profile)
+                times = f"{1e3 * one.steps_s[-1]:.1f} ms, predicted {1e3 * one.predicted_s[-1]:.1f} ms"
+                _say(f"round {number + 1} of {rounds}: {name}: {times}")
     return found
 
 

@@ -7,7 +7,7 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import Loaded, compiled, load, planned, simulated
+from ssdsl.cli.pipeline import Loaded, compiled, compiled_for, load, planned, simulated
 from ssdsl.cli.terminal import print_json, print_text, results
 
 if TYPE_CHECKING:
@@ -63,7 +63,13 @@ def show(
         return
     if view in (What.SCHEDULE, What.MEMORY):
         _timed(
-            simulated(compiled(load(plan, model, meta=meta), overrides), cluster, costs), view, window, transfers, json
+            simulated(
+                compiled(load(plan, model, meta=meta), overrides, cluster=compiled_for(cluster, costs)), cluster, costs
+            ),
+            view,
+            window,
+            transfers,
+            json,
         )
         return
     views = _views(load(plan, model, meta=meta), overrides, view, every)

@@ -7,7 +7,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.options import settings
 from ssdsl.cli.pictures import save_html, save_trace
-from ssdsl.cli.pipeline import compiled, load, simulated
+from ssdsl.cli.pipeline import compiled, compiled_for, load, simulated
 from ssdsl.cli.terminal import print_json, results
 
 Trace = Annotated[
@@ -36,7 +36,9 @@ def simulate(
     a thousand devices cost what their roles do.
     """
     overrides = settings(set_)
-    report = simulated(compiled(load(plan, model, meta=meta), overrides), cluster, costs)
+    report = simulated(
+        compiled(load(plan, model, meta=meta), overrides, cluster=compiled_for(cluster, costs)), cluster, costs
+    )
     if trace is not None:
         save_trace(trace, report.timeline)
     if html is not None:

@@ -156,6 +156,8 @@ class Clock:
 
         def begins(*_: Any) -> None:
             place = task
+            if task.what == "W" and variable is not None:
+                return  # a copy of a weight, in the operator's own graph
             if made is not None:
                 place = made._replace(what=task.what, number=task.number)
             elif isinstance(variable, torch.nn.Parameter):

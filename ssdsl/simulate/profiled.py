@@ -200,7 +200,7 @@ def copies(facts: Facts, function: Function, phase: Phase) -> Iterator[tuple[str
     if gathered:
         for found in of_task(facts, function, phase):
             for flat in gathered:
-                if found in (of_gather(flat), *of_completion(flat)):
+                if found in (of_gather(flat), *of_completion(flat, facts.state)):
                     yield kinds[found.kind], found.size_bytes
                     break
 

@@ -125,6 +125,20 @@ def test_costs(here: Callable[..., Done], tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "") and "E0651" in done.stderr
 
 
+def test_tasks_of_another_program(here: Callable[..., Done], tmp_path: Path) -> None:
+    (tmp_path / "costs.json").write_text('{"tasks": {"block0.fwd": 1}, "recorded": "gpipe,M=2", "program": "0"}')
+    done = here("simulate", *PLAN, "--costs", "costs.json")
+    assert (done.returncode, done.stdout) == (1, "") and "E0653" in done.stderr
+    assert "gpipe,M=2" in done.stderr and "ssdsl profile --model gpt" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["one_f_one_b.ssp,S"], ["one_f_one_b.ssp,S=x"], ["nowhere.ssp"], []])
+def test_a_profile_of_what_is_no_plan(here: Callable[..., Done], words: list[str], tmp_path: Path) -> None:
+    done = here("profile", *words, "--model", "gpt", "--out", "profile.json")
+    assert done.returncode in (1, 2) and done.stdout == "" and "Traceback" not in done.stderr
+    assert not (tmp_path / "profile.json").exists()
+
+
 def test_the_schedule(here: Callable[..., Done]) -> None:
     done = here("show", PLAN[0], "schedule", *WORDS)
     assert (done.returncode, done.stderr) == (0, "") and fits(done.stdout)

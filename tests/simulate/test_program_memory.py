@@ -234,3 +234,13 @@ def test_the_most_that_tiles_have_at_once(tmp_path: Path, tiles: int, again: int
     simulated = sum(parts[part] for part in ("activations", "scratch", "gradients") if part in parts)
     measured = Watched(found, 0, tmp_path / "program", "models.py:rows").most()
     assert simulated == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_most_of_a_pipeline(tmp_path: Path, rank: int) -> None:
+    """A forward with others in flight holds of its own what backward keeps, and no more than a few values beside."""
+    found = compiled("megatron", "gpt:tiny", S=2, T=1, M=4)
+    parts = dict(step(found, cluster="laptop").devices[rank].peak_parts)
+    simulated = sum(parts.get(part, 0) for part in ("activations", "scratch", "gradients", "transfers"))
+    measured = Watched(found, rank, tmp_path / "program", "gpt:tiny").most()
+    assert simulated == pytest.approx(measured, rel=0.04)

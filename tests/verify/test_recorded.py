@@ -9,7 +9,11 @@ import pytest
 from ssdsl.cluster.load import load_cluster
 from ssdsl.run.launch import Training
 from ssdsl.run.recorded import measured_timeline, measured_times
+from ssdsl.run.recorded_profile import recorded_profile
+from ssdsl.simulate.collectives import Facts
+from ssdsl.simulate.fit import lacking
 from ssdsl.simulate.measured import Measured
+from ssdsl.simulate.profiled import Profiled
 from ssdsl.simulate.read_costs import read_costs, write_costs
 from ssdsl.simulate.simulate import simulate
 from ssdsl.simulate.timeline import Kind
@@ -25,7 +29,7 @@ def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_costs_and_timeline_of_a_run(program: Callable[..., Any], tmp_path: Path) -> None:
     made = program("zero_bubble", "gpt", S=2, M=4)
     compiled, source = made.compiled.program, made.compiled.source
-    result = made.train(Training(steps=3, record=True))
+    result = made.train(Training(steps=5, record=True))
     write_costs(str(tmp_path / "costs.json"), measured_times(compiled, result))
     times = read_costs(tmp_path / "costs.json").times
 
@@ -46,6 +50,13 @@ def test_costs_and_timeline_of_a_run(program: Callable[..., Any], tmp_path: Path
     assert names <= {(e.name, e.coordinate, e.kind) for e in simulated.timeline.events}
     busiest = max(sum(e.end_s - e.start_s for e in timeline.events if e.row == row) for row in (0, 1))
     assert simulated.step_s > busiest / 4  # the machine may be busy: only the order of magnitude
+
+    profile = recorded_profile(compiled, result, "zero_bubble,S=2,M=4")
+    assert lacking(compiled, profile) == () and profile.machine.processes == 2
+    assert {phase for times in profile.operators.values() for phase in times} == {"forward", "dgrad", "wgrad"}
+    assert {("send", 2), ("all_reduce", 2)} <= profile.network.keys() and profile.step_s > 0
+    predicted = simulate(compiled, source, load_cluster("laptop"), Profiled(Facts(compiled), profile))
+    assert predicted.step_s > busiest / 4
 
 
 def test_bf16_is_verified_against_float32(program: Callable[..., Any]) -> None:
