@@ -50,11 +50,34 @@ def empty(value: Value, strides: tuple[int, ...] | None = None, shape: tuple[int
 def _results(operator: Operator, tensors: Mapping[str, torch.Tensor], graph: Graph) -> tuple[torch.Tensor, ...]:
     """As `results_of`; new tensors, if an operator without a row does not run on tensors without numbers."""
     try:
-        return results_of(operator, tensors)
+        results = results_of(operator, tensors)
+        return (_heads_inside(results[0]),) if _is_fused(operator, tensors, graph) else results
     except Exception:  # whatever an operator raises
         if operator.found is None:
             raise
     return tuple(empty(graph.values[o.value]) for o in operator.outputs)
+
+
+def _is_fused(operator: Operator, tensors: Mapping[str, torch.Tensor], graph: Graph) -> bool:
+    """Whether a fused kernel computes an attention, after torch's `use_flash_attention_cpp`."""
+    if operator.target != "aten::scaled_dot_product_attention":
+        return False
+    query, key, value, *masks = (tensors[o.value] for o in operator.inputs)
+    return (
+        query.dim() == 4
+        and query.shape[-1] == key.shape[-1] == value.shape[-1]
+        and query.shape[0] == key.shape[0] == value.shape[0]
+        and all(t.stride(-1) == 1 for t in (query, key, value))
+        and all(mask.dim() in (2, 4) for mask in masks)
+        and not any(graph.values[o.value].differentiable for o in operator.inputs[3:])
+    )
+
+
+def _heads_inside(result: torch.Tensor) -> torch.Tensor:
+    """As fused kernels lay out an attention's result [batch, heads, queries, head]: with the heads behind the queries,
+    so that they are joined again by a view."""
+    batch, heads, queries, head = result.shape
+    return result.new_empty((batch, queries, heads, head)).transpose(1, 2)
 
 
 def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:

@@ -23,7 +23,9 @@ class Kept:
     """Bytes of one device in one task. `size_bytes` waits for backward, `for_weights` then for the weights' half:
     inputs, and gradients of results. `recomputed_bytes` is made again where backward recomputes; `gradient_bytes` are
     the largest gradients that backward holds at once, `outputs` what other functions read, by slot, and `lent` those of
-    them that are gone when these have read them. `storages` names what is kept, with its bytes."""
+    them that are gone when these have read them. `storages` names what is kept, with its bytes. While a
+    backward runs, what it has made (the gradients of weights, too, in the first one of a step) grows as what is kept
+    goes: `first_bytes` and `later_bytes` are how much more than `size_bytes` both together are at most."""
 
     size_bytes: int
     for_weights: int
@@ -32,6 +34,8 @@ class Kept:
     outputs: tuple[tuple[str, int], ...]
     lent: tuple[tuple[str, int], ...]
     storages: tuple[tuple[str, int], ...]
+    first_bytes: int = 0
+    later_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -99,8 +103,53 @@ class _Function:
         most = max((sum(n for s, n in again.items() if s not in held) for again in recomputed), default=0)
         largest = max((self._gradients(op) for op in self.function.operators()), default=0)
         return Kept(
-            sum(held.values()), sum(later.values()), most, 2 * largest, outputs, tuple(lent), tuple(held.items())
+            sum(held.values()),
+            sum(later.values()),
+            most,
+            2 * largest,
+            outputs,
+            tuple(lent),
+            tuple(held.items()),
+            self._most(held, first=True),
+            self._most(held, first=False),
         )
+
+    def _most(self, held: Sizes, *, first: bool) -> int:
+        """By how much backward goes beyond what is kept, operator by operator from the last.
+
+        A storage goes behind the first operator that holds it; a weight's gradient stays from the last that reads it in
+        the first backward, and is added to what is there in later ones.
+        """
+        lasts: dict[str, int] = {}
+        operators = list(self.function.operators())
+        for n, op in reversed(list(enumerate(operators))):
+            for root in self._saved_by(op):
+                lasts[root] = n
+        weights = {p.var.name: size_bytes(p.var) for p in self.function.parameters if p.var.gradient is not None}
+        most = level = 0
+        waiting: dict[Name, int] = {}  # gradients of values
+        for n, op in reversed(list(enumerate(operators))):
+            made = {r: size_bytes(self.variables[r]) for r in op.reads if self.variables[r].gradient is not None}
+            fresh = sum(size for r, size in made.items() if r not in waiting and r not in weights)
+            grads = sum(size for r, size in made.items() if r in weights)
+            own = {v.name: size_bytes(v) for v in self._results(op) if v.gradient is not None}
+            if not self._is_view(op):
+                most = max(most, level + sum(waiting.get(r, own[r]) for r in own if r not in waiting) + fresh + grads)
+                level += fresh
+            for r, size in made.items():
+                if r in weights:
+                    level += size if first else 0
+                else:
+                    waiting[r] = size
+            for r in own:
+                if r in waiting:
+                    level -= 0 if self._is_view(op) else waiting[r]
+                    del waiting[r]
+            level -= sum(held[root] for root, last in lasts.items() if last == n and root in held)
+        return max(0, most)
+
+    def _is_view(self, op: Op) -> bool:
+        return all(self._root(v.name) != str(v.name) for v in op.results)
 
     def _lies_here(self, given: Input) -> bool:
         """Whether an input is just what another function of these devices keeps."""

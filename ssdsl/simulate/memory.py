@@ -98,7 +98,7 @@ def _first_gradients(program: Program, ran: dict[Compute, Interval]) -> dict[str
     starts: dict[int, float] = {}  # by function
     for task, x in ran.items():
         if task.phase in (Phase.BACKWARD, Phase.WGRAD):
-            starts[task.function] = min(x.start, starts.get(task.function, x.start))
+            starts[task.function] = min(x.end, starts.get(task.function, x.end))
     found: dict[str, float] = {}
     for number, start in starts.items():
         for weight in (p.var.name.value for p in program.functions[number].parameters):
@@ -137,6 +137,7 @@ class _Liveness:
     awaited: list[Interval] = field(default_factory=list)  # gradients that the next task reads
     waiting: dict[tuple[str, At], int] = field(default_factory=dict)  # gradients of values
     reads: dict[int, dict[Input, dict[At, list[At]]]] = field(default_factory=dict)
+    learned: set[int] = field(default_factory=set)  # functions that have run a backward
 
     def changes(self, role: Role) -> Iterator[Change]:
         freed = {(a.slot, a.at) for a in role.actions if isinstance(a, Free)}
@@ -179,7 +180,9 @@ class _Liveness:
                 yield Change(end, "activations", -kept.for_weights)
         if task.phase in (Phase.BACKWARD, Phase.DGRAD):
             yield from self._gradients(function, task.at, start, end)
-            working = kept.recomputed_bytes + kept.gradient_bytes
+            is_first = task.phase is Phase.BACKWARD and task.function not in self.learned
+            self.learned.add(task.function)
+            working = kept.recomputed_bytes + (kept.first_bytes if is_first else kept.later_bytes)
             yield Change(start, "scratch", working)
             yield Change(end, "scratch", -working)
 
