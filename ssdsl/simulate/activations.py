@@ -13,6 +13,7 @@ from ssdsl.simulate.collectives import Facts, size_bytes
 from ssdsl.simulate.fusion import Fusion, Launch
 from ssdsl.simulate.kept import kept_of
 from ssdsl.simulate.padded import padded_bytes
+from ssdsl.simulate.within_backward import WithinBackward
 
 Sizes = dict[str, int]  # bytes by storage
 Part = tuple[tuple[Coordinate, int], ...]
@@ -102,6 +103,7 @@ class _Function:
                 lent += [(output.slot, held[root])] if output.read else []
         most = max((sum(n for s, n in again.items() if s not in held) for again in recomputed), default=0)
         largest = max((self._gradients(op) for op in self.function.operators()), default=0)
+        within = self._within_backward(held)
         return Kept(
             sum(held.values()),
             sum(later.values()),
@@ -110,46 +112,22 @@ class _Function:
             outputs,
             tuple(lent),
             tuple(held.items()),
-            self._most(held, first=True),
-            self._most(held, first=False),
+            within.most(first=True),
+            within.most(first=False),
         )
 
-    def _most(self, held: Sizes, *, first: bool) -> int:
-        """By how much backward goes beyond what is kept, operator by operator from the last.
-
-        A storage goes behind the first operator that holds it; a weight's gradient stays from the last that reads it in
-        the first backward, and is added to what is there in later ones.
-        """
-        lasts: dict[str, int] = {}
-        operators = list(self.function.operators())
-        for n, op in reversed(list(enumerate(operators))):
-            for root in self._saved_by(op):
-                lasts[root] = n
-        weights = {p.var.name: size_bytes(p.var) for p in self.function.parameters if p.var.gradient is not None}
-        most = level = 0
-        waiting: dict[Name, int] = {}  # gradients of values
-        for n, op in reversed(list(enumerate(operators))):
-            made = {r: size_bytes(self.variables[r]) for r in op.reads if self.variables[r].gradient is not None}
-            fresh = sum(size for r, size in made.items() if r not in waiting and r not in weights)
-            grads = sum(size for r, size in made.items() if r in weights)
-            own = {v.name: size_bytes(v) for v in self._results(op) if v.gradient is not None}
-            if not self._is_view(op):
-                most = max(most, level + sum(waiting.get(r, own[r]) for r in own if r not in waiting) + fresh + grads)
-                level += fresh
-            for r, size in made.items():
-                if r in weights:
-                    level += size if first else 0
-                else:
-                    waiting[r] = size
-            for r in own:
-                if r in waiting:
-                    level -= 0 if self._is_view(op) else waiting[r]
-                    del waiting[r]
-            level -= sum(held[root] for root, last in lasts.items() if last == n and root in held)
-        return max(0, most)
-
-    def _is_view(self, op: Op) -> bool:
-        return all(self._root(v.name) != str(v.name) for v in op.results)
+    def _within_backward(self, held: Sizes) -> WithinBackward:
+        state = self.facts.state
+        launches = [launch for section in self.fusion.launches(self.function) for launch in section]
+        learned = (p.var for p in self.function.parameters if p.var.gradient is not None)
+        return WithinBackward(
+            launches,
+            self._saved_by,
+            held,
+            {name: size_bytes(var) for name, var in self.variables.items() if var.gradient is not None},
+            {var.name: var.elements * state.gradient_bytes(var.dtype) for var in learned},
+            self._root,
+        )
 
     def _lies_here(self, given: Input) -> bool:
         """Whether an input is just what another function of these devices keeps."""

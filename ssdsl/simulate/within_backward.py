@@ -1,0 +1,59 @@
+"""Memory while one backward runs: what it makes grows as what was kept for it goes, kernel by kernel from the last."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ssdsl.ir.value import Name
+from ssdsl.simulate.fusion import Launch
+
+Sizes = dict[str, int]  # bytes by storage
+
+
+class WithinBackward:
+    """The kernels of a function, in order. `keeps` says the storages that one of them holds, `held` those that are
+    there when backward begins, `learning` the gradients of its values in bytes, `weights` those of its weights; `root`
+    is the storage of a value."""
+
+    def __init__(
+        self,
+        launches: Sequence[Launch],
+        keeps: Callable[[Launch], Sizes],
+        held: Sizes,
+        learning: Mapping[Name, int],
+        weights: Mapping[Name, int],
+        root: Callable[[Name], str],
+    ) -> None:
+        self.launches, self.held, self.learning, self.weights, self.root = launches, held, learning, weights, root
+        self.releases: dict[int, int] = {}  # what goes behind the backward of a kernel: the first that holds it
+        first: dict[str, int] = {}
+        for number, launch in enumerate(launches):
+            for storage in keeps(launch):
+                first.setdefault(storage, number)
+        for storage, number in first.items():
+            self.releases[number] = self.releases.get(number, 0) + held.get(storage, 0)
+
+    def most(self, *, first: bool) -> int:
+        """By how much memory goes beyond what is held at its beginning. In the first backward of a step the gradients
+        of weights stay; in later ones they are added to those."""
+        most = level = 0
+        waiting: Sizes = {}  # gradients of storages that no kernel has taken yet
+        for number, launch in reversed(list(enumerate(self.launches))):
+            fresh, grads = self._made(launch, waiting)
+            taken = {self.root(v.name): self.learning.get(v.name, 0) for v in launch.writes}
+            given = sum(size for storage, size in taken.items() if storage not in waiting)
+            most = max(most, level + given + sum(fresh.values()) + grads)
+            level += sum(fresh.values()) + (grads if first else 0)
+            for storage, size in fresh.items():
+                waiting[storage] = waiting.get(storage, 0) + size
+            level -= sum(waiting.pop(storage, 0) for storage in taken) + self.releases.get(number, 0)
+        return max(0, most)
+
+    def _made(self, launch: Launch, waiting: Sizes) -> tuple[Sizes, int]:
+        """The gradients that a kernel makes beside those that wait already, and those of weights."""
+        fresh: Sizes = {}
+        for name in launch.reads:
+            if name in self.learning and name not in self.weights:
+                storage = self.root(name)
+                there = waiting.get(storage, 0) + fresh.get(storage, 0)
+                whole = max(self.learning.get(Name(storage), 0), self.learning[name])
+                fresh[storage] = fresh.get(storage, 0) + max(0, min(self.learning[name], whole - there))
+        return fresh, sum(self.weights[name] for name in launch.reads if name in self.weights)
