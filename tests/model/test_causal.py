@@ -56,3 +56,24 @@ def test_a_causal_mask_becomes_the_flag(name: str, seq: int) -> None:
 @pytest.mark.parametrize("name", OTHER)
 def test_a_mask_that_says_more_stays(name: str, seq: int) -> None:
     assert operands(OTHER[name], seq) == 4
+
+
+@pytest.mark.parametrize("start", ["input", "constant"])
+def test_a_mask_is_followed_once_however_often_its_branches_meet(start: str) -> None:
+    """Forty sums of a value and itself are 2 ** 40 ways back to the first; a thousand in a row are no deeper a stack."""
+
+    def doubled(row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
+        at = row if start == "constant" else row + 0 * hidden[0]
+        for _ in range(1500):
+            at = (at + at) // 2
+        return column <= at
+
+    class Doubles(Attends):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden[:] = [x[0, :, :1].long()]
+            return super().forward(x)
+
+    hidden: list[torch.Tensor] = []
+    model = Model("doubles", Doubles(doubled), ({"x": torch.zeros(1, 64, 2)},), {"x": ("batch", "seq", "hidden")})
+    (attention,) = (o for o in capture(model).operators if "attention" in o.kind)
+    assert len(attention.inputs) == (3 if start == "constant" else 4)
