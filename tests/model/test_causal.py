@@ -58,6 +58,38 @@ def test_a_mask_that_says_more_stays(name: str, seq: int) -> None:
     assert operands(OTHER[name], seq) == 4
 
 
+NOTHING: dict[str, Mask] = {
+    "true": lambda row, column: row + column >= 0,
+    "zeros": lambda row, column: torch.zeros(1, 1, len(row), len(column)),
+    "a choice": lambda row, column: torch.where(row + column >= 0, torch.zeros(1, 1, 1, 1), -9e9),
+}
+
+
+@pytest.mark.parametrize("seq", [64, 1200])
+@pytest.mark.parametrize("name", NOTHING)
+def test_a_mask_that_hides_nothing_is_left_out(name: str, seq: int) -> None:
+    assert operands(NOTHING[name], seq) == 3
+
+
+@pytest.mark.parametrize(("last", "batches"), [(-1, 1), (0, 2)])
+def test_a_bias_that_is_chosen_everywhere_has_no_batch(last: int, batches: int) -> None:
+    """T5's: positions learned, and a mask of a batch that hides nothing; here the other one hides the first key."""
+
+    class Biased(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.bias = nn.Linear(2, 2), nn.Parameter(torch.randn(1, 1, 16, 16))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, seen = self.up(x)[:, None], torch.arange(16).expand(2, 1, 16, -1) > last
+            return F.scaled_dot_product_attention(q, q, q, attn_mask=torch.where(seen, self.bias, -9e9)).sum()
+
+    model = Model("biased", Biased(), ({"x": torch.randn(2, 16, 2)},), {"x": ("batch", "seq", "hidden")})
+    found = capture(model)
+    (attention,) = (o for o in found.operators if "attention" in o.kind)
+    assert found.values[attention.inputs[3].value].shape[0] == batches
+
+
 @pytest.mark.parametrize("start", ["input", "constant"])
 def test_a_mask_is_followed_once_however_often_its_branches_meet(start: str) -> None:
     """Forty sums of a value and itself are 2 ** 40 ways back to the first; a thousand in a row are no deeper a stack."""

@@ -4,6 +4,9 @@ The sizes are those of the SuperScaler paper's evaluation (Lin et al. 2023, arXi
 decoder, hidden, heads and vocabulary are 24/2048/32/512k, 32/3072/48/1024k, 32/4096/64/1536k and 32/6144/96/2048k, with
 a sequence of 1024. k is a thousand, so 32 devices divide all vocabularies. The one embedding also gives the scores.
 Heads are 64 wide, the feed-forward is 4 x hidden with ReLU, as in the first T5. The batch of 256 is our choice.
+
+In fp16 transformers looks behind each layer whether any number of the batch is infinite. Micro-batches of a pipeline
+cannot know that of each other, so those need fp32 or bf16.
 """
 
 from dataclasses import dataclass
