@@ -48,8 +48,14 @@ def test_mixtures_have_the_billions_of_their_names() -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    ["mbart:tiny", "mbart:tiny,layers=1,hidden=48,seq=24", "t5:tiny", "t5:tiny,layers=3,heads=2"]
-    + ["alphafold2:tiny", "alphafold2:tiny,passes=1,outer=3,head=2,pair=6,blocks=1"],
+    [
+        "mbart:tiny",
+        "mbart:tiny,layers=1,hidden=48,seq=24",
+        "t5:tiny",
+        "t5:tiny,layers=3,heads=2",
+        "alphafold2:tiny",
+        "alphafold2:tiny,passes=1,outer=3,head=2,pair=6,blocks=1",
+    ],
 )
 def test_models_count_their_parameters(spec: str) -> None:
     size = _size(spec)
