@@ -92,7 +92,7 @@ def test_a_bias_that_is_chosen_everywhere_has_no_batch(last: int, batches: int) 
 
 @pytest.mark.parametrize("start", ["input", "constant"])
 def test_a_mask_is_followed_once_however_often_its_branches_meet(start: str) -> None:
-    """Forty sums of a value and itself are 2 ** 40 ways back to the first; a thousand in a row are no deeper a stack."""
+    """Each sum of a value and itself doubles the ways back to the first; a row of them is no deeper a stack."""
 
     def doubled(row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
         at = row if start == "constant" else row + 0 * hidden[0]

@@ -1,9 +1,10 @@
 """Masks that say what `is_causal` says, each query sees the keys up to its own position; and masks that hide nothing.
 
 Models of `transformers` hand over a mask even where that is all it says. Said by the flag, a run of queries is known to
-need the keys in front of it only, and fused kernels read no mask. The mask is computed to know, in blocks of rows. One
-that is zero everywhere, or true, is left out: T5 makes one of batch x heads x queries x keys for each cross-attention. One that is a bias, or the least
-number where none is hidden, is the bias, which has no batch.
+need the keys in front of it only, and fused kernels read no mask. The mask is computed to know, in blocks of rows.
+
+A mask that is zero everywhere, or true, is left out: T5 makes one of batch x heads x queries x keys for each
+cross-attention. One that is a bias, or the least number where none is hidden, is the bias, which has no batch.
 """
 
 import functools

@@ -216,5 +216,5 @@ class TriangleMultiplication(nn.Module):
         left = self.left_gate(y).sigmoid() * self.left(y)
         right = self.right_gate(y).sigmoid() * self.right(y)
         summed = torch.einsum("bikc,bjkc->bijc", left, right)
-        out: torch.Tensor = self.out(self.norm_sum(summed))
-        return z + self.gate(y).sigmoid() * out
+        added: torch.Tensor = self.gate(y).sigmoid() * self.out(self.norm_sum(summed))
+        return z + added
