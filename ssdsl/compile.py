@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ssdsl.cluster.link import LOOPBACK, Link
+from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.program import Program
 from ssdsl.ir.verify import verify
 from ssdsl.lang.parse import parse
@@ -41,9 +41,9 @@ def make_plan(
     return interpret_all(parse(source), graph, overrides, folder)
 
 
-def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], link: Link = LOOPBACK) -> Compiled:
+def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], cluster: Cluster | None = None) -> Compiled:
     """The plan of a file and its program; raises PlanError."""
-    return compile_source(read_source(path), graph, overrides, path.parent, link)
+    return compile_source(read_source(path), graph, overrides, path.parent, cluster)
 
 
 def compile_source(
@@ -51,20 +51,21 @@ def compile_source(
     graph: Graph,
     overrides: Mapping[str, int],
     folder: Path | None,
-    link: Link = LOOPBACK,
+    cluster: Cluster | None = None,
     after: After | None = None,
 ) -> Compiled:
-    """As `compile_plan`, of a text; `after` is called behind each pass, with its name and what there is.
+    """As `compile_plan`, of a text, for the links of a cluster; `after` is called behind each pass, with its name and
+    what there is.
 
     What is not proved is not handed out: raises PlanError with what failed.
     """
     plan, warnings = make_plan(source, graph, overrides, folder)
-    program = lower(plan, link, after)
+    program = lower(plan, cluster, after)
     return Compiled(source, plan, program, require_proof(program), warnings)
 
 
 def compile_evaluation(
-    training: Compiled, model: Model, outputs: Sequence[str] = (), link: Link = LOOPBACK
+    training: Compiled, model: Model, outputs: Sequence[str] = (), cluster: Cluster | None = None
 ) -> Compiled:
     """The forward of a model in eval mode, as the plan of its training places it, on the same weights.
 
@@ -73,7 +74,7 @@ def compile_evaluation(
     """
     graph = capture_evaluation(model, outputs, training.program.graph)
     plan = carry_over(training.plan, graph)
-    program = forward_only(lower(plan, link, held=training.program.params))
+    program = forward_only(lower(plan, cluster, held=training.program.params))
     program = share_state(program, training.program)
     verify(program)
     return Compiled(training.source, plan, program, require_proof(program), ())

@@ -7,8 +7,11 @@ import warnings
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from zlib import crc32
 
 from bench.fuzz.models import Recipe
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.model.graph import Graph
@@ -25,6 +28,7 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
 
+SLOW = load_cluster(str(Path(__file__).parent / "slow.toml"))  # for every other plan
 FOLDER = Path(tempfile.gettempdir())
 
 
@@ -61,14 +65,17 @@ def try_case(case: Case) -> Outcome:
         model, graph = captured(case.recipe)
     except Exception as error:
         return Outcome("capture", _error_sign(error), _trace(error))
-    return try_plan(model, graph, case.plan_text, Training(case.steps, optimizer=case.optimizer, lr=0.02))
+    training = Training(case.steps, optimizer=case.optimizer, lr=0.02)
+    return try_plan(model, graph, case.plan_text, training, SLOW if crc32(case.plan_text.encode()) % 2 else None)
 
 
-def try_plan(model: Model, graph: Graph, plan_text: str, training: Training) -> Outcome:
-    """What becomes of a plan's text on a captured model."""
+def try_plan(
+    model: Model, graph: Graph, plan_text: str, training: Training, cluster: Cluster | None = None
+) -> Outcome:
+    """What becomes of a plan's text on a captured model, with the communication that is best on a cluster."""
     try:
         plan, _ = interpret_all(parse(Source("plan.ssp", plan_text)), graph, {}, FOLDER)
-        lowered = lower(plan)
+        lowered = lower(plan, cluster)
         program, failures = program_of(lowered, model), prove(lowered).failures
     except PlanError as error:
         return Outcome("refused", error.diagnostics[0].code, str(error))

@@ -84,12 +84,17 @@ def planned(loaded: Loaded, overrides: Mapping[str, int]) -> "Plan":
     return plan
 
 
-def compiled(loaded: Loaded, overrides: Mapping[str, int], after: "After | None" = None) -> "Compiled":
-    """The plan with its program; its warnings are shown."""
+def compiled(
+    loaded: Loaded, overrides: Mapping[str, int], after: "After | None" = None, cluster: str | None = None
+) -> "Compiled":
+    """The plan with its program, for a cluster if one is given; its warnings are shown."""
+    from ssdsl.cli.clusters import chosen_cluster
     from ssdsl.compile import compile_source
 
+    chosen = None if cluster is None else chosen_cluster(cluster)
+
     with working("compiling"):
-        result = compile_source(loaded.source, loaded.graph, overrides, loaded.path.parent, after=after)
+        result = compile_source(loaded.source, loaded.graph, overrides, loaded.path.parent, chosen, after)
     show_diagnostics(result.warnings)
     return result
 

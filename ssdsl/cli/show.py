@@ -63,7 +63,11 @@ def show(
         return
     if view in (What.SCHEDULE, What.MEMORY):
         _timed(
-            simulated(compiled(load(plan, model, meta=meta), overrides), cluster, costs), view, window, transfers, json
+            simulated(compiled(load(plan, model, meta=meta), overrides, cluster=cluster), cluster, costs),
+            view,
+            window,
+            transfers,
+            json,
         )
         return
     views = _views(load(plan, model, meta=meta), overrides, view, every)

@@ -36,7 +36,7 @@ def simulate(
     a thousand devices cost what their roles do.
     """
     overrides = settings(set_)
-    report = simulated(compiled(load(plan, model, meta=meta), overrides), cluster, costs)
+    report = simulated(compiled(load(plan, model, meta=meta), overrides, cluster=cluster), cluster, costs)
     if trace is not None:
         save_trace(trace, report.timeline)
     if html is not None:

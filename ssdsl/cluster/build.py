@@ -24,7 +24,7 @@ def build(name: str, found: dict[str, Any], places: Places) -> Cluster:
         raise PlanError(*wrong)
     groups = tuple(_group(table, devices) for table in found["nodes"])
     levels = _levels(found.get("levels", []), sum(group.size for group in groups))
-    cluster = Cluster(name, found["about"], groups, levels, found.get("shares_cores", False))
+    cluster = Cluster(name, found["about"], groups, levels, found.get("shares_cores", False), found.get("fuse", True))
     if wrong := list(_misfits(cluster, found, places)):
         raise PlanError(*wrong)
     return cluster
@@ -39,6 +39,9 @@ def _device(table: dict[str, Any]) -> Device:
         compute_efficiency=float(table["compute_efficiency"]),
         memory_efficiency=float(table["memory_efficiency"]),
         launch_s=table["launch_us"] * MICRO,
+        processors=table.get("processors", 1),
+        attention_efficiency=table.get("attention_efficiency"),
+        tile_s=table.get("tile_us", 0.0) * MICRO,
     )
 
 
@@ -57,12 +60,14 @@ def _levels(tables: list[dict[str, Any]], whole: int, first: int | None = None) 
 
 def _link(table: dict[str, Any]) -> Link:
     send, wait = table.get("send_bandwidth_gb_s"), table.get("send_latency_us")
+    alone = table.get("alone_bandwidth_gb_s")
     return Link(
         table["name"],
         table["bandwidth_gb_s"] * GB,
         table["latency_us"] * MICRO,
         send_bandwidth=None if send is None else send * GB,
         send_latency=None if wait is None else wait * MICRO,
+        alone_bandwidth=None if alone is None else alone * GB,
     )
 
 

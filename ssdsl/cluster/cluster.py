@@ -47,12 +47,22 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A level that some ranks span: a ring over them crosses it `hops` times, and one of the units that it joins has
-    only `fewest` of them."""
+    """A level that some ranks span: a ring over them crosses it `hops` times, and one of the units of `unit` devices
+    that it joins has only `fewest` of them."""
 
     level: Level
     hops: int
     fewest: int
+    unit: int
+
+    def link(self, busy: int | None) -> Link:
+        """What a device has of the link while so many of its unit use it, by default all."""
+        link = self.level.link
+        if busy is None or link.alone_bandwidth is None:
+            return link
+        share = min(link.alone_bandwidth, link.bandwidth * self.unit / busy)
+        send = link.send_bandwidth and link.send_bandwidth * share / link.bandwidth
+        return replace(link, bandwidth=share, send_bandwidth=send)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +70,8 @@ class Cluster:
     """Groups of nodes; `levels` join groups, counted in devices from rank 0, up to the whole.
 
     With `shares_cores` the devices are cores of one machine and ranks are processes on them: any number of ranks runs,
-    and beyond `size` they share. Compares and hashes by value; what `link` and `ring` found is kept.
+    and beyond `size` they share. Where it `fuses`, runs of operators are one kernel (`ssdsl/simulate/fusion.py`).
+    Compares and hashes by value; what `link` and `ring` found is kept.
     """
 
     name: str
@@ -68,6 +79,7 @@ class Cluster:
     groups: tuple[Group, ...]
     levels: tuple[Level, ...] = ()
     shares_cores: bool = False
+    fuses: bool = True
     _spans: dict[Ranks, tuple[_Span, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
@@ -91,36 +103,50 @@ class Cluster:
         """The kinds of device that these ranks are."""
         return tuple(dict.fromkeys(self.device(rank) for rank in ranks))
 
-    def link(self, ranks: Ranks) -> Link:
-        """The slowest link between these ranks: what one of them has while all devices there use theirs."""
-        return min(self._spanned(ranks), key=lambda s: s.level.link.bandwidth).level.link
+    def link(self, ranks: Ranks, busy: Ranks | None = None) -> Link:
+        """The slowest link between these ranks: what one of them has while the `busy` ranks use theirs, by default
+        all."""
+        links = (s.link(self._count(ranks[0], s, busy)) for s in self._spanned(ranks))
+        return min(links, key=lambda link: link.bandwidth)
 
     def level(self, ranks: Ranks) -> str:
         """The name of the outermost level that these ranks span."""
         return self._spanned(ranks)[-1].level.name
 
-    def ring(self, ranks: Ranks) -> Link:
-        """The link as a ring over these ranks sees it.
+    def ring(self, ranks: Ranks, busy: Ranks | None = None) -> Link:
+        """The link as a ring over these ranks sees it, while the `busy` ranks have rings of their own, by default all.
 
         Where k of them lie in one unit, k links leave it, and NCCL sends a k-th part of the data over each: eight ranks
         on each of two nodes talk eight times as fast as one on each. Its hops are of several levels; the latency is
         their mean. Source: NCCL's own model of a ring's time, `src/graph/tuning.cc`.
         """
         spans = self._spanned(ranks)
-        found = min(spans, key=_ring_bandwidth)
+        found = min((self._around(ranks[0], s, busy) for s in spans), key=lambda link: link.bandwidth)
         latency = sum(s.hops * s.level.link.latency for s in spans) / sum(s.hops for s in spans)
-        return replace(found.level.link, bandwidth=_ring_bandwidth(found), latency=latency)
+        return replace(found, latency=latency)
 
-    def collective_time(self, kind: str, size_bytes: float, ranks: Ranks) -> float:
+    def _around(self, rank: int, span: _Span, busy: Ranks | None) -> Link:
+        link = span.link(self._count(rank, span, busy))
+        return replace(link, bandwidth=link.bandwidth * span.fewest)
+
+    def _count(self, rank: int, span: _Span, busy: Ranks | None) -> int | None:
+        """How many of the busy ranks are in a rank's unit."""
+        if busy is None or span.level.link.alone_bandwidth is None:
+            return None
+        start = self._start(rank)
+        unit = (rank - start) // span.unit
+        return max(1, sum((r - start) // span.unit == unit for r in busy))
+
+    def collective_time(self, kind: str, size_bytes: float, ranks: Ranks, busy: Ranks | None = None) -> float:
         """Seconds for `Link.collective_time` among these ranks: on the ring, or all_to_all on each rank's own link."""
         if len(ranks) < 2:
             return 0.0
-        link = self.link(ranks) if kind == "all_to_all" else self.ring(ranks)
+        link = self.link(ranks, busy) if kind == "all_to_all" else self.ring(ranks, busy)
         return link.collective_time(kind, size_bytes, len(ranks))
 
-    def point_to_point_time(self, size_bytes: float, source: int, target: int) -> float:
-        """Seconds from one rank to another."""
-        return 0.0 if source == target else self.link((source, target)).point_to_point_time(size_bytes)
+    def point_to_point_time(self, size_bytes: float, source: int, target: int, busy: Ranks | None = None) -> float:
+        """Seconds from one rank to another, while the `busy` ranks send as well."""
+        return 0.0 if source == target else self.link((source, target), busy).point_to_point_time(size_bytes)
 
     def node(self, rank: int) -> int:
         """The number of the node on which a rank is, counted over all groups."""
@@ -139,6 +165,10 @@ class Cluster:
         ends = accumulate(group.size for group in self.groups)
         return next(n for n, end in enumerate(ends) if rank < end)
 
+    def _start(self, rank: int) -> int:
+        """The first rank of the group in which a rank is."""
+        return sum(group.size for group in self.groups[: self._group(rank)])
+
     def _spanned(self, ranks: Ranks) -> tuple[_Span, ...]:
         """The levels that join some of these ranks, innermost first; of one rank alone, its node."""
         if ranks not in self._spans:
@@ -147,7 +177,7 @@ class Cluster:
 
     def _find(self, ranks: Ranks) -> list[_Span]:
         if self.shares_cores or len(set(ranks)) < 2:
-            return [_Span(self.groups[self._group(ranks[0])].levels[0], 1, 1)]
+            return [_Span(self.groups[self._group(ranks[0])].levels[0], 1, 1, 1)]
         assert max(ranks) < self.size, f"{self.name} has no rank {max(ranks)}"
         found: list[_Span] = []
         counts: dict[int, int] = {}  # of these ranks, by the first rank of the group in which they are
@@ -163,18 +193,14 @@ class Cluster:
 
 def _climb(units: dict[int, int], levels: tuple[Level, ...], found: list[_Span]) -> dict[int, int]:
     """Merge units (ranks that they hold, by their first device) level by level; note each level that joins some."""
-    for level in levels:
+    for inner, level in zip((1, *(x.size for x in levels)), levels, strict=False):
         merged: dict[int, int] = {}
         for first, count in units.items():
             unit = first - first % level.size
             merged[unit] = merged.get(unit, 0) + count
         if len(merged) < len(units):
-            found.append(_Span(level, len(units) - len(merged), min(units.values())))
+            found.append(_Span(level, len(units) - len(merged), min(units.values()), inner))
         units = merged
         if len(units) == 1:
             break
     return units
-
-
-def _ring_bandwidth(span: _Span) -> float:
-    return span.level.link.bandwidth * span.fewest

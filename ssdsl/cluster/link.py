@@ -8,7 +8,8 @@ class Link:
     """Joins devices: `bandwidth` in bytes a second for each device and direction, `latency` in seconds a message.
 
     Both are those of collectives; `send_bandwidth` and `send_latency` are those of one sender and one receiver where
-    they differ, as with gloo, which copies and adds while it reduces.
+    they differ, as with gloo, which copies and adds while it reduces. `bandwidth` is what a device has when all devices
+    use the link; `alone_bandwidth` what it has at most, when others that share its adapter are silent.
     """
 
     name: str
@@ -16,6 +17,7 @@ class Link:
     latency: float
     send_bandwidth: float | None = None
     send_latency: float | None = None
+    alone_bandwidth: float | None = None
 
     def point_to_point_time(self, size_bytes: float) -> float:
         """Seconds from the start of a send until the receiver has all of it."""

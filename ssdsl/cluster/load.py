@@ -3,6 +3,7 @@
 import os
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,30 @@ from ssdsl.text.source import Source, Span
 
 KNOWN = Path(__file__).parent / "known"
 LARGEST_BYTES = 1 << 20
+SIZED = re.compile(r"([a-z0-9]+)x([1-9][0-9]{0,5})")  # devices, and how many
 POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
 def load_cluster(name: str) -> Cluster:
-    """The cluster of this name or path. Raises PlanError with all that is wrong in its file."""
+    """The cluster of this name or path; `a100x64` is as many of the devices of `a100x1024`. Raises PlanError with all
+    that is wrong in its file."""
     path = cluster_file(name)
     source = read_cluster_file(path, name)
-    return build(path.stem, *_checked(source))
+    found, places = _checked(source)
+    if path.stem != name and (sized := SIZED.fullmatch(name)):
+        return _of_size(build(path.stem, found, places), name, int(sized[2]))
+    return build(path.stem, found, places)
+
+
+def _of_size(cluster: Cluster, name: str, size: int) -> Cluster:
+    """So many whole nodes, or a part of one."""
+    (group,) = cluster.groups
+    node, *outer = group.levels
+    if size <= node.size:
+        return replace(cluster, name=name, groups=(replace(group, levels=(replace(node, size=size),)),))
+    whole = -(-size // node.size) * node.size
+    levels = (node, *(level for level in outer[:-1] if level.size < whole), replace(outer[-1], size=whole))
+    return replace(cluster, name=name, groups=(replace(group, levels=levels),))
 
 
 def known_clusters() -> tuple[str, ...]:
@@ -33,14 +50,23 @@ def known_clusters() -> tuple[str, ...]:
 
 
 def cluster_file(name: str) -> Path:
-    """The file of a name or path; `laptop` is the user's own measurement if there is one."""
+    """The file of a name or path; `laptop` is the user's own measurement if there is one, `v100x8` has that of the
+    cluster whose name differs in the number of devices alone."""
     if name.endswith(".toml") or "/" in name or os.sep in name:
         return Path(name)
     if name not in known_clusters():
+        if (sized := SIZED.fullmatch(name)) and (alike := [n for n in known_clusters() if _is_alike(n, sized[1])]):
+            return KNOWN / f"{alike[0]}.toml"
         span = Span(Source("--cluster", name), 0, len(name))
         raise PlanError(UnknownCluster(span, name, suggest(name, known_clusters()), listed(known_clusters())))
     measured = measured_laptop()
     return measured if name == "laptop" and measured.is_file() else KNOWN / f"{name}.toml"
+
+
+def _is_alike(known: str, devices: str) -> bool:
+    """Whether a known cluster has these devices, and is of one kind."""
+    sized = SIZED.fullmatch(known)
+    return sized is not None and sized[1] == devices
 
 
 def measured_laptop() -> Path:

@@ -65,8 +65,11 @@ DEVICE = Table(
         "memory_gib": Key(AMOUNT, "79.1"),
         "memory_bandwidth_gb_s": Key(AMOUNT, "2039"),
         "compute_efficiency": Key(FRACTION, "0.8"),
+        "attention_efficiency": Key(FRACTION, "0.6", required=False),
         "memory_efficiency": Key(FRACTION, "0.9"),
         "launch_us": Key(TIME, "4"),
+        "processors": Key(COUNT, "108", required=False),
+        "tile_us": Key(TIME, "1.5", required=False),
         "source": SOURCE,
     }
 )
@@ -75,6 +78,7 @@ LINK = {
     "devices": Key(COUNT, "8", required=False),
     "bandwidth_gb_s": Key(AMOUNT, "235"),
     "latency_us": Key(TIME, "1.9"),
+    "alone_bandwidth_gb_s": Key(AMOUNT, "25", required=False),
     "send_bandwidth_gb_s": Key(AMOUNT, "235", required=False),
     "send_latency_us": Key(TIME, "1.9", required=False),
     "source": SOURCE,
@@ -94,6 +98,7 @@ FILE = Table(
         "about": Key(TEXT, '"two nodes of 8 A100"'),
         "source": SOURCE,
         "shares_cores": Key(FLAG, "true", required=False),
+        "fuse": Key(FLAG, "false", required=False),
         "devices": Key(DEVICE, "a table [devices.a100] with name, peak_tflops and memory_gib", named=True),
         "nodes": Key(NODES, "a table [[nodes]] with device, count and devices", many=True),
         "levels": Key(Table(LINK), "[[levels]]", required=False, many=True),

@@ -11,6 +11,7 @@ Shards make every nesting of splits, in space and in time, one notion. Parts of 
 (what the windows of a convolution need), are regions of the whole factor, one for each part.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 from enum import Enum
@@ -169,6 +170,15 @@ class Submesh:
             steps = [held[name]] if name in held else range(n)
             ranks = [r + c * stride for r in ranks for c in steps]
         return ranks
+
+    def groups(self, axes: tuple[str, ...]) -> list[tuple[int, ...]]:
+        """The groups of ranks that differ in these axes only."""
+        names = [a for a, _ in self.axes]
+        places = itertools.product(*(range(n) for _, n in self.axes))
+        found: dict[tuple[int, ...], list[int]] = {}
+        for at, rank in zip(places, self.ranks(), strict=True):
+            found.setdefault(tuple(c for a, c in zip(names, at, strict=True) if a not in axes), []).append(rank)
+        return [tuple(g) for g in found.values()]
 
     def __str__(self) -> str:
         inside = ", ".join(f"{a} = {c}" for a, c in self.fixed)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from ssdsl.cluster.link import LOOPBACK, Link
+from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import Param
 from ssdsl.ir.program import Program
@@ -69,14 +69,18 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def lower(plan: Plan, link: Link = LOOPBACK, after: After | None = None, held: tuple[Param, ...] = ()) -> Program:
-    """The program of a plan; `after` is called with each pass's name and result. `held` are parameters of another
-    program, whose layouts hold here too.
+def lower(
+    plan: Plan, cluster: Cluster | None = None, after: After | None = None, held: tuple[Param, ...] = ()
+) -> Program:
+    """The program of a plan, with the communication that is cheapest on a cluster; `after` is called with each pass's
+    name and result. `held` are parameters of another program, whose layouts hold here too.
 
     Raises PlanError: unequal parts cut again, statistics split in time, state that cannot be sharded, an order that is
-    a circle.
+    a circle, more devices than the cluster has.
     """
-    lowering = Lowering(plan, link, held)
+    if cluster is not None:
+        cluster.check_size(plan.devices, plan.meshes[-1].span)
+    lowering = Lowering(plan, cluster, held)
     for step in PASSES:
         lowering = step(lowering)
         if after is not None:

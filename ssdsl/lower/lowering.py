@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.link import LOOPBACK, Link
 from ssdsl.ir.action import Compute
 from ssdsl.ir.comm import Message
@@ -35,11 +36,12 @@ class Lowering:
 
     `splits[op]` are an operator's, `sunk[op]` the axes along which the gradients of its outputs stay partial sums,
     `learning` the values that have a gradient, `tasks` each role's tasks in order. `held` are parameters of a program
-    that has the weights already: they stay as they are.
+    that has the weights already: they stay as they are. Communication is chosen for the links of the `cluster`, by
+    default for processes of one machine.
     """
 
     plan: Plan
-    link: Link = LOOPBACK
+    cluster: Cluster | None = None
     held: tuple[Param, ...] = ()
     submeshes: dict[str, Submesh] = field(default_factory=dict)
     learning: frozenset[str] = frozenset()
@@ -56,11 +58,24 @@ class Lowering:
     tasks: tuple[tuple[Task, ...], ...] = ()
     stated: dict[Compute, tuple[Span, ...]] = field(default_factory=dict)
     roles: tuple[Role, ...] = ()
+    _links: dict[Submesh, tuple[Link, ...]] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
         """The model."""
         return self.plan.graph
+
+    def links(self, submesh: Submesh) -> tuple[Link, ...]:
+        """The link along each axis of a submesh, the slowest of its groups'."""
+        if submesh not in self._links:
+            self._links[submesh] = tuple(self._link(submesh, axis) for axis, _ in submesh.axes)
+        return self._links[submesh]
+
+    def _link(self, submesh: Submesh, axis: str) -> Link:
+        if self.cluster is None:
+            return LOOPBACK
+        found = (self.cluster.ring(group) for group in submesh.groups((axis,)))
+        return min(found, key=lambda link: link.bandwidth)
 
     def program(self) -> Program:
         """The finished program; raises InternalError before `insert_communication`."""

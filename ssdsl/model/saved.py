@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from ssdsl.model.graph import Graph, Operator
+from ssdsl.model.ops.op import SavedRule
 from ssdsl.model.ops.reader import Reader, kernel_dims
 from ssdsl.model.ops.registry import row
 from ssdsl.model.saved_tensors import Saved
@@ -32,4 +33,16 @@ def saved(
         is_split = any(map(reader.is_split, kernel_dims(operator, *kernel.axis)))
         if is_split if function is None else kernel.function == function:
             rule = kernel.saved
+    return _by(rule, reader)
+
+
+def saved_when_fused(operator: Operator, graph: Graph, places: Mapping[str, Storage], sizes: Sequence[int]) -> Saved:
+    """The same of an operator that GPUs have a fused kernel for."""
+    if not any(graph.values[o.value].differentiable for o in operator.outputs):
+        return Saved()
+    op = row(operator)
+    return _by(op.saved if op.fused is None else op.fused, Reader(operator, graph, places, sizes))
+
+
+def _by(rule: SavedRule, reader: Reader) -> Saved:
     return reader.named(rule) if isinstance(rule, str) else rule(reader)

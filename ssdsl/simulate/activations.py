@@ -10,6 +10,8 @@ from ssdsl.ir.action import At
 from ssdsl.ir.function import Backward, Function, Input, Op, Section, Side, reads_of, results_of
 from ssdsl.ir.value import Coordinate, Name, Time, Var
 from ssdsl.simulate.collectives import Facts, size_bytes
+from ssdsl.simulate.fusion import Fusion, Launch
+from ssdsl.simulate.kept import kept_of
 from ssdsl.simulate.padded import padded_bytes
 
 Sizes = dict[str, int]  # bytes by storage
@@ -37,8 +39,12 @@ class Activations:
     """The kept bytes of a program's functions."""
 
     facts: Facts
+    fusion: Fusion = field(init=False)
     _found: dict[tuple[int, Part], Kept] = field(default_factory=dict)
     _unlike: dict[int, frozenset[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.fusion = Fusion(self.facts)
 
     def of(self, function: Function, at: At = ()) -> Kept:
         """What a task of a function keeps, in the mean if no part is given; nothing without a backward."""
@@ -47,7 +53,7 @@ class Activations:
         names = zip((t.name for t in function.time), at, strict=False)
         part = tuple((Time(n), k) for n, k in names if n in self._unlike[function.number])
         if (function.number, part) not in self._found:
-            self._found[function.number, part] = _Function(self.facts, function, dict(part)).kept()
+            self._found[function.number, part] = _Function(self.facts, self.fusion, function, dict(part)).kept()
         return self._found[function.number, part]
 
 
@@ -62,8 +68,8 @@ def _unlike(function: Function) -> frozenset[str]:
 class _Function:
     """One function at a part along some indices, with what its names refer to."""
 
-    def __init__(self, facts: Facts, function: Function, part: dict[Coordinate, int]) -> None:
-        self.facts, self.function, self.part = facts, function, part
+    def __init__(self, facts: Facts, fusion: Fusion, function: Function, part: dict[Coordinate, int]) -> None:
+        self.facts, self.fusion, self.function, self.part = facts, fusion, function, part
         self.variables = {
             name: replace(var, shape=tuple(size.at(part) for size in var.shape)) if part else var
             for name, var in facts.variables(function).items()
@@ -77,12 +83,12 @@ class _Function:
         if self.function.backward is Backward.NONE:
             return Kept(0, 0, 0, 0, outputs, outputs, ())
         held, later, recomputed = self._entering(), Sizes(), []
-        for section in self.function.sections:
+        for section, launches in zip(self.function.sections, self.fusion.launches(self.function), strict=True):
             again: Sizes = {}
-            for op in (i for i in section.body if isinstance(i, Op)):
-                saved = self._saved_by(op)
+            for launch in launches:
+                saved = self._saved_by(launch)
                 (again if section.recompute else held).update(saved)
-                if self._has_halves(op):
+                for op in filter(self._has_halves, launch.ops):
                     later |= saved | {f"gradient of {v.name}": size_bytes(v) for v in self._results(op)}
             recomputed.append(again)
         lent = []
@@ -113,23 +119,16 @@ class _Function:
             self._hold(found, name)
         return found
 
-    def _saved_by(self, op: Op) -> Sizes:
-        """What autograd keeps of an operator."""
-        saved = op.saved
+    def _saved_by(self, launch: Launch) -> Sizes:
+        """What autograd keeps of a kernel."""
+        kept, op = kept_of(self.facts, self.function, launch), launch.ops[0]
         found: Sizes = {}
-        for name in op.reads:
-            if name.value not in saved.inputs:
-                continue
+        for name in kept.values:
             if name == op.reads[0] and (padded := padded_bytes(self.facts, op, self.variables[name], self.part)):
                 found[f"{op.operator} padded"] = padded
             else:
                 self._hold(found, name)
-        for var in self._results(op):
-            if var.name.value in saved.outputs:
-                found[self._root(var.name)] = size_bytes(var)
-        for n, extra in enumerate(saved.extras):
-            found[f"{op.operator} {extra.what} {n}"] = extra.size_bytes
-        return found
+        return found | dict(kept.extras)
 
     def _results(self, op: Op) -> list[Var]:
         return [self.variables[v.name] for v in op.results]

@@ -17,9 +17,12 @@ from ssdsl.ir.value import Name, Var
 from ssdsl.lower.functions.save_tensors import local_dims
 from ssdsl.model.graph import ITEMSIZE, Operator
 from ssdsl.model.ops.registry import row
+from ssdsl.model.saved import saved_when_fused
+from ssdsl.model.saved_tensors import Saved
 from ssdsl.model.storage import Storage, storages
 from ssdsl.model.weight_values import weight_values
 from ssdsl.plan.plan import Phase
+from ssdsl.simulate.state import MIXED, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +39,12 @@ class Collective:
 @dataclass(slots=True)
 class Facts:
     """What a program's instructions refer to in its graph. `places`: where values lie; `weights`: the values that
-    follow from weights alone."""
+    follow from weights alone. Where it `fuses`, runs of operators are one kernel (`ssdsl/simulate/fusion.py`); `state`
+    is what weights are trained with."""
 
     program: Program
+    fuses: bool = False
+    state: State = MIXED
     operators: dict[str, Operator] = field(init=False)
     places: dict[str, Storage] = field(init=False)
     weights: frozenset[str] = field(init=False)
@@ -54,6 +60,13 @@ class Facts:
         if function.number not in self._variables:
             self._variables[function.number] = function.variables()
         return self._variables[function.number]
+
+    def saved_by(self, op: Op) -> Saved:
+        """What autograd keeps of an operator."""
+        operator = self.operators[op.operator]
+        if not self.fuses or op.kernel.axes or row(operator).fused is None:
+            return op.saved
+        return saved_when_fused(operator, self.program.graph, self.places, local_dims(operator, op))
 
 
 def size_bytes(var: Var) -> int:
@@ -122,9 +135,9 @@ def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator
 # -- of flat parameters ------------------------------------------------------------------------------------------------
 
 
-def of_completion(flat: FlatParam) -> Iterator[Collective]:
-    """What completes the gradient of a flat parameter on its submesh."""
-    size = flat_bytes(flat)
+def of_completion(flat: FlatParam, state: State | None = None) -> Iterator[Collective]:
+    """What completes the gradient of a flat parameter on its submesh; by default one of the weights' type."""
+    size = flat_bytes(flat) if state is None else flat.elements * state.gradient_bytes(flat.dtype)
     for step in flat.completion:
         match step:
             case AllReduceGrads():
@@ -154,7 +167,7 @@ def of_gathers(
     if phase is Phase.FORWARD or (in_backward and _is_read_in_backward(facts, function, section, flat)):
         yield of_gather(flat)
     if phase in (Phase.BACKWARD, Phase.WGRAD):
-        yield from of_completion(flat)
+        yield from of_completion(flat, facts.state)
 
 
 def _is_read_in_backward(facts: Facts, function: Function, section: Section, flat: FlatParam) -> bool:

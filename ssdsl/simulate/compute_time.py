@@ -1,23 +1,20 @@
-"""The time that a device computes: an operator takes as long as the longer of its arithmetic and its memory traffic.
+"""The time that a device computes: the kernels of a function, one after another.
 
-The roofline is Williams, Waterman and Patterson's (2009), with the fractions of the peaks that devices reach. Backward
-of a contraction is one contraction of the same size for each operand that has a gradient; of other operators, another
-pass over what they read and write.
+A kernel takes as long as the longer of its arithmetic and its memory traffic, the roofline of Williams, Waterman and
+Patterson (2009), with the fractions of the peaks that devices reach. Backward of a contraction is one contraction for
+each operand that has a gradient; of other operators, a pass over what they kept and the gradients that they get and
+give. What is one kernel says `fusion.py`, how fast a product of matrices is `matmul.py`.
 """
 
 import math
 from dataclasses import dataclass, field
 
 from ssdsl.cluster.device import Device
-from ssdsl.ir.function import Function, Op, Split
-from ssdsl.ir.value import Axis
-from ssdsl.lower.operators.operand_types import is_inner
-from ssdsl.model.graph import Operator
-from ssdsl.model.ops.registry import row
-from ssdsl.model.storage import aliases
-from ssdsl.model.window import Prefix
+from ssdsl.ir.function import Function, Op
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.collectives import Facts, size_bytes
+from ssdsl.simulate.collectives import Facts
+from ssdsl.simulate.fusion import Fusion
+from ssdsl.simulate.launch_time import LaunchTime
 
 
 @dataclass(slots=True)
@@ -44,6 +41,7 @@ class Computing:
     """Seconds of a program's functions. `sharing`: how many ranks share a device."""
 
     facts: Facts
+    fusion: Fusion
     sharing: float
     _found: dict[tuple[int, Device], ComputeTimes] = field(default_factory=dict)
 
@@ -52,65 +50,35 @@ class Computing:
         key = function.number, device
         if key not in self._found:
             times = self._found[key] = ComputeTimes()
-            for section in function.sections:
-                for op in (i for i in section.body if isinstance(i, Op)):
-                    self._add(times, function, op, device, section.recompute)
+            for section, launches in zip(function.sections, self.fusion.launches(function), strict=True):
+                for launch in launches:
+                    self._add(times, LaunchTime(self.facts, function, launch, device, self.sharing), section.recompute)
+            times.wgrad += self._accumulating(function, device)
         return self._found[key]
 
     def of_one(self, function: Function, op: Op, device: Device) -> ComputeTimes:
-        """The same of one operator."""
+        """The same of the kernel of one operator."""
         (section,) = (s for s in function.sections if op in s.body)
-        times = ComputeTimes()
-        self._add(times, function, op, device, section.recompute)
+        times, launch = ComputeTimes(), self.fusion.launch_of(function, op)
+        self._add(times, LaunchTime(self.facts, function, launch, device, self.sharing), section.recompute)
         return times
 
-    def _add(self, times: ComputeTimes, function: Function, op: Op, device: Device, recompute: bool) -> None:
-        operator, variables = self.facts.operators[op.operator], self.facts.variables(function)
-        views = aliases(operator, self.facts.places)
-        if all(v.name.value in views for v in op.results):
-            return
-        inputs = [(variables[r], size_bytes(variables[r])) for r in op.reads]
-        written = sum(size_bytes(v) for v in op.results)
-        rate = device.achievable_flops(op.results[0].dtype) / self.sharing
-        bandwidth = device.achievable_bandwidth() / self.sharing
-        parts = math.prod(s.parts for s in op.splits if isinstance(s, Split))
-
-        def seconds(flops: float, traffic: int) -> float:
-            return max(flops / rate, traffic / bandwidth, device.launch_s * self.sharing)
-
-        flops = operator.flops / parts * _slowest(operator, op)
-        traffic = sum(n for _, n in inputs) + written
-        times.forward += seconds(flops, traffic)
-        if all(v.gradient is None for v in op.results):
+    def _add(self, times: ComputeTimes, launch: LaunchTime, recompute: bool) -> None:
+        times.forward += launch.forward(keeps=launch.learns and not recompute)
+        if not launch.learns:
             return
         if recompute:
-            times.recompute += seconds(flops, traffic)
-        contracts, factor = row(operator).contraction, row(operator).backward_factor
-        learning = [(o.once, v, n) for o, (v, n) in zip(operator.inputs, inputs, strict=True) if v.gradient is not None]
-        if contracts:  # a bias's sum is small beside the products; attention's third operand is in its factor
-            learning = [x for x in learning if not x[0]][:2]
-        for _, var, size in learning:
-            time = seconds(flops * factor, traffic) if contracts else seconds(0, written + 2 * size)
-            if var.name.value in self.facts.weights:
-                times.wgrad += time
+            times.recompute += launch.forward(keeps=True)
+        for name, seconds in launch.backward():
+            if name.value in self.facts.weights:
+                times.wgrad += seconds
             else:
-                times.dgrad += time
+                times.dgrad += seconds
 
-
-def _slowest(operator: Operator, op: Op) -> float:
-    """How much more the device computes that has most, than the mean of all: queries of causal attention at the end of
-    the sequence see more keys than those at its beginning."""
-    most = 1.0
-    for split in (s for s in op.splits if isinstance(s, Split) and isinstance(s.coordinate, Axis)):
-        for number, dim in enumerate(operator.dims):
-            if dim.window is None or not isinstance(dim.window.shape, Prefix) or is_inner(operator, split):
-                continue
-            size = dim.size
-            if split.dim == dim.window.of:
-                work = [sum((s + e + 1) * (e - s) for s, e in runs) for runs in split.regions(size)]
-            elif split.dim == number:
-                work = [sum((2 * size - s - e + 1) * (e - s) for s, e in runs) for runs in split.regions(size)]
-            else:
-                continue
-            most = max(most, max(work) * len(work) / sum(work))
-    return most
+    def _accumulating(self, function: Function, device: Device) -> float:
+        """The gradients of weights are added to those of the parts before: both are read, and the sum is written."""
+        if math.prod(t.parts for t in function.time) == 1:
+            return 0.0
+        state, learned = self.facts.state, (p.var for p in function.parameters if p.var.gradient is not None)
+        traffic = sum(v.elements * state.accumulation_traffic(v.dtype) for v in learned)
+        return traffic / device.achievable_bandwidth() * self.sharing

@@ -20,13 +20,12 @@ from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.activations import Activations
-from ssdsl.simulate.collectives import flat_bytes
 from ssdsl.simulate.inputs import Inputs
 from ssdsl.simulate.roofline import shards
 from ssdsl.simulate.run import Interval, Trace, by_role
+from ssdsl.simulate.state import State
 from ssdsl.simulate.timeline import Memory
 
-MOMENTS = 2  # of AdamW, in the dtype of the weights
 PARTS = ("weights", "gradients", "optimizer", "inputs", "activations", "transfers", "scratch")
 
 
@@ -48,7 +47,11 @@ def memories(program: Program, trace: Trace, activations: Activations, capacity:
         sent = {_key(x.action): x for x in own if isinstance(x.action, Start) and x.part is Part.SENT}
         role = program.roles[r]
         live = _Liveness(program, activations, ran, arrived, sent)
-        changes = [*_state(program, role, ran), Change(0.0, "inputs", inputs.of(role)), *live.changes(role)]
+        changes = [
+            *_state(program, activations.facts.state, role, ran),
+            Change(0.0, "inputs", inputs.of(role)),
+            *live.changes(role),
+        ]
         found.append(_curve(r, changes, capacity[r]))
     return found
 
@@ -76,15 +79,16 @@ def _curve(row: int, changes: list[Change], capacity: int | None) -> Memory:
 # -- state -------------------------------------------------------------------------------------------------------------
 
 
-def _state(program: Program, role: Role, ran: dict[Compute, Interval]) -> Iterator[Change]:
+def _state(program: Program, state: State, role: Role, ran: dict[Compute, Interval]) -> Iterator[Change]:
     learned = _first_gradients(program, ran)
     for flat in program.flats_of(role):
-        size = flat_bytes(flat)
-        own = size // shards(flat)
-        yield Change(0.0, "weights", own if flat.zero is Zero.WEIGHTS else size)
-        yield Change(0.0, "optimizer", MOMENTS * own)
+        own = flat.elements // shards(flat)
+        held = own if flat.zero is Zero.WEIGHTS else flat.elements
+        yield Change(0.0, "weights", held * ITEMSIZE.get(flat.dtype, 4))
+        yield Change(0.0, "optimizer", own * state.optimizer_bytes(flat.dtype))
         if times := [learned[w] for w in flat.weights if w in learned]:
-            yield Change(min(times), "gradients", size if flat.zero in (Zero.NONE, Zero.OPTIMIZER) else own)
+            held = flat.elements if flat.zero in (Zero.NONE, Zero.OPTIMIZER) else own
+            yield Change(min(times), "gradients", held * state.gradient_bytes(flat.dtype))
     others = (p.elements * ITEMSIZE.get(p.dtype, 4) for p in program.params_of(role) if not p.trained)
     yield Change(0.0, "weights", sum(others))
 

@@ -1,6 +1,5 @@
 """The time of communication: alpha-beta on the links that groups of ranks span."""
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,21 +20,24 @@ class Network:
 
     cluster: Cluster
     _groups: dict[tuple[Submesh, tuple[str, ...]], list[Ranks]] = field(default_factory=dict)
+    _busy: dict[Submesh, Ranks] = field(default_factory=dict)
     _collectives: dict[tuple[Submesh, Collective], Cost] = field(default_factory=dict)
 
     def collective(self, found: Collective, submesh: Submesh) -> Cost:
         """A collective in the slowest of the groups along its axes."""
         key = submesh, found
         if key not in self._collectives:
-            self._collectives[key] = max((self.among(found, g) for g in self._along(submesh, found.axes)), key=_time)
+            self._collectives[key] = max(
+                (self.among(found, g, self._ranks(submesh)) for g in self._along(submesh, found.axes)), key=_time
+            )
         return self._collectives[key]
 
-    def among(self, found: Collective, ranks: Ranks) -> Cost:
-        """A collective of these ranks."""
+    def among(self, found: Collective, ranks: Ranks, busy: Ranks | None = None) -> Cost:
+        """A collective of these ranks, while the `busy` ones have theirs."""
         if len(ranks) < 2:
             return FREE
         whole = found.size_bytes * (len(ranks) if found.kind == "all_to_all" else 1)
-        time = self.cluster.collective_time(found.kind, whole, ranks)
+        time = self.cluster.collective_time(found.kind, whole, ranks, busy)
         sent = CommCost(found.kind, self.cluster.level(ranks), 1, found.size_bytes, len(ranks))
         return Cost(0.0, time, (sent,))
 
@@ -45,11 +47,12 @@ class Network:
         assert move is not None
         source_mesh, target_mesh = message.ends(gradient)
         itemsize = 4 if isinstance(message, Signal) else ITEMSIZE.get(message.dtype, 4)
+        busy = self._ranks(source_mesh)
         received: dict[int, float] = {}
         sizes: dict[int, int] = {}
         levels: dict[int, str] = {}
         for source, target, elements in _pairs(move, source_mesh, target_mesh):
-            time = self.cluster.point_to_point_time(elements * itemsize, source, target)
+            time = self.cluster.point_to_point_time(elements * itemsize, source, target, busy)
             received[target] = received.get(target, 0.0) + time
             if source != target:
                 sizes[target] = sizes.get(target, 0) + elements * itemsize
@@ -59,15 +62,15 @@ class Network:
         sent = CommCost("send", levels.get(slowest, ""), 1, size, target_mesh.size)
         return Cost(0.0, received[slowest], (sent,) if size else ())
 
+    def _ranks(self, submesh: Submesh) -> Ranks:
+        if submesh not in self._busy:
+            self._busy[submesh] = tuple(submesh.ranks())
+        return self._busy[submesh]
+
     def _along(self, submesh: Submesh, axes: tuple[str, ...]) -> list[Ranks]:
         """The groups of ranks that differ in these axes only."""
         if (submesh, axes) not in self._groups:
-            names = [a for a, _ in submesh.axes]
-            places = itertools.product(*(range(n) for _, n in submesh.axes))
-            groups: dict[Ranks, list[int]] = {}
-            for at, rank in zip(places, submesh.ranks(), strict=True):
-                groups.setdefault(tuple(c for a, c in zip(names, at, strict=True) if a not in axes), []).append(rank)
-            self._groups[submesh, axes] = [tuple(g) for g in groups.values()]
+            self._groups[submesh, axes] = submesh.groups(axes)
         return self._groups[submesh, axes]
 
 

@@ -13,12 +13,11 @@ from ssdsl.ir.function import Function
 from ssdsl.ir.param import FlatParam, SumTiedGrads
 from ssdsl.ir.program import Role
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.collectives import Collective, Facts, flat_bytes, of_completion, of_gather, of_task
+from ssdsl.simulate.collectives import Collective, Facts, of_completion, of_gather, of_task
 from ssdsl.simulate.compute_time import Computing
 from ssdsl.simulate.costs import FREE, Cost, total
+from ssdsl.simulate.fusion import Fusion
 from ssdsl.simulate.network import Network
-
-OPTIMIZER_TRAFFIC = 7  # AdamW reads weight, gradient and two moments and writes all but the gradient
 
 
 class Roofline:
@@ -27,7 +26,7 @@ class Roofline:
     def __init__(self, facts: Facts, cluster: Cluster) -> None:
         self.facts, self.program, self.cluster = facts, facts.program, cluster
         self.sharing = cluster.sharing(self.program.plan.devices)
-        self.computing = Computing(facts, self.sharing)
+        self.computing = Computing(facts, Fusion(facts), self.sharing)
         self.network = Network(cluster)
         self.devices = {r.name: cluster.devices(tuple(r.submesh.ranks())) for r in self.program.roles}
         self.communication: dict[tuple[int, Phase], Cost] = {}
@@ -41,7 +40,7 @@ class Roofline:
                 return self.network.message(self.program.messages[action.message], action.gradient)
             case StartReduce():
                 flat = self.program.flats[action.flat]
-                return total(self.network.collective(c, flat.submesh) for c in of_completion(flat))
+                return total(self.network.collective(c, flat.submesh) for c in of_completion(flat, self.facts.state))
             case WaitReduce():
                 return self._tie(self.program.flats[action.flat])
             case Update():
@@ -72,13 +71,15 @@ class Roofline:
 
     def _update(self, role: Role) -> Cost:
         """A pass over the weights and their state."""
-        traffic = sum(OPTIMIZER_TRAFFIC * flat_bytes(f) // shards(f) for f in self.program.flats_of(role))
+        state = self.facts.state
+        flats = self.program.flats_of(role)
+        traffic = sum(state.update_traffic(f.dtype) * f.elements // shards(f) for f in flats)
         return Cost(traffic * max(self.sharing / d.achievable_bandwidth() for d in self.devices[role.name]))
 
     def _tie(self, flat: FlatParam) -> Cost:
         """A weight on several submeshes: its gradients are summed over the devices that hold the same part of it."""
         tied = [s for c in flat.completion if isinstance(c, SumTiedGrads) for s in c.submeshes]
-        size = flat_bytes(flat) // shards(flat)
+        size = flat.elements * self.facts.state.gradient_bytes(flat.dtype) // shards(flat)
         return self.network.among(Collective("all_reduce", (), size), tuple(sorted(s.ranks()[0] for s in tied)))
 
 

@@ -12,17 +12,21 @@ from ssdsl.simulate.memory import memories
 from ssdsl.simulate.report import DeviceReport, Report, Traffic
 from ssdsl.simulate.roofline import Roofline
 from ssdsl.simulate.run import Epilogue, Interval, Trace, by_role, epilogues, run
+from ssdsl.simulate.state import MIXED, State
 from ssdsl.simulate.timeline import Memory
 from ssdsl.text.source import Source
 
 
-def simulate(program: Program, source: Source, cluster: Cluster, costs: Costs | None = None) -> Report:
-    """A step's time, memory and traffic. `source` is the plan's text; `costs`, if not given, are a roofline's.
+def simulate(
+    program: Program, source: Source, cluster: Cluster, costs: Costs | None = None, state: State = MIXED
+) -> Report:
+    """A step's time, memory and traffic. `source` is the plan's text; `costs`, if not given, are a roofline's; `state`
+    is what weights are trained with.
 
     Raises PlanError where the plan needs more devices than the cluster has.
     """
     cluster.check_size(program.plan.devices, program.plan.meshes[-1].span)
-    facts = Facts(program)
+    facts = Facts(program, cluster.fuses, state)
     trace = run(program, costs or Roofline(facts, cluster), overlaps=not cluster.shares_cores)
     ends = epilogues(program, trace)
     capacity = [_capacity(program, role, cluster) for role in program.roles]

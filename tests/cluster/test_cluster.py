@@ -10,7 +10,15 @@ from ssdsl.cluster.link import Link
 from ssdsl.cluster.load import known_clusters, load_cluster
 from ssdsl.text.diagnostic import PlanError
 
-SIZES = {"a100x1024": 1024, "h100x1024": 1024, "h200x8": 8, "laptop": None, "two_sites": 64, "v100x32": 32}
+SIZES = {
+    "a100x1024": 1024,
+    "h100x1024": 1024,
+    "h200x8": 8,
+    "laptop": None,
+    "p3x64": 64,
+    "two_sites": 64,
+    "v100x32": 32,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +48,31 @@ def test_a_missing_dtype_is_computed_in_a_wider_one() -> None:
     assert v100.peak_flops("float8_e4m3fn") == 125e12
     assert h100.peak_flops("float8_e4m3fn") == pytest.approx(1978.9e12)
     assert h100.peak_flops("int64") == h100.peak_flops("float32")
+
+
+def test_any_number_of_known_devices() -> None:
+    """Whole nodes, or a part of one."""
+    assert [load_cluster(n).size for n in ("a100x3072", "a100x4", "v100x16", "v100x40")] == [3072, 4, 16, 48]
+    large, known = load_cluster("a100x3072"), load_cluster("a100x1024")
+    assert large.name == "a100x3072" and large.device(0) == known.device(0)
+    assert large.link((0, 3071)) == known.link((0, 1023)) and large.link((0, 7)) == known.link((0, 7))
+    for name in ("a100x0", "a10x8", "laptopx2", "two_sitesx8"):
+        with pytest.raises(PlanError) as raised:
+            load_cluster(name)
+        assert [d.code for d in raised.value.diagnostics] == ["E0601"]
+
+
+def test_an_adapter_is_shared_by_those_that_send() -> None:
+    """Two V100 of a DGX-2 share an adapter; the 8 of a p3.16xlarge one of 25 Gb/s."""
+    cluster = load_cluster("p3x64")
+    alone, two = (cluster.link((0, 8), busy) for busy in ((0, 8), (0, 1, 8, 9)))
+    everyone = cluster.link((0, 8), tuple(range(64)))
+    assert alone.bandwidth == 8 * everyone.bandwidth == 2.8e9 and two.bandwidth == 1.4e9
+    assert cluster.link((0, 8)) == everyone and cluster.link((0, 7), (0, 7)) == cluster.link((0, 7))
+    one_ring = cluster.ring(tuple(range(16)), tuple(range(16)))
+    eight_rings = cluster.ring((0, 8), tuple(range(16)))
+    assert one_ring.bandwidth == pytest.approx(8 * eight_rings.bandwidth) == 2.8e9
+    assert cluster.collective_time("all_reduce", 1e9, (0, 8), (0, 8)) == pytest.approx(1e9 / 2.8e9, rel=0.01)
 
 
 def test_levels_of_equal_nodes() -> None:

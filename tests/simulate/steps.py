@@ -63,8 +63,9 @@ def step(found: Compiled, costs: Costs | Times | None = None, cluster: str | Clu
     return simulate(found.program, found.source, chosen, costs)
 
 
-def activations(program: Program) -> Activations:
-    return Activations(Facts(program))
+def activations(program: Program, *, fuses: bool = False) -> Activations:
+    """What the functions of a program keep, by default as eager PyTorch does."""
+    return Activations(Facts(program, fuses))
 
 
 def peak(report: Report, part: str) -> list[int]:

@@ -1,5 +1,6 @@
 """Memory by liveness: micro-batches in flight, ZeRO's state, recomputation, halves; and nothing is left over."""
 
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -12,7 +13,7 @@ from ssdsl.simulate.collectives import Facts
 from ssdsl.simulate.inputs import Inputs
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import Kind, Stream
-from tests.simulate.steps import UNIT, activations, compiled, graph_of, peak, step
+from tests.simulate.steps import UNIT, activations, cluster_of, compiled, graph_of, peak, step
 
 STAGES, MICRO = 4, 8
 CHAIN = "gpt:tiny,layers=8,batch=8"
@@ -27,12 +28,13 @@ SCHEDULES = {
     "zero_bubble H=2": {"H": 2},
     "v_shaped": {},
 }
+EAGER = replace(cluster_of("a100x1024"), fuses=False)  # papers count what PyTorch keeps of each operator
 schedules = pytest.mark.parametrize("name", SCHEDULES)
 
 
 def pipeline(name: str) -> Report:
     plan = name.partition(" ")[0]
-    return step(compiled(plan, CHAIN, S=STAGES, M=MICRO, **SCHEDULES[name]), UNIT)
+    return step(compiled(plan, CHAIN, S=STAGES, M=MICRO, **SCHEDULES[name]), UNIT, EAGER)
 
 
 def micro_batch() -> tuple[list[int], list[int]]:

@@ -8,7 +8,7 @@ A value of another function comes in as many inputs as there are ways to read it
 an index in time while another one in the same function needs all parts made one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ssdsl.ir.comm import Message, Step, Transfer, cuts_of
@@ -40,6 +40,7 @@ from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.functions.prologue import PrologueBuilder
 from ssdsl.lower.functions.region_read import region_read
 from ssdsl.lower.functions.reshard import reshard
+from ssdsl.lower.functions.shares import NO_SHARES, shares_of, with_shares
 from ssdsl.lower.functions.transfer import keep_boxes, plan_move
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import dims_of, inside, local_sizes, operand_shape, operand_types
@@ -238,8 +239,13 @@ class _Builder:
             unequal = {index.name for index in source.segment.time if index.sizes is not None}
             uneven = frozenset(s.factor for index, s in made.var.type.time if index in unequal)
             arrives = keep_boxes(need.type.layout.travelling(), need.shape, time, uneven)
+            leaves = made.var.type.layout.travelling()
+            here, there = source.segment.submesh, draft.segment.submesh
+            itemsize = self.graph.values[value].itemsize
+            shares = shares_of(self.lowering, (here, leaves), (there, arrives), need.shape, (time, uneven), itemsize)
+            arrives = with_shares(arrives, there, shares)
             gradient = Layout(tuple(p if isinstance(p, Shard) else REPLICATE for p in arrives.places))
-            left = self._completed(source, made, need.shape)
+            left = self._completed(source, made, need.shape, shares)
             output = self._leave(source, left)
             slot = f"{value} for block{draft.number}"
             type_ = replace(made.var.type, layout=arrives)
@@ -248,24 +254,23 @@ class _Builder:
             self.transfers.append(self._transfer(draft, source, made, left, output, need.shape, type_, returned))
         return draft.received[value]
 
-    def _completed(self, source: Draft, made: Made, shape: Shape) -> Var:
+    def _completed(self, source: Draft, made: Made, shape: Shape, shares: Mapping[str, Shard] = NO_SHARES) -> Var:
         """A value with its sums over devices taken and its regions joined, as it goes to other devices."""
-        have, gradient = made.var.type, made.var.gradient
-        if have.layout.travelling() == have.layout:
+        have, gradient, submesh = made.var.type, made.var.gradient, source.segment.submesh
+        leaves = with_shares(have.layout.travelling(), submesh, shares)
+        if leaves == have.layout:
             return made.var
-        key = ("completed", made.var.name)
+        key = ("completed", made.var.name, leaves)
         if key not in source.converted:
-            value, submesh = made.var.name.value, source.segment.submesh
+            value = made.var.name.value
             common = tuple(s for _, s in have.time)
             before, part = inside(have.layout, common), shape.local(common)
-            forward, backward = self._steps(before, before.travelling(), part, value, submesh), tuple[Step, ...]()
+            forward, backward = self._steps(before, inside(leaves, common), part, value, submesh), tuple[Step, ...]()
             if gradient is not None:
                 needed = inside(gradient.layout, common)
-                backward = self._steps(needed.travelling(), needed, part, value, submesh, sums=True)
-                gradient = replace(gradient, layout=gradient.layout.travelling())
-            var = self._var(
-                source, source.fresh(value), shape, replace(have, layout=have.layout.travelling()), gradient
-            )
+                gradient = replace(gradient, layout=with_shares(gradient.layout.travelling(), submesh, shares))
+                backward = self._steps(inside(gradient.layout, common), needed, part, value, submesh, sums=True)
+            var = self._var(source, source.fresh(value), shape, replace(have, layout=leaves), gradient)
             source.converted[key] = var
             source.body.append(Reshard(made.var.name, var, forward, backward))
         return source.converted[key]
@@ -449,7 +454,7 @@ class _Builder:
         self, before: Layout, after: Layout, shape: Shape, value: str, submesh: Submesh, *, sums: bool = False
     ) -> tuple[Step, ...]:
         itemsize = self.graph.values[value].itemsize
-        return reshard(before, after, shape, submesh.axes, itemsize, self.lowering.link, sums=sums)
+        return reshard(before, after, shape, submesh.axes, itemsize, self.lowering.links(submesh), sums=sums)
 
 
 def _cuts_rows(place: Placement, shape: Shape) -> bool:

@@ -104,7 +104,7 @@ def _narrowed(
                 else:
                     value = lowering.graph.values[instr.source.value]
                     shape = Shape(value.sizes)
-                    steps = reshard(before, after, shape, submesh.axes, value.itemsize, lowering.link)
+                    steps = reshard(before, after, shape, submesh.axes, value.itemsize, lowering.links(submesh))
                     body.append(replace(instr, forward=steps))
             case Op():
                 body.append(replace(instr, reads=tuple(renamed.get(r, r) for r in instr.reads)))

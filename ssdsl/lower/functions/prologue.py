@@ -60,7 +60,9 @@ class PrologueBuilder:
         key = (value, layout)
         if key not in draft.converted:
             itemsize = self.graph.values[value].itemsize
-            steps = reshard(var.type.layout, layout, shape, draft.submesh.axes, itemsize, self.lowering.link)
+            steps = reshard(
+                var.type.layout, layout, shape, draft.submesh.axes, itemsize, self.lowering.links(draft.submesh)
+            )
             name = self._name(draft, value, layout)
             type_ = Type(layout)
             draft.converted[key] = Var(name, type_, None, local_sizes(shape, type_, draft.submesh.axes), var.dtype)

@@ -14,6 +14,7 @@ from ssdsl.runtime.regions import Regions, length, pieces
 from ssdsl.text.diagnostic import InternalError
 
 Axes = tuple[tuple[str, int], ...]
+Links = tuple[Link, ...]  # along each axis
 LOCAL_COST = 1e-9  # a local step costs next to nothing, but fewer of them are better
 
 
@@ -26,13 +27,13 @@ class _Edge:
 
 @lru_cache(maxsize=65536)
 def reshard(
-    before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, link: Link, *, sums: bool = False
+    before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, links: Links, *, sums: bool = False
 ) -> tuple[Step, ...]:
     """The cheapest steps from one layout to another of a tensor of `shape` on a submesh with these axes.
 
     Dijkstra's search over layouts. Every layout can be gathered and every replica sliced, so a path exists: what lies
     inside of unequal parts in one axis is cut while these are together. Sizes are those of the tensor as a task sees
-    it, `itemsize` is in bytes. `sums`: the tensor is a gradient, of which parts that
+    it, `itemsize` is in bytes; `links` are those along each axis. `sums`: the tensor is a gradient, of which parts that
     overlap are addends.
 
     >>> from ssdsl.cluster.link import LOOPBACK
@@ -40,9 +41,9 @@ def reshard(
     >>> from ssdsl.ir.layout import Cut
     >>> by_rows, by_columns = Layout((Shard(0, 4, 2),)), Layout((Shard(1, 8, 2),))
     >>> square, axes = Shape(((8,), (16,))), (("tp", 2),)
-    >>> reshard(Layout((PARTIAL,)), by_rows, square, axes, 4, LOOPBACK)
+    >>> reshard(Layout((PARTIAL,)), by_rows, square, axes, 4, (LOOPBACK,))
     (ReduceScatter(axes=('tp',), elements=128, target=Cut(dim=0, outer=1, count=2, at=None)),)
-    >>> reshard(by_rows, by_columns, square, axes, 4, LOOPBACK) == (
+    >>> reshard(by_rows, by_columns, square, axes, 4, (LOOPBACK,)) == (
     ...     AllToAll(("tp",), 64, source=Cut(dim=0, outer=1, count=2), target=Cut(dim=1, outer=1, count=2)),
     ... )
     True
@@ -58,7 +59,7 @@ def reshard(
             return path
         if cost > best[layout]:
             continue
-        for edge in _edges(layout, before, after, shape, axes, itemsize, link, sums):
+        for edge in _edges(layout, before, after, shape, axes, itemsize, links, sums):
             total = cost + edge.cost
             if total < best.get(edge.after, float("inf")):
                 best[edge.after] = total
@@ -67,22 +68,23 @@ def reshard(
 
 
 def _edges(
-    layout: Layout, before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, link: Link, sums: bool
+    layout: Layout, before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, links: Links, sums: bool
 ) -> Iterator[_Edge]:
     """Every step from a layout, with what it costs. A collective is one case here, one in `ir/comm.py`."""
 
     def size(shards: tuple[Shard, ...]) -> int:
         return shape.local(shards).numel
 
-    def cost(kind: str, elements: int, ranks: int) -> float:
-        return link.collective_time(kind, elements * itemsize, ranks)
+    def cost(kind: str, elements: int, ranks: int, *over: int) -> float:
+        """Of a collective over these axes, whose slowest link counts."""
+        return max(links[a].collective_time(kind, elements * itemsize, ranks) for a in over)
 
     partial = [a for a, p in enumerate(layout.places) if p is PARTIAL and after.places[a] is not PARTIAL]
     for chosen in [[a] for a in partial] + ([partial] if len(partial) > 1 else []):
         result = Layout(tuple(REPLICATE if a in chosen else p for a, p in enumerate(layout.places)))
         ranks, elements = math.prod(axes[a][1] for a in chosen), size(layout.shards())
         step: Step = AllReduce(tuple(axes[a][0] for a in chosen), elements)
-        yield _Edge(step, result, cost("all_reduce", elements, ranks))
+        yield _Edge(step, result, cost("all_reduce", elements, ranks, *chosen))
 
     for a, place in enumerate(layout.places):
         name, ranks = axes[a]
@@ -95,17 +97,17 @@ def _edges(
         ]
         for target in dict.fromkeys((before.places[a], after.places[a], REPLICATE)):
             if (found := _exchange(place, target, others, shape, (name, ranks), sums)) is not None:
-                yield _Edge(found, layout.replacing(a, target), cost("exchange", found.elements, ranks))
+                yield _Edge(found, layout.replacing(a, target), cost("exchange", found.elements, ranks, a))
         if isinstance(place, Shard) and place.at is not None:
             continue
         if isinstance(place, Shard) and is_apart(place, others, shape):
             step = AllGather((name,), whole, cut(shape, place, others))
-            yield _Edge(step, layout.replacing(a, REPLICATE), cost("all_gather", whole, ranks))
+            yield _Edge(step, layout.replacing(a, REPLICATE), cost("all_gather", whole, ranks, a))
             for target in targets:
                 if target.at is None and _fits(target, (*others, place), shape):  # both can be cut out at once
                     source_cut = cut(shape, place, (*others, target))
                     step = AllToAll((name,), whole // ranks, source_cut, cut(shape, target, (*others, place)))
-                    yield _Edge(step, layout.replacing(a, target), cost("all_to_all", whole, ranks))
+                    yield _Edge(step, layout.replacing(a, target), cost("all_to_all", whole, ranks, a))
         if isinstance(place, Shard):
             continue
         for target in targets:
@@ -113,7 +115,7 @@ def _edges(
                 continue
             if place is PARTIAL:
                 step = ReduceScatter((name,), whole, cut(shape, target, others))
-                yield _Edge(step, layout.replacing(a, target), cost("reduce_scatter", whole, ranks))
+                yield _Edge(step, layout.replacing(a, target), cost("reduce_scatter", whole, ranks, a))
             else:
                 step = Narrow((name,), whole, cut(shape, target, others))
                 yield _Edge(step, layout.replacing(a, target), LOCAL_COST)

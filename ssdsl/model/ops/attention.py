@@ -131,6 +131,7 @@ OPS = (
         flops=flops_of_attention,
         backward_factor=1.25,  # five products for the forward's two: scores are computed again (FlashAttention, 2022)
         saved=attention_saves,
+        fused=attention_part_saves,
     ),
     Op("aten::softmax", softmax, kernel=_softmax_parts("softmax_parts"), text=".softmax"),
     Op("aten::log_softmax", softmax, kernel=_softmax_parts("log_softmax_parts")),

@@ -95,7 +95,7 @@ class Op:
     - `windows`: what computes a part of windowed dimensions: a call of the runtime as in `kernel`, with `{parts}`.
     - `flops`: of a forward; by default an operation for each element of the results, or the two of each
       multiply-add of a `contraction`. Backward takes `backward_factor` times as many for each operand.
-    - `saved`: what autograd keeps for backward; by default torch is asked.
+    - `saved`: what autograd keeps for backward; by default torch is asked. `fused`: what a GPU's fused kernel keeps.
     - `fresh`: the results are new tensors that autograd does not keep, so that a collective may change them in place.
     - `contraction`: a sum of products; `projects`: one that applies weights to an activation.
     - `regroups`: only moves elements; `stops_gradient`: its results have no gradient.
@@ -115,6 +115,7 @@ class Op:
     flops: Flops | None = None
     backward_factor: float = 1.0
     saved: SavedRule = MEASURED
+    fused: SavedRule | None = None
     fresh: bool = False
     contraction: bool = False
     projects: bool = False

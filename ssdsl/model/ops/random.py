@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from ssdsl.model.graph import Ref
-from ssdsl.model.ops.attention import attention, flops_of_attention
+from ssdsl.model.ops.attention import attention, attention_part_saves, flops_of_attention
 from ssdsl.model.ops.library import LIBRARY
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.saved_by_kernels import dropout_saves
@@ -91,6 +91,8 @@ OPS = (
         "ssdsl::attention_dropout",
         attention_dropout,
         contraction=True,
+        backward_factor=1.25,
+        fused=attention_part_saves,
         flops=flops_of_attention,
         windows=f"{ATTENTION_CALL}, runs={{parts}}[0].results)",
         text=f"{ATTENTION_CALL})",

@@ -1,0 +1,35 @@
+"""A simulated step of a plan for one of the models here."""
+
+import os
+from functools import cache
+from pathlib import Path
+
+from ssdsl.cluster.load import load_cluster
+from ssdsl.compile import Compiled, compile_plan
+from ssdsl.lang.shipped import plan_path
+from ssdsl.model.graph import Graph
+from ssdsl.model.load import load
+from ssdsl.model.trace import capture
+from ssdsl.simulate.report import Report
+from ssdsl.simulate.simulate import simulate
+from ssdsl.simulate.state import MIXED, State
+
+MODELS = Path(__file__).parent / "models.py"
+
+
+def step(plan: str, model: str, cluster: str, params: dict[str, int], state: State = MIXED) -> Report:
+    """What `ssdsl simulate PLAN --model bench/foresight/models.py:MODEL --cluster CLUSTER` says."""
+    found = compiled(plan, model, cluster, tuple(params.items()))
+    return simulate(found.program, found.source, load_cluster(cluster), state=state)
+
+
+@cache
+def compiled(plan: str, model: str, cluster: str, params: tuple[tuple[str, int], ...]) -> Compiled:
+    return compile_plan(plan_path(plan), graph(model), dict(params), load_cluster(cluster))
+
+
+@cache
+def graph(model: str) -> Graph:
+    """A model of this folder, captured without numbers."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    return capture(load(f"{MODELS}:{model}", meta=True))

@@ -1,0 +1,126 @@
+"""Which runs of operators are one kernel on a device, and what that kernel reads and writes.
+
+Compilers of models (torch.compile, XLA) and the hand-written kernels of training stacks make one kernel of operators
+that follow on each other where none of them sums products, reads by an index or communicates: its intermediate values
+never reach memory. A kernel ends with what takes a row as a whole (a sum, a softmax, a normalisation). Eager PyTorch
+launches one for each operator.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ssdsl.ir.function import Function, Instr, Op, reads_of
+from ssdsl.ir.value import Name, Var
+from ssdsl.model.graph import Operator
+from ssdsl.model.ops.registry import row
+from ssdsl.model.storage import aliases
+from ssdsl.simulate.collectives import Facts
+
+Readers = Mapping[Name, frozenset[int]]  # the instructions that read a value, by identity; 0 is what stands outside
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel: operators with what they read from elsewhere, each value once, and what of them elsewhere reads.
+    `base` says what views between them look into."""
+
+    ops: tuple[Op, ...]
+    reads: tuple[Name, ...]
+    writes: tuple[Var, ...]
+    base: Mapping[Name, Name]
+
+
+@dataclass(slots=True)
+class Fusion:
+    """The kernels of a program's functions."""
+
+    facts: Facts
+    _found: dict[int, tuple[tuple[Launch, ...], ...]] = field(default_factory=dict)
+
+    def launches(self, function: Function) -> tuple[tuple[Launch, ...], ...]:
+        """The kernels of each section, in order. Views are in none."""
+        if function.number not in self._found:
+            readers = _readers(function)
+            found = []
+            for section in function.sections:
+                runs = self._runs(section.body)
+                found.append(tuple(launch for run in runs for launch in self._kernels(run, readers)))
+            self._found[function.number] = tuple(found)
+        return self._found[function.number]
+
+    def launch_of(self, function: Function, op: Op) -> Launch:
+        """The kernel of which an operator is a part."""
+        return next(x for section in self.launches(function) for x in section if op in x.ops)
+
+    def _runs(self, body: Iterable[Instr]) -> Iterator[list[Op]]:
+        """Operators that may share kernels, with the views between them; any other operator by itself."""
+        run: list[Op] = []
+        for instr in body:
+            if isinstance(instr, Op) and (self._is_view(instr) or self._may_fuse(instr)):
+                run.append(instr)
+                continue
+            yield run
+            run = []
+            if isinstance(instr, Op):
+                yield [instr]
+        yield run
+
+    def _kernels(self, run: list[Op], readers: Readers) -> Iterator[Launch]:
+        """Those operators of a run are one kernel of which one reads what another makes, also through views."""
+        base: dict[Name, Name] = {}  # of views
+        group: dict[Name, list[Op]] = {}  # by what its operators make
+        for op in run:
+            if self._is_view(op):
+                base |= {v.name: base.get(op.reads[0], op.reads[0]) for v in op.results}
+                continue
+            joined = [op]
+            for other in (group.get(base.get(r, r)) for r in op.reads):
+                if other is not None and self._goes_on(other[-1]):
+                    joined = [*(o for o in other if o not in joined), *joined]
+            group |= {v.name: joined for o in joined for v in o.results}
+        views = frozenset(id(op) for op in run if self._is_view(op))
+        for ops in {id(g): g for g in group.values()}.values():
+            yield _launch(sorted(ops, key=run.index), base, readers, views)
+
+    def _is_view(self, op: Op) -> bool:
+        seen = aliases(self.facts.operators[op.operator], self.facts.places)
+        return all(v.name.value in seen for v in op.results)
+
+    def _may_fuse(self, op: Op) -> bool:
+        return self.facts.fuses and not op.kernel.function and can_fuse(self.facts.operators[op.operator])
+
+    def _goes_on(self, last: Op) -> bool:
+        """Whether more may follow on an operator in its kernel."""
+        return self.facts.fuses and is_pointwise(self.facts.operators[last.operator])
+
+
+def is_pointwise(operator: Operator) -> bool:
+    """Whether it goes place by place: no dimension is whole to it, and none is summed up."""
+    made = {d for o in operator.outputs for axis in o.axes for d in axis}
+    return len(made) == len(operator.dims) and not any(d.fixed or d.combined for d in operator.dims)
+
+
+def can_fuse(operator: Operator) -> bool:
+    """Whether an operator goes through what it is given place by place or row by row, or sums it up."""
+    if row(operator).contraction or any(d.window is not None for d in operator.dims):
+        return False
+    given = {d for operand in operator.inputs for axis in operand.axes for d in axis}
+    made = {d for operand in operator.outputs for axis in operand.axes for d in axis}
+    return made <= given and (given <= made or len(operator.inputs) == 1)
+
+
+def _launch(ops: list[Op], base: Mapping[Name, Name], readers: Readers, views: frozenset[int]) -> Launch:
+    """`base` says what each view of the run looks into."""
+    inside = views | {id(op) for op in ops}
+    made = {v.name: v for op in ops for v in op.results}
+    reads = dict.fromkeys(r for op in ops for r in op.reads if base.get(r, r) not in made)
+    left = {base.get(n, n) for n in (*made, *base) if readers.get(n, frozenset()) - inside}
+    return Launch(tuple(ops), tuple(reads), tuple(v for n, v in made.items() if n in left), base)
+
+
+def _readers(function: Function) -> Readers:
+    found: dict[Name, set[int]] = {o.name: {0} for o in function.outputs}
+    for instr in function.body():
+        for name in reads_of(instr):
+            found.setdefault(name, set()).add(id(instr))
+    return {name: frozenset(ids) for name, ids in found.items()}
