@@ -61,7 +61,7 @@ def test_a_mask_that_says_more_stays(name: str, seq: int) -> None:
 NOTHING: dict[str, Mask] = {
     "true": lambda row, column: (row >= 0) & (column >= 0),
     "zeros": lambda row, column: torch.zeros(1, 1, len(row), len(column)),
-    "a choice": lambda row, column: torch.where(row + column >= 0, torch.zeros(1, 1, 1, 1), -9e9),
+    "a choice": lambda row, column: torch.where((row >= 0) & (column >= 0), torch.zeros(1, 1, 1, 1), -9e9),
 }
 
 
