@@ -71,7 +71,7 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.count += not is_again
         torch.rand(1)
         if number >= len(self.keys):
-            self.keys = step_keys(self.seed_and_step, 2 * len(self.keys))
+            self.keys = step_keys(self.seed_and_step, 2 * number)
         return self.keys[number].to(device)
 
     def draw(

@@ -1,6 +1,7 @@
 """The models of the zoo have the numbers of their papers, and the mixture of experts routes as its text says."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from ssdsl.model.zoo import ZOO
 from ssdsl.model.zoo.cosmoflow import SIZES as COSMOFLOW
 from ssdsl.model.zoo.moe_gpt import SIZES as MOE_GPT
 from ssdsl.model.zoo.moe_gpt import MoeGpt
+from ssdsl.model.zoo.nets.alphafold2 import AlphaFold2Net, Block
 from ssdsl.model.zoo.nets.moe_gpt import Mixture
 from ssdsl.model.zoo.unet3d import SIZES as UNET3D
 from ssdsl.model.zoo.unet3d import Unet3d
@@ -42,6 +44,8 @@ from ssdsl.model.zoo.vgg import SIZES as VGG
         ("gpt:310.1b", 310130.54),
         ("gpt:530b", 529600.82),
         ("gpt:1t", 1008038.76),
+        ("alphafold2:87m", 87.88),
+        ("t5:3.9b", 3867.40),
     ],
 )
 def test_published_numbers_of_parameters(spec: str, millions: float) -> None:
@@ -52,6 +56,80 @@ def test_published_numbers_of_parameters(spec: str, millions: float) -> None:
 def test_mixtures_have_the_billions_of_their_names() -> None:
     assert round(MOE_GPT["base"].parameters() / 1e9, 1) == 7.4
     assert round(MOE_GPT["70b"].parameters() / 1e9) == 70
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "mbart:tiny",
+        "mbart:tiny,layers=1,hidden=48,seq=24",
+        "t5:tiny",
+        "t5:tiny,layers=3,heads=2",
+        "alphafold2:tiny",
+        "alphafold2:tiny,passes=1,outer=3,head=2,pair=6,blocks=1",
+    ],
+)
+def test_models_count_their_parameters(spec: str) -> None:
+    size = _size(spec)
+    module = load(spec).module
+    assert sum(p.numel() for p in module.parameters()) == size.parameters()
+
+
+def _size(spec: str) -> Any:
+    """The numbers that a text names."""
+    name, rest = spec.split(":")
+    first, *options = rest.split(",")
+    pairs = (option.split("=") for option in options)
+    return replace(ZOO[name].sizes[first], **{key: int(value) for key, value in pairs})  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("name", ["mbart", "t5"])
+def test_vocabularies_fit_32_devices(name: str) -> None:
+    """Interlaced pipelines cut them over all devices of the papers' cluster."""
+    large = [size for key, size in ZOO[name].sizes.items() if key != "tiny"]
+    assert large and all(size.vocab % 32 == 0 for size in large)  # type: ignore[attr-defined]
+
+
+def test_what_a_decoder_reads_is_its_target_one_later() -> None:
+    batch = load("t5:tiny").batches[0]
+    assert torch.equal(batch["decoder_input_ids"][:, 1:], batch["labels"][:, :-1])
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_an_evoformer_learns_from_its_last_pass_alone(attention: str) -> None:
+    """Gradients are those of the last pass, with what the pass before it left as numbers."""
+    model = load(f"alphafold2:tiny,blocks=1,batch=2,attention={attention}")
+    module, batch = model.module, model.batches[0]
+    assert isinstance(module, AlphaFold2Net)
+    module(**batch).backward()
+    found = {name: p.grad for name, p in module.named_parameters()}
+    module.zero_grad()
+    start = module.embed(batch["target"], batch["msa"])
+    with torch.no_grad():
+        state = module.trunk(*module.recycle(*start, *module.trunk(*start)))
+    m, z = module.trunk(*module.recycle(*start, *state))
+    scores = module.distances(z) + module.distances(z).transpose(1, 2)
+    asked = batch["labels"] != -100
+    masked = nn.functional.cross_entropy(module.symbols(m)[asked], batch["labels"][asked])
+    apart = nn.functional.cross_entropy(scores.flatten(0, 2), batch["distances"].flatten())
+    (2 * masked + 0.3 * apart).backward()
+    for name, weight in module.named_parameters():
+        torch.testing.assert_close(found[name], weight.grad, msg=name)
+
+
+def test_edges_of_a_triangle_multiply_as_the_paper_says() -> None:
+    """Outgoing ones (algorithm 11), edge by edge: the edge i j gets i k and j k for all k."""
+    torch.manual_seed(0)
+    block = Block(ZOO["alphafold2"].sizes["tiny"])  # type: ignore[arg-type]
+    z = torch.randn(1, 5, 5, 8)
+    y = block.outgoing.norm(z)
+    left = block.outgoing.left_gate(y).sigmoid() * block.outgoing.left(y)
+    right = block.outgoing.right_gate(y).sigmoid() * block.outgoing.right(y)
+    summed = torch.stack(
+        [torch.stack([sum(left[:, i, k] * right[:, j, k] for k in range(5)) for j in range(5)], 1) for i in range(5)], 1
+    )
+    expected = z + block.outgoing.gate(y).sigmoid() * block.outgoing.out(block.outgoing.norm_sum(summed))
+    torch.testing.assert_close(block.outgoing(z), expected)
 
 
 @pytest.mark.parametrize("options", ["", ",top=2", ",shared=2"])

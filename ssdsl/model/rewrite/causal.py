@@ -1,13 +1,17 @@
-"""Masks that say what `is_causal` says: each query sees the keys up to its own position.
+"""Masks that say what `is_causal` says, each query sees the keys up to its own position; and masks that hide nothing.
 
 Models of `transformers` hand over a mask even where that is all it says. Said by the flag, a run of queries is known to
 need the keys in front of it only, and fused kernels read no mask. The mask is computed to know, in blocks of rows.
+
+A mask that is zero everywhere, or true, is left out: T5 makes one of batch x heads x queries x keys for each
+cross-attention. One that is a bias, or the least number where none is hidden, is the bias, which has no batch.
 """
 
 import functools
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -20,20 +24,29 @@ ATTENTION = {"aten::scaled_dot_product_attention", "ssdsl::attention_dropout"}
 LONGEST = 1 << 13  # of a mask of which all elements are looked at
 BLOCK = 1 << 24  # elements of a mask that are looked at together
 aten = torch.ops.aten
-UNTAGGED = (aten.__and__.Tensor, aten.__or__.Tensor, aten.__xor__.Tensor)  # pointwise too
+CHOICES = (aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)
+UNTAGGED = (aten.__and__.Tensor, aten.__or__.Tensor, aten.__xor__.Tensor, *CHOICES)  # pointwise too
+FILLED = {aten.zeros.default: 0, aten.ones.default: 1}
 
 
 def flag_causal(capture: Capture) -> Capture:
-    """The calls with `is_causal` in place of such masks, and without what only these masks needed."""
+    """The calls with `is_causal` or nothing in place of such masks, and without what only these masks needed."""
     masks = _Masks(capture)
-    calls = [_flagged(call) if masks.is_causal(call) else call for call in capture.calls]
+    calls = [_unmasked(call, masks) for call in capture.calls]
     gone = {r for old, new in zip(capture.calls, calls, strict=True) if old is not new for r in old.refs()}
     return replace(capture, calls=_without(calls, gone, capture.results()))
 
 
-def _flagged(call: Call) -> Call:
-    """Attention with the flag in place of its mask."""
-    words = {"attn_mask": None, "is_causal": True}
+def _unmasked(call: Call, masks: "_Masks") -> Call:
+    """A call; if it is attention with such a mask, one without."""
+    if masks.is_causal(call):
+        return _with(call, {"attn_mask": None, "is_causal": True})
+    mask = masks.simpler(call)
+    return call if mask == call.argument("attn_mask") else _with(call, {"attn_mask": mask})
+
+
+def _with(call: Call, words: dict[str, Any]) -> Call:
+    """A call with other arguments of these names."""
     names = [p.name for p in call.target._schema.arguments]
     args = tuple(words.get(name, given) for name, given in zip(names, call.args, strict=False))
     late = {name: word for name, word in words.items() if name in names[len(args) :] and word is not None}
@@ -72,6 +85,26 @@ class _Masks:
         if not isinstance(mask, Ref) or rows != columns or rows == 1:
             return False
         return self.capture.tensors[mask.value].shape[-2:] == (rows, rows) and self.is_triangle(mask.value)
+
+    def simpler(self, call: Call) -> Any:
+        """The mask of a call: none if it is true everywhere or adds zero; of a choice of one thing everywhere that."""
+        mask = call.argument("attn_mask")
+        if call.target.name().partition(".")[0] not in ATTENTION or not isinstance(mask, Ref):
+            return mask
+        if self._shape(call.outputs[0])[:-1] != self._shape(call.refs()[0])[:-1]:
+            return mask  # it has more batches than the queries
+        chooses = self.calls.get(mask.value)
+        if chooses is not None and chooses.target in CHOICES[:2] and self._is_everywhere(chooses.refs()[0], True):
+            mask = chooses.args[1]
+        nothing = self.capture.tensors[mask.value].dtype == "bool"
+        return None if self._is_everywhere(mask.value, nothing) else mask
+
+    def _is_everywhere(self, value: str, number: bool) -> bool:
+        found = self._part(value, None)
+        return found is not None and bool(found == number)
+
+    def _shape(self, value: str) -> tuple[int, ...]:
+        return tuple(self.capture.tensors[value].shape)
 
     def _is_triangle(self, mask: str) -> bool:
         size = self.capture.tensors[mask].shape[-1]
@@ -119,8 +152,9 @@ class _Masks:
         call = self.calls.get(value)
         if call is None or len(call.outputs) > 1:
             return None
-        if call.target is aten.full.default:
-            return torch.full([], call.args[1], dtype=getattr(torch, self.capture.tensors[value].dtype))
+        if call.target is aten.full.default or call.target in FILLED:
+            number = FILLED[call.target] if call.target in FILLED else call.args[1]
+            return torch.full([], number, dtype=getattr(torch, self.capture.tensors[value].dtype))
         if torch.Tag.pointwise not in call.target.tags and call.target not in (aten.expand.default, *UNTAGGED):
             return None
         given = {r: self._part(r, rows) for r in call.refs()}

@@ -14,17 +14,46 @@ LARGEST = 1 << 20  # elements of a constant that is looked at
 
 
 def known_numbers(value: str, calls: Mapping[str, Call], capture: Capture) -> torch.Tensor | None:
-    """The numbers of a constant of at most LARGEST elements; None where a tensor is none. `calls` by their outputs."""
-    if value in capture.constants:
-        return capture.constants[value] if not capture.constants[value].is_meta else None
-    call = calls.get(value)
-    if call is None or math.prod(capture.tensors[value].shape) > LARGEST or len(call.outputs) > 1:
+    """The numbers of a constant of at most LARGEST elements; None where a tensor is none.
+
+    `calls` are by their outputs, in the order in which they run.
+    """
+    behind = _behind(value, calls, capture)
+    if behind is None:
         return None
-    if torch.Tag.nondeterministic_seeded in call.target.tags:
-        return None
-    given = {r: known_numbers(r, calls, capture) for r in call.refs()}
-    known = {r: t for r, t in given.items() if t is not None}
-    return with_numbers(call, known) if len(known) == len(given) else None
+    known = {v: capture.constants[v] for v in behind if v in capture.constants}
+    for name, call in calls.items():
+        if name in behind and name not in known:
+            found = with_numbers(call, known)
+            if found is None:
+                return None
+            known[name] = found
+    return known[value]
+
+
+def _behind(value: str, calls: Mapping[str, Call], capture: Capture) -> set[str] | None:
+    """A value and all that leads to it, each looked at once; None as soon as that is no small constant."""
+    found, open_ = {value}, [value]
+    while open_:
+        name = open_.pop()
+        if name in capture.constants:
+            if capture.constants[name].is_meta:
+                return None
+        elif not _is_small(name, calls, capture):
+            return None
+        else:
+            new = [r for r in calls[name].refs() if r not in found]
+            found.update(new)
+            open_ += new
+    return found
+
+
+def _is_small(name: str, calls: Mapping[str, Call], capture: Capture) -> bool:
+    """Whether a value is the only result of a call that draws nothing, and has few elements."""
+    call = calls.get(name)
+    if call is None or math.prod(capture.tensors[name].shape) > LARGEST or len(call.outputs) > 1:
+        return False
+    return torch.Tag.nondeterministic_seeded not in call.target.tags
 
 
 def with_numbers(call: Call, known: Mapping[str, torch.Tensor]) -> torch.Tensor | None:

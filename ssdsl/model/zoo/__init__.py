@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from ssdsl.model.zoo import cosmoflow, gpt, llama, mixtral, moe_gpt, resnet, swin, unet3d, vgg
+from ssdsl.model.zoo import alphafold2, cosmoflow, gpt, llama, mbart, mixtral, moe_gpt, resnet, swin, t5, unet3d, vgg
 
 if TYPE_CHECKING:
     from ssdsl.model.source import Model
@@ -58,6 +58,9 @@ ZOO: Mapping[str, Family] = {
     "mixtral": Family(mixtral.ABOUT, mixtral.SIZES, mixtral.LAPTOP),
     "moe_gpt": Family(moe_gpt.ABOUT, moe_gpt.SIZES, moe_gpt.LAPTOP),
     "swin": Family(swin.ABOUT, swin.SIZES, swin.LAPTOP),
+    "mbart": Family(mbart.ABOUT, mbart.SIZES, mbart.LAPTOP),
+    "t5": Family(t5.ABOUT, t5.SIZES, t5.LAPTOP),
+    "alphafold2": Family(alphafold2.ABOUT, alphafold2.SIZES, alphafold2.LAPTOP),
     "vgg": Family(vgg.ABOUT, vgg.SIZES, vgg.LAPTOP),
     "resnet": Family(resnet.ABOUT, resnet.SIZES, resnet.LAPTOP),
     "unet3d": Family(unet3d.ABOUT, unet3d.SIZES, unet3d.LAPTOP),

@@ -1,0 +1,126 @@
+"""The Evoformer of AlphaFold 2 (Jumper et al. 2021, 10.1038/s41586-021-03819-2), with recycling and two of its losses.
+
+The trunk is the stack of blocks of algorithm 6 of the paper's supplement. It runs `passes` times: each pass but the
+first sees what the one before it left, as algorithm 32 says, and only the last one learns. What stands before and
+behind the trunk is as simple as can be: sequences are embedded by their symbols (algorithm 3, without clusters'
+profiles and templates), and there is no structure module. The loss is that of masked symbols times 2 plus that of the
+distogram times 0.3, with the weights of the supplement's equation 7. There is no dropout, and no second stack for
+extra sequences.
+
+- `87m` has the numbers of the paper: 48 blocks, 256 numbers a residue of a sequence and 128 a pair, heads of 32.
+- The others are those of the SuperScaler paper's evaluation (Lin et al. 2023, arXiv 2301.08984): 64 blocks of 768 and
+  384, 96 and 128 blocks of 1024 and 512; there are 128 sequences of 256 residues. A sample is one protein; a batch has
+  128, as in the first training of AlphaFold.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ssdsl.model.zoo.build import BATCHES, made
+from ssdsl.model.zoo.options import DTYPES, choice
+
+if TYPE_CHECKING:
+    import torch
+
+    from ssdsl.model.source import Model
+    from ssdsl.runtime.bits import Generator
+
+ABOUT = "AlphaFold 2's Evoformer, recycled, masked symbols and distances"
+SYMBOLS = 23  # 20 amino acids, an unknown one, a gap, a mask
+MASK = SYMBOLS - 1
+BINS = 64  # of distances
+NEAR = 32  # positions farther apart than that are alike
+MASKED = 0.15  # of the symbols
+IGNORED = -100  # a label of a symbol that is not masked
+AXES: dict[str, tuple[str, ...]] = {
+    "target": ("batch", "residues"),
+    "msa": ("batch", "sequences", "residues"),
+    "labels": ("batch", "sequences", "residues"),
+    "distances": ("batch", "residues", "residues"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlphaFold2:
+    """The numbers of an Evoformer; `msa` and `pair` are its widths, of a residue of a sequence and of a pair.
+
+    `head` is the width of a head and `outer` that of the outer product; the trunk runs `passes` times.
+    """
+
+    blocks: int
+    msa: int
+    pair: int
+    sequences: int
+    residues: int
+    batch: int
+    head: int = 32
+    outer: int = 32
+    passes: int = 3
+    dtype: str = choice(DTYPES, "fp32")
+    attention: str = choice(("sdpa", "eager"), "sdpa")
+
+    def problem(self) -> str:
+        for name, width in (("msa", self.msa), ("pair", self.pair)):
+            if width % self.head:
+                return f"{name} = {width} is no multiple of head = {self.head}"
+        return ""
+
+    def parameters(self) -> int:
+        """The blocks; the embeddings, what recycling adds, and the two linear layers of the losses."""
+        m, z = self.msa, self.pair
+        embedding = SYMBOLS * (2 * m + 2 * z) + (2 * NEAR + 1) * z
+        recycled = 2 * (m + z) if self.passes > 1 else 0
+        losses = (m + 1) * SYMBOLS + (z + 1) * BINS
+        return self.blocks * self.block() + embedding + recycled + losses
+
+    def block(self) -> int:
+        """The parameters of one block; a transition is 4 x as wide inside.
+
+        >>> SIZES["87m"].block()
+        1829952
+        """
+        m, z, c = self.msa, self.pair, self.outer
+        rows = 5 * m**2 + 4 * m + 2 * z + z * (m // self.head)
+        columns = 5 * m**2 + 4 * m
+        outer = 2 * m + 2 * (m + 1) * c + (c**2 + 1) * z
+        multiplications = 2 * (6 * z**2 + 10 * z)
+        attentions = 2 * (5 * z**2 + 4 * z + z * (z // self.head))
+        transitions = sum(8 * w**2 + 7 * w for w in (m, z))
+        return rows + columns + outer + multiplications + attentions + transitions
+
+    def describe(self) -> str:
+        size = f"{self.sequences} x {self.residues} residues"
+        return f"{self.blocks} blocks, {self.msa} and {self.pair} wide, {size}, {self.passes} passes"
+
+    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
+        from ssdsl.model.source import Model
+        from ssdsl.model.zoo.nets.alphafold2 import AlphaFold2Net
+
+        module, recipes = made(lambda: AlphaFold2Net(self), self.dtype, seed, generator, meta)
+        return Model(name, module, tuple(self._batch(seed + i) for i in range(BATCHES)), AXES, generator, recipes)
+
+    def _batch(self, seed: int) -> "dict[str, torch.Tensor]":
+        """Random proteins: a target, sequences like it of which some symbols are masked, distances of all pairs."""
+        import torch
+
+        draws = torch.Generator().manual_seed(seed)
+        shape = (self.batch, self.sequences, self.residues)
+        symbols = torch.randint(MASK, shape, generator=draws)
+        masked = torch.rand(shape, generator=draws) < MASKED
+        pairs = (self.batch, self.residues, self.residues)
+        return {
+            "target": symbols[:, 0],
+            "msa": torch.where(masked, MASK, symbols),
+            "labels": torch.where(masked, symbols, IGNORED),
+            "distances": torch.randint(BINS, pairs, generator=draws),
+        }
+
+
+SIZES = {
+    "tiny": AlphaFold2(blocks=2, msa=16, pair=8, sequences=8, residues=12, batch=8, head=4, outer=4),
+    "87m": AlphaFold2(blocks=48, msa=256, pair=128, sequences=128, residues=256, batch=128),
+    "1b": AlphaFold2(blocks=64, msa=768, pair=384, sequences=128, residues=256, batch=128),
+    "2.6b": AlphaFold2(blocks=96, msa=1024, pair=512, sequences=128, residues=256, batch=128),
+    "3.5b": AlphaFold2(blocks=128, msa=1024, pair=512, sequences=128, residues=256, batch=128),
+}
+LAPTOP = ("tiny",)
