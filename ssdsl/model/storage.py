@@ -51,7 +51,9 @@ def _results(operator: Operator, tensors: Mapping[str, torch.Tensor], graph: Gra
     """As `results_of`; new tensors, if an operator without a row does not run on tensors without numbers."""
     try:
         results = results_of(operator, tensors)
-        return (_heads_inside(results[0]),) if _is_fused(operator, tensors, graph) else results
+        if _is_fused(operator, tensors, graph):  # it lays its result out as the queries are
+            return (torch.empty_like(tensors[operator.inputs[0].value]),)
+        return results
     except Exception:  # whatever an operator raises
         if operator.found is None:
             raise
@@ -71,13 +73,6 @@ def _is_fused(operator: Operator, tensors: Mapping[str, torch.Tensor], graph: Gr
         and all(mask.dim() in (2, 4) for mask in masks)
         and not any(graph.values[o.value].differentiable for o in operator.inputs[3:])
     )
-
-
-def _heads_inside(result: torch.Tensor) -> torch.Tensor:
-    """As fused kernels lay out an attention's result [batch, heads, queries, head]: with the heads behind the queries,
-    so that they are joined again by a view."""
-    batch, heads, queries, head = result.shape
-    return result.new_empty((batch, queries, heads, head)).transpose(1, 2)
 
 
 def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:

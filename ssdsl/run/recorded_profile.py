@@ -18,10 +18,9 @@ from ssdsl.ir.function import Backward, Function, Instr
 from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
 from ssdsl.run.result import RankResult, RunResult, Spent
-from ssdsl.simulate.collectives import Facts, flat_bytes
+from ssdsl.simulate.collectives import Facts, flat_bytes, shards
 from ssdsl.simulate.profile import GROWING, Curve, Machine, Profile
 from ssdsl.simulate.profiled import OF_PHASE, Profiled, instructions, runs
-from ssdsl.simulate.roofline import shards
 
 LETTERS = {"F": Phase.FORWARD, "B": Phase.BACKWARD, "D": Phase.DGRAD, "W": Phase.WGRAD}
 AGAIN = "R"

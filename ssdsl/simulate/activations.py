@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from ssdsl.ir.action import At
 from ssdsl.ir.function import Backward, Function, Input, Op, Section, Side, reads_of, results_of
 from ssdsl.ir.value import Coordinate, Name, Time, Var
-from ssdsl.simulate.collectives import Facts, size_bytes
+from ssdsl.simulate.collectives import Facts, flat_bytes, shards, size_bytes
 from ssdsl.simulate.fusion import Fusion, Launch
 from ssdsl.simulate.kept import kept_of
 from ssdsl.simulate.padded import padded_bytes
@@ -26,7 +26,8 @@ class Kept:
     the largest gradients that backward holds at once, `outputs` what other functions read, by slot, and `lent` those of
     them that are gone when these have read them. `storages` names what is kept, with its bytes. While a
     backward runs, what it has made (the gradients of weights, too, in the first one of a step) grows as what is kept
-    goes: `first_bytes` and `later_bytes` are how much more than `size_bytes` both together are at most."""
+    goes: `first_bytes` and `later_bytes` are how much more than `size_bytes` both together are at most, `learned_bytes`
+    what of it are gradients of weights. `gathered_bytes`: the most weights that a section gathers."""
 
     size_bytes: int
     for_weights: int
@@ -37,6 +38,8 @@ class Kept:
     storages: tuple[tuple[str, int], ...]
     first_bytes: int = 0
     later_bytes: int = 0
+    learned_bytes: int = 0
+    gathered_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -114,18 +117,28 @@ class _Function:
             tuple(held.items()),
             within.most(first=True),
             within.most(first=False),
+            sum(within.stays.values()),
+            self._gathered(),
         )
 
+    def _gathered(self) -> int:
+        """The weights that ZeRO-3 gathers for a section, of the largest one."""
+        flats = self.facts.program.flats
+        return max((sum(flat_bytes(flats[n]) for n in s.gathers) for s in self.function.sections), default=0)
+
     def _within_backward(self, held: Sizes) -> WithinBackward:
-        state = self.facts.state
         launches = [launch for section in self.fusion.launches(self.function) for launch in section]
-        learned = (p.var for p in self.function.parameters if p.var.gradient is not None)
+        state, flats = self.facts.state, self.facts.program.flats
+        learned = [p.var for p in self.function.parameters if p.var.gradient is not None]
+        weights = {v.name: v.elements * state.gradient_bytes(v.dtype) for v in learned}
+        parts = {w: shards(flats[n]) for s in self.function.sections for n in s.gathers for w in flats[n].weights}
         return WithinBackward(
             launches,
             self._saved_by,
             held,
             {name: size_bytes(var) for name, var in self.variables.items() if var.gradient is not None},
-            {var.name: var.elements * state.gradient_bytes(var.dtype) for var in learned},
+            weights,
+            {name: size // parts.get(name.value, 1) for name, size in weights.items()},
             self._root,
         )
 

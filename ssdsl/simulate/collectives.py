@@ -158,6 +158,11 @@ def flat_bytes(flat: FlatParam) -> int:
     return flat.elements * ITEMSIZE.get(flat.dtype, 4)
 
 
+def shards(flat: FlatParam) -> int:
+    """Into how many parts the state of a flat parameter is cut."""
+    return math.prod(n for a, n in flat.submesh.axes if a in flat.shard_axes)
+
+
 def of_gathers(
     facts: Facts, function: Function, section: Section, flat: FlatParam, phase: Phase
 ) -> Iterator[Collective]:

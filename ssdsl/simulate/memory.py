@@ -20,8 +20,8 @@ from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.activations import Activations
+from ssdsl.simulate.collectives import shards
 from ssdsl.simulate.inputs import Inputs
-from ssdsl.simulate.roofline import shards
 from ssdsl.simulate.run import Interval, Trace, by_role
 from ssdsl.simulate.state import State
 from ssdsl.simulate.timeline import Memory
@@ -94,15 +94,17 @@ def _state(program: Program, state: State, role: Role, ran: dict[Compute, Interv
 
 
 def _first_gradients(program: Program, ran: dict[Compute, Interval]) -> dict[str, float]:
-    """When the first task that computes a weight's gradient starts."""
-    starts: dict[int, float] = {}  # by function
+    """When a weight's gradient is there: behind the first backward that computes it, whose own memory has it until
+    then, or from the start of the first half that does."""
+    times: dict[int, float] = {}  # by function
     for task, x in ran.items():
         if task.phase in (Phase.BACKWARD, Phase.WGRAD):
-            starts[task.function] = min(x.end, starts.get(task.function, x.end))
+            time = x.end if task.phase is Phase.BACKWARD else x.start
+            times[task.function] = min(time, times.get(task.function, time))
     found: dict[str, float] = {}
-    for number, start in starts.items():
+    for number, time in times.items():
         for weight in (p.var.name.value for p in program.functions[number].parameters):
-            found[weight] = min(start, found.get(weight, start))
+            found[weight] = min(time, found.get(weight, time))
     return found
 
 
@@ -182,9 +184,14 @@ class _Liveness:
             yield from self._gradients(function, task.at, start, end)
             is_first = task.phase is Phase.BACKWARD and task.function not in self.learned
             self.learned.add(task.function)
-            working = kept.recomputed_bytes + (kept.first_bytes if is_first else kept.later_bytes)
-            yield Change(start, "scratch", working)
-            yield Change(end, "scratch", -working)
+            learned = min(kept.first_bytes, kept.learned_bytes) if is_first else 0
+            working = kept.recomputed_bytes + (kept.first_bytes - learned if is_first else kept.later_bytes)
+            for part, size in (("gradients", learned), ("scratch", working + kept.gathered_bytes)):
+                yield Change(start, part, size)
+                yield Change(end, part, -size)
+        else:
+            yield Change(start, "scratch", kept.gathered_bytes)
+            yield Change(end, "scratch", -kept.gathered_bytes)
 
     def _gradients(self, function: Function, at: At, start: float, end: float) -> Iterator[Change]:
         """Gradients wait from the first backward that gives some of them to that of the value's function."""

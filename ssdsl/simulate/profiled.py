@@ -16,11 +16,19 @@ from ssdsl.ir.param import FlatParam, SumTiedGrads, Zero
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.collectives import Collective, Facts, flat_bytes, of_completion, of_gather, of_task, size_bytes
+from ssdsl.simulate.collectives import (
+    Collective,
+    Facts,
+    flat_bytes,
+    of_completion,
+    of_gather,
+    of_task,
+    shards,
+    size_bytes,
+)
 from ssdsl.simulate.costs import FREE, CommCost, Cost, total
 from ssdsl.simulate.kernel_key import kernel_key
 from ssdsl.simulate.profile import Curve, Profile
-from ssdsl.simulate.roofline import shards
 
 OF_PHASE = {
     Phase.FORWARD: "forward",

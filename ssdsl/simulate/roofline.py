@@ -1,7 +1,6 @@
 """Costs from first principles: operators on a device's roofline, communication on a cluster's links."""
 
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import assert_never
@@ -13,7 +12,7 @@ from ssdsl.ir.function import Function
 from ssdsl.ir.param import FlatParam, SumTiedGrads
 from ssdsl.ir.program import Role
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.collectives import Collective, Facts, of_completion, of_gather, of_task
+from ssdsl.simulate.collectives import Collective, Facts, of_completion, of_gather, of_task, shards
 from ssdsl.simulate.compute_time import Computing
 from ssdsl.simulate.costs import FREE, Cost, total
 from ssdsl.simulate.fusion import Fusion
@@ -56,7 +55,7 @@ class Roofline:
     def _compute(self, function: Function, phase: Phase, role: Role) -> Cost:
         """Computing, and what the collectives of the instructions take longer than what computes meanwhile."""
         devices = self.devices[role.name]
-        slowest = max(devices, key=lambda d: self.computing.times(function, d).forward)
+        slowest = max(devices, key=lambda d: self.computing.times(function, d).of(phase))
         key = function.number, phase
         if key not in self.communication:
             self.communication[key] = total(self._collectives(function, phase, slowest))
@@ -81,8 +80,3 @@ class Roofline:
         tied = [s for c in flat.completion if isinstance(c, SumTiedGrads) for s in c.submeshes]
         size = flat.elements * self.facts.state.gradient_bytes(flat.dtype) // shards(flat)
         return self.network.among(Collective("all_reduce", (), size), tuple(sorted(s.ranks()[0] for s in tied)))
-
-
-def shards(flat: FlatParam) -> int:
-    """Into how many parts the state of a flat parameter is cut."""
-    return math.prod(n for a, n in flat.submesh.axes if a in flat.shard_axes)

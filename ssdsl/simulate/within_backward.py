@@ -10,8 +10,8 @@ Sizes = dict[str, int]  # bytes by storage
 
 class WithinBackward:
     """The kernels of a function, in order. `keeps` says the storages that one of them holds, `held` those that are
-    there when backward begins, `learning` the gradients of its values in bytes, `weights` those of its weights; `root`
-    is the storage of a value."""
+    there when backward begins, `learning` the gradients of its values in bytes, `weights` those of its weights, and
+    `stays` what of these stays on the device; `root` is the storage of a value."""
 
     def __init__(
         self,
@@ -20,9 +20,11 @@ class WithinBackward:
         held: Sizes,
         learning: Mapping[Name, int],
         weights: Mapping[Name, int],
+        stays: Mapping[Name, int],
         root: Callable[[Name], str],
     ) -> None:
-        self.launches, self.held, self.learning, self.weights, self.root = launches, held, learning, weights, root
+        self.launches, self.held, self.root = launches, held, root
+        self.learning, self.weights, self.stays = learning, weights, stays
         self.releases: dict[int, int] = {}  # what goes behind the backward of a kernel: the first that holds it
         first: dict[str, int] = {}
         for number, launch in enumerate(launches):
@@ -41,7 +43,7 @@ class WithinBackward:
             taken = {self.root(v.name): self.learning.get(v.name, 0) for v in launch.writes}
             given = sum(size for storage, size in taken.items() if storage not in waiting)
             most = max(most, level + given + sum(fresh.values()) + grads)
-            level += sum(fresh.values()) + (grads if first else 0)
+            level += sum(fresh.values()) + (sum(self.stays.get(r, 0) for r in launch.reads) if first else 0)
             for storage, size in fresh.items():
                 waiting[storage] = waiting.get(storage, 0) + size
             level -= sum(waiting.pop(storage, 0) for storage in taken) + self.releases.get(number, 0)

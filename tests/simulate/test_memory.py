@@ -120,9 +120,14 @@ ZERO = {  # cut: weights, gradients, moments; in parts of the weights' bytes
 @pytest.mark.parametrize("z", ZERO)
 def test_zero(z: int, d: int) -> None:
     program = compiled("zero", GPT, D=d, Z=z) if z else compiled("data_parallel", GPT, D=d)
-    (device,) = step(program).devices
-    found = [dict(device.peak_parts)[part] / WEIGHTS for part in ("weights", "gradients", "optimizer")]
-    assert found == pytest.approx(list(ZERO[z](d)), rel=1e-4)  # a unit is padded to equal parts
+    report = step(program)
+    (device,), (memory,), (role,) = report.devices, report.timeline.memory, program.program.roles
+    weights, gradients, moments = ZERO[z](d)
+    parts = dict(device.peak_parts)
+    assert parts["weights"] / WEIGHTS == pytest.approx(weights, rel=1e-4)  # a unit is padded to equal parts
+    assert parts["optimizer"] / WEIGHTS == pytest.approx(moments, rel=1e-4)
+    left = memory.size_bytes[-1] - Inputs(Facts(program.program)).of(role) - parts["weights"] - parts["optimizer"]
+    assert left / WEIGHTS == pytest.approx(gradients, rel=1e-4)
 
 
 @pytest.mark.parametrize("t", [1, 2, 4])
