@@ -1,11 +1,12 @@
 """`python -m bench [steps | training | compile | accuracy | dropout]`: all benchmarks, or one.
 
-`python -m bench fuzz | models` checks; `python -m bench papers` writes docs/papers.md.
+`python -m bench fuzz | models | foresight` checks; `python -m bench papers` writes docs/papers.md.
 """
 
 import sys
 
 from bench import accuracy, compile, dropout, steps, training
+from bench.foresight import run as foresight
 from bench.fuzz import run as fuzz
 from bench.models import run as models
 from bench.papers import run as papers
@@ -18,7 +19,11 @@ BENCHMARKS = {
     "dropout": dropout.main,
 }
 PAGES = {"papers": papers.main}  # which simulate, and write a page
-CHECKS = {"fuzz": fuzz.main, "models": models.main}  # which are right or wrong, and take no times
+CHECKS = {
+    "fuzz": fuzz.main,
+    "models": models.main,
+    "foresight": foresight.main,
+}  # which are right or wrong, and take no times
 
 
 def main(arguments: list[str]) -> int:

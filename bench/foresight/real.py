@@ -5,10 +5,9 @@ round records a profile anew and then runs every plan, in turn, so that what slo
 them; a plan's time is the median of its rounds, each round's the median of its steps. Memory is what tensors take at
 most, of the fullest process. The machine has to be quiet: `noise` says by how much rounds differ.
 
-    python -m bench.foresight.real --rounds 5
+    python -m bench foresight --only real --rounds 5
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from bench.foresight.row import Row
 
 MODEL = "gpt:small,layers=8,batch=16"
 ROUNDS, STEPS = 3, 10
+MEAN_ERROR, CORRELATION = 0.02, 0.95
 RECORDING_STEPS = 12  # of which some are timed operator by operator
 HERE = Path(__file__).parent / "plans"
 RECORDED = (
@@ -124,23 +124,32 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-# -- by itself ---------------------------------------------------------------------------------------------------------
+# -- as a table --------------------------------------------------------------------------------------------------------
 
 
-def main(arguments: list[str]) -> int:
-    """Prints every row with its error, the mean error and the rank correlation, the rounds and their noise."""
-    parser = argparse.ArgumentParser(prog="python -m bench.foresight.real", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--model", default=MODEL)
-    options = parser.parse_args(arguments)
-    found = measure(options.model, options.rounds, options.steps)
-    console = Console()
+def show(console: Console, model: str = MODEL, rounds: int = ROUNDS, steps: int = STEPS) -> bool:
+    """Prints every row with its error, the mean error and the rank correlation, the rounds and their noise; whether the
+    bars are kept."""
+    found = measure(model, rounds, steps)
+    kept = True
     for unit in ("ms", "MB"):
-        console.print(_table([row for row in rows_of(found) if row.unit == unit]))
+        chosen = [row for row in rows_of(found) if row.unit == unit]
+        console.print(_table(chosen))
+        kept &= _mean_error(chosen) <= MEAN_ERROR and (unit != "ms" or _ranks(chosen) >= CORRELATION)
     noise = median(one.noise for one in found.values())
-    console.print(f"{options.rounds} rounds of {options.steps} steps; rounds differ by {noise:.1%} in the median")
-    return 0
+    console.print(f"{rounds} rounds of {steps} steps; rounds differ by {noise:.1%} in the median")
+    bars = f"mean errors of {MEAN_ERROR:.0%}, correlation of {CORRELATION}"
+    console.print(f"bars: {bars}: {'kept' if kept else 'NOT KEPT'}\n")
+    return kept
+
+
+def _mean_error(found: list[Row]) -> float:
+    return mean(abs(row.error) for row in found)
+
+
+def _ranks(found: list[Row]) -> float:
+    real, predicted = zip(*((row.measured, row.predicted) for row in found), strict=True)
+    return spearman(real, predicted)
 
 
 def _table(found: list[Row]) -> Table:
@@ -149,11 +158,6 @@ def _table(found: list[Row]) -> Table:
     for row in found:
         table.add_row(row.name, f"{row.measured:.1f}", f"{row.predicted:.1f}", f"{row.error:+.1%}")
     table.add_section()
-    table.add_row("mean of errors", "", "", f"{mean(abs(row.error) for row in found):.1%}")
-    real, predicted = zip(*((row.measured, row.predicted) for row in found), strict=True)
-    table.add_row("rank correlation", "", f"{spearman(real, predicted):.3f}", "")
+    table.add_row("mean of errors", "", "", f"{_mean_error(found):.1%}")
+    table.add_row("rank correlation", "", f"{_ranks(found):.3f}", "")
     return table
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

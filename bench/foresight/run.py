@@ -1,4 +1,4 @@
-"""`python -m bench foresight [--only SOURCE]`: every row, with its error and whether a source keeps its bar."""
+"""`python -m bench foresight [--only SOURCE] [--rounds N]`: every row with its error, and whether its bar is kept."""
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
@@ -35,12 +35,14 @@ def main(arguments: list[str]) -> int:
     """Prints the rows of all sources, or of one; 1 if one is beyond its bar."""
     parser = argparse.ArgumentParser(prog="python -m bench foresight", description=__doc__)
     parser.add_argument("--only", choices=[*SOURCES, "real"], action="append")
+    parser.add_argument("--rounds", type=int, default=real.ROUNDS, help="of the runs on this machine")
+    parser.add_argument("--model", default=real.MODEL, help="that these train")
     options = parser.parse_args(arguments)
     chosen = options.only or [*SOURCES, "real"]
     console = Console()
     kept = [_show(console, SOURCES[name]) for name in chosen if name in SOURCES]
     if "real" in chosen:
-        kept.append(real.show(console))
+        kept.append(real.show(console, options.model, options.rounds))
     return 0 if all(kept) else 1
 
 

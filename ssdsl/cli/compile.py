@@ -44,6 +44,7 @@ def compile_(
     print_after: PrintAfter = None,
     seed: options.Seed = 0,
     generator: options.WithGenerator = Generator.HASH,
+    cluster: options.ForCluster = None,
     meta: options.Meta = False,
 ) -> None:
     """Write a plan's program into a folder: readable Python that runs with torchrun and torch alone."""
@@ -51,7 +52,7 @@ def compile_(
         raise typer.BadParameter("say where to write the program: --out DIR", param_hint="'--out'")
     overrides = settings(set_)
     loaded = load(plan, model, seed, generator.value, meta)
-    program = compiled(loaded, overrides, _printer(print_after or []))
+    program = compiled(loaded, overrides, _printer(print_after or []), cluster)
     if out is None:
         return
     evaluates = evaluation(loaded, program, output or ())

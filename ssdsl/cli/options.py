@@ -83,6 +83,17 @@ Cluster = Annotated[
         autocompletion=complete_cluster,
     ),
 ]
+ForCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        "-c",
+        metavar="NAME",
+        help="Choose the communication that is cheapest there: one of `ssdsl clusters`, or a TOML file.",
+        show_default="processes of one machine",
+        autocompletion=complete_cluster,
+    ),
+]
 Costs = Annotated[
     str | None,
     typer.Option(
@@ -113,6 +124,16 @@ WithPrecision = Annotated[
     typer.Option(
         "--precision", help="Compute in this type, with master weights in float32.", show_default="the model's"
     ),
+]
+Masters = Annotated[
+    bool,
+    typer.Option(
+        "--master-weights/--no-master-weights",
+        help="Weights in 16 bits have a master copy and moments in float32, as with `ssdsl run --precision`.",
+    ),
+]
+Fp32Grads = Annotated[
+    bool, typer.Option("--fp32-grads", help="Gradients of weights in 16 bits are added up and reduced in float32.")
 ]
 AnyOptimizer = Annotated[str, typer.Option("--optimizer", help="Optimizer from torch.optim, by its name.")]
 LearningRate = Annotated[float, typer.Option("--lr", min=0, help="The optimizer's learning rate.")]

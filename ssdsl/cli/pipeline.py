@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ssdsl.plan.plan import Plan
     from ssdsl.runtime.bits import Generator
     from ssdsl.simulate.report import Report
+    from ssdsl.simulate.state import State
     from ssdsl.text.source import Source
 
 
@@ -121,8 +122,18 @@ def evaluation(loaded: Loaded, training: "Compiled", outputs: Sequence[str]) -> 
         return None
 
 
-def simulated(compiled: "Compiled", cluster: str = "laptop", costs: str | None = None) -> "Report":
-    """A step of the program on a cluster; with `costs`, by the times of that file.
+def state_of(masters: bool, fp32_grads: bool) -> "State":
+    """What weights are trained with, as the options say."""
+    from ssdsl.simulate.state import State
+
+    return State(masters, fp32_grads)
+
+
+def simulated(
+    compiled: "Compiled", cluster: str = "laptop", costs: str | None = None, state: "State | None" = None
+) -> "Report":
+    """A step of the program on a cluster; with `costs`, by the times of that file. `state` is what weights are trained
+    with.
 
     Raises PlanError where the file does not fit the program.
     """
@@ -130,13 +141,14 @@ def simulated(compiled: "Compiled", cluster: str = "laptop", costs: str | None =
     from ssdsl.simulate.fit import costs_for
     from ssdsl.simulate.read_costs import read_costs
     from ssdsl.simulate.simulate import simulate
+    from ssdsl.simulate.state import MIXED
 
     chosen = chosen_cluster(cluster)
     times = None
     if costs is not None:
         times = costs_for(compiled.program, read_costs(Path(costs)), recording(compiled, costs))
     with working("simulating"):
-        return simulate(compiled.program, compiled.source, chosen, times)
+        return simulate(compiled.program, compiled.source, chosen, times, state or MIXED)
 
 
 def fits(compiled: "Compiled", report: "Report") -> bool:

@@ -9,7 +9,12 @@ from ssdsl.cli.terminal import print_json, results
 
 
 def prove(
-    plan: options.Plan, model: options.Model, set_: options.Set, meta: options.Meta = False, json: options.Json = False
+    plan: options.Plan,
+    model: options.Model,
+    set_: options.Set,
+    cluster: options.ForCluster = None,
+    meta: options.Meta = False,
+    json: options.Json = False,
 ) -> None:
     """Prove that the program of a plan computes what a single device computes, without running it.
 
@@ -17,7 +22,7 @@ def prove(
     sum of gradients, every message and the order on every device. Exits with 1 and shows what could not be proved.
     """
     overrides = settings(set_)
-    proof = compiled(load(plan, model, meta=meta), overrides).proof
+    proof = compiled(load(plan, model, meta=meta), overrides, cluster=cluster).proof
     if json:
         print_json({k: v for k, v in asdict(proof).items() if k != "failures"})
     else:

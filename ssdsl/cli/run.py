@@ -37,6 +37,7 @@ def run(
     steps: options.Steps = 10,
     seed: options.Seed = 0,
     generator: options.WithGenerator = Generator.HASH,
+    cluster: options.ForCluster = None,
     meta: options.Meta = False,
     device: options.OnDevice = Device.CPU,
     backend: options.WithBackend = None,
@@ -72,7 +73,7 @@ def run(
     overrides = settings(set_)
     nodes = chosen_nodes(nnodes, node_rank, rdzv_endpoint)
     loaded = load(plan, model, seed, generator.value, meta, precision.value if precision is not None else None)
-    program = compiled(loaded, overrides)
+    program = compiled(loaded, overrides, cluster=cluster)
     from ssdsl.run.data import check_data
     from ssdsl.run.launch import Training
     from ssdsl.show.run_report import run_views

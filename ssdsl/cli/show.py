@@ -7,7 +7,7 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import Loaded, compiled, compiled_for, fits, load, planned, simulated
+from ssdsl.cli.pipeline import Loaded, compiled, compiled_for, fits, load, planned, simulated, state_of
 from ssdsl.cli.terminal import print_json, print_text, results
 
 if TYPE_CHECKING:
@@ -53,21 +53,24 @@ def show(
     window: Window = None,
     transfers: Transfers = False,
     role: Role = None,
+    precision: options.WithPrecision = None,
+    master_weights: options.Masters = True,
+    fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,
     json: options.Json = False,
 ) -> None:
     """Show what a plan makes of a model."""
     overrides = settings(set_)
+    loaded = load(plan, model, meta=meta, precision=precision.value if precision is not None else None)
     if view is What.PROGRAM:
-        _program(compiled(load(plan, model, meta=meta), overrides), role, every, json)
+        _program(compiled(loaded, overrides), role, every, json)
         return
     if view in (What.SCHEDULE, What.MEMORY):
-        program = compiled(load(plan, model, meta=meta), overrides, cluster=compiled_for(cluster, costs))
-        report = simulated(program, cluster, costs)
+        program = compiled(loaded, overrides, cluster=compiled_for(cluster, costs))
+        report = simulated(program, cluster, costs, state_of(master_weights, fp32_grads))
         _timed(report, view, window, transfers, json)
         fits(program, report)
         return
-    loaded = load(plan, model, meta=meta)
     if json and view is What.TASKS:
         from ssdsl.show.tasks import tasks_json
 

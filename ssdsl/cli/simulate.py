@@ -7,7 +7,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.options import settings
 from ssdsl.cli.pictures import save_html, save_trace
-from ssdsl.cli.pipeline import compiled, compiled_for, fits, load, simulated
+from ssdsl.cli.pipeline import compiled, compiled_for, fits, load, simulated, state_of
 from ssdsl.cli.terminal import print_json, results
 
 Trace = Annotated[
@@ -27,6 +27,9 @@ def simulate(
     costs: options.Costs = None,
     trace: Trace = None,
     html: Html = None,
+    precision: options.WithPrecision = None,
+    master_weights: options.Masters = True,
+    fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,
     json: options.Json = False,
 ) -> None:
@@ -38,8 +41,9 @@ def simulate(
     a thousand devices cost what their roles do.
     """
     overrides = settings(set_)
-    program = compiled(load(plan, model, meta=meta), overrides, cluster=compiled_for(cluster, costs))
-    report = simulated(program, cluster, costs)
+    loaded = load(plan, model, meta=meta, precision=precision.value if precision is not None else None)
+    program = compiled(loaded, overrides, cluster=compiled_for(cluster, costs))
+    report = simulated(program, cluster, costs, state_of(master_weights, fp32_grads))
     if trace is not None:
         save_trace(trace, report.timeline)
     if html is not None:

@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.pictures import save_page
-from ssdsl.cli.pipeline import Loaded, load, parsed, working
+from ssdsl.cli.pipeline import Loaded, load, parsed, state_of, working
 from ssdsl.cli.terminal import print_json, results
 from ssdsl.show.sweep import Setting
 from ssdsl.text.diagnostic import PlanError
+
+if TYPE_CHECKING:
+    from ssdsl.simulate.state import State
 
 MOST = 1000  # settings
 Values = Annotated[
@@ -37,6 +40,9 @@ def sweep(
     set_: Values,
     cluster: options.Cluster = "laptop",
     html: Html = None,
+    precision: options.WithPrecision = None,
+    master_weights: options.Masters = True,
+    fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,
     json: options.Json = False,
 ) -> None:
@@ -46,11 +52,12 @@ def sweep(
     """
     chosen = list(_settings(set_))
     _check_names(plan, chosen[0])
-    loaded = load(plan, model, meta=meta)
+    loaded = load(plan, model, meta=meta, precision=precision.value if precision is not None else None)
+    state = state_of(master_weights, fp32_grads)
     from ssdsl.show.sweep import best_of, sweep_json, sweep_view
     from ssdsl.show.view import table
 
-    found = tuple(_tried(loaded, chosen, cluster))
+    found = tuple(_tried(loaded, chosen, cluster, state))
     title = f"{loaded.source.name.rpartition('/')[2]} for {loaded.graph.name} on {cluster}"
     if html is not None:
         from ssdsl.show.sweep_html import sweep_html
@@ -73,7 +80,7 @@ def _check_names(plan: str, params: dict[str, int]) -> None:
         raise PlanError(*wrong)
 
 
-def _tried(loaded: Loaded, chosen: list[dict[str, int]], cluster: str) -> Iterator[Setting]:
+def _tried(loaded: Loaded, chosen: list[dict[str, int]], cluster: str, state: "State") -> Iterator[Setting]:
     from ssdsl.cli.clusters import chosen_cluster
     from ssdsl.compile import compile_source
     from ssdsl.simulate.simulate import simulate
@@ -84,7 +91,7 @@ def _tried(loaded: Loaded, chosen: list[dict[str, int]], cluster: str) -> Iterat
         try:
             with working(f"simulating {setting.words}"):
                 compiled = compile_source(loaded.source, loaded.graph, params, loaded.path.parent, on)
-                yield Setting(params, simulate(compiled.program, compiled.source, on))
+                yield Setting(params, simulate(compiled.program, compiled.source, on, state=state))
         except PlanError as error:
             yield Setting(params, refused=error.diagnostics[0])
 

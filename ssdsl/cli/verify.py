@@ -16,6 +16,7 @@ def verify(
     steps: options.Steps = 3,
     seed: options.Seed = 0,
     generator: options.WithGenerator = Generator.HASH,
+    cluster: options.ForCluster = None,
     meta: options.Meta = False,
     device: options.OnDevice = Device.CPU,
     backend: options.WithBackend = None,
@@ -33,7 +34,7 @@ def verify(
     """
     overrides = settings(set_)
     loaded = load(plan, model, seed, generator.value, meta)
-    program = compiled(loaded, overrides)
+    program = compiled(loaded, overrides, cluster=cluster)
     from ssdsl.run.launch import Training
     from ssdsl.run.verify import difference
     from ssdsl.run.verify import verify as compare
