@@ -127,9 +127,7 @@ class World:
     transport: Transport
     meshes: dict[str, Mesh] = field(default_factory=dict)
     groups: dict[tuple[str, tuple[str, ...]], Group] = field(default_factory=dict)
-    transfers: list[tuple[Any, Any]] = field(
-        default_factory=list
-    )  # by lane: groups of all ranks, for values, gradients
+    transfers: list[tuple[Any, Any]] = field(default_factory=list)  # by lane, of all ranks: for values, gradients
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # calls and payload bytes by kind of communication
     waiting: list[Any] = field(default_factory=list)  # gradients of weights, to be computed (halves.py)
     recomputing: int = 0  # how many forwards that run again this is inside of

@@ -22,9 +22,9 @@ Part = tuple[tuple[Coordinate, int], ...]
 @dataclass(frozen=True, slots=True)
 class Kept:
     """Bytes of one device in one task. `size_bytes` waits for backward, `for_weights` then for the weights' half:
-    inputs, and gradients of results. `recomputed_bytes` is made again where backward recomputes; `gradient_bytes` are
-    the largest gradients that backward holds at once, `outputs` what other functions read, by slot, and `lent` those of
-    them that are gone when these have read them. `storages` names what is kept, with its bytes. While a
+    inputs, and gradients of results. `recomputed_bytes` is made again where backward recomputes, for one section;
+    `outputs` are what other functions read, by slot, and `lent` those of them that are gone when these have read them.
+    `storages` names what is kept, with its bytes. While a
     backward runs, what it has made (the gradients of weights, too, in the first one of a step) grows as what is kept
     goes: `first_bytes` and `later_bytes` are how much more than `size_bytes` both together are at most, `learned_bytes`
     what of it are gradients of weights. `gathered_bytes`: the most weights that a section gathers."""
@@ -32,7 +32,6 @@ class Kept:
     size_bytes: int
     for_weights: int
     recomputed_bytes: int
-    gradient_bytes: int
     outputs: tuple[tuple[str, int], ...]
     lent: tuple[tuple[str, int], ...]
     storages: tuple[tuple[str, int], ...]
@@ -89,7 +88,7 @@ class _Function:
     def kept(self) -> Kept:
         outputs = tuple((o.slot, size_bytes(self.variables[o.name])) for o in self.function.outputs)
         if self.function.backward is Backward.NONE:
-            return Kept(0, 0, 0, 0, outputs, outputs, ())
+            return Kept(0, 0, 0, outputs, outputs, ())
         held, later, recomputed = self._entering(), Sizes(), []
         for section, launches in zip(self.function.sections, self.fusion.launches(self.function), strict=True):
             again: Sizes = {}
@@ -105,13 +104,11 @@ class _Function:
                 self._add(held, output.name)
                 lent += [(output.slot, held[root])] if output.read else []
         most = max((sum(n for s, n in again.items() if s not in held) for again in recomputed), default=0)
-        largest = max((self._gradients(op) for op in self.function.operators()), default=0)
         within = self._within_backward(held)
         return Kept(
             sum(held.values()),
             sum(later.values()),
             most,
-            2 * largest,
             outputs,
             tuple(lent),
             tuple(held.items()),
@@ -127,13 +124,13 @@ class _Function:
         return max((sum(flat_bytes(flats[n]) for n in s.gathers) for s in self.function.sections), default=0)
 
     def _within_backward(self, held: Sizes) -> WithinBackward:
-        launches = [launch for section in self.fusion.launches(self.function) for launch in section]
+        sections = zip(self.fusion.launches(self.function), self.function.sections, strict=True)
         state, flats = self.facts.state, self.facts.program.flats
         learned = [p.var for p in self.function.parameters if p.var.gradient is not None]
         weights = {v.name: v.elements * state.gradient_bytes(v.dtype) for v in learned}
         parts = {w: shards(flats[n]) for s in self.function.sections for n in s.gathers for w in flats[n].weights}
         return WithinBackward(
-            launches,
+            [(launches, section.recompute) for launches, section in sections],
             self._saved_by,
             held,
             {name: size_bytes(var) for name, var in self.variables.items() if var.gradient is not None},
@@ -193,10 +190,6 @@ class _Function:
         """Whether the gradients of an operator's weights come in the second half of its backward."""
         in_halves = self.function.backward is Backward.HALVES
         return in_halves and op.sides is not None and Side.WEIGHT in op.sides
-
-    def _gradients(self, op: Op) -> int:
-        """The gradients of an operator's results, alive at once when its backward runs."""
-        return sum(size_bytes(v) for v in self._results(op) if v.gradient is not None)
 
 
 def _read_from_outside(section: Section) -> dict[Name, None]:

@@ -185,7 +185,7 @@ class _Liveness:
             is_first = task.phase is Phase.BACKWARD and task.function not in self.learned
             self.learned.add(task.function)
             learned = min(kept.first_bytes, kept.learned_bytes) if is_first else 0
-            working = kept.recomputed_bytes + (kept.first_bytes - learned if is_first else kept.later_bytes)
+            working = kept.first_bytes - learned if is_first else kept.later_bytes
             for part, size in (("gradients", learned), ("scratch", working + kept.gathered_bytes)):
                 yield Change(start, part, size)
                 yield Change(end, part, -size)

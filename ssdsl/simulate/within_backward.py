@@ -9,13 +9,16 @@ Sizes = dict[str, int]  # bytes by storage
 
 
 class WithinBackward:
-    """The kernels of a function, in order. `keeps` says the storages that one of them holds, `held` those that are
-    there when backward begins, `learning` the gradients of its values in bytes, `weights` those of its weights, and
-    `stays` what of these stays on the device; `root` is the storage of a value."""
+    """The kernels of a function's sections, in order, and whether a section is recomputed.
+
+    `keeps` says the storages that a kernel holds, `held` those that are there when backward begins, `learning` the
+    gradients of values in bytes, `weights` those of weights, and `stays` what of these stays on the device; `root` is
+    the storage of a value.
+    """
 
     def __init__(
         self,
-        launches: Sequence[Launch],
+        sections: Sequence[tuple[Sequence[Launch], bool]],
         keeps: Callable[[Launch], Sizes],
         held: Sizes,
         learning: Mapping[Name, int],
@@ -23,15 +26,21 @@ class WithinBackward:
         stays: Mapping[Name, int],
         root: Callable[[Name], str],
     ) -> None:
-        self.launches, self.held, self.root = launches, held, root
-        self.learning, self.weights, self.stays = learning, weights, stays
-        self.releases: dict[int, int] = {}  # what goes behind the backward of a kernel: the first that holds it
+        self.launches = [launch for launches, _ in sections for launch in launches]
+        self.learning, self.weights, self.stays, self.root = learning, weights, stays, root
+        self.again: dict[int, int] = {}  # what is made again in front of the backward of a kernel
+        self.releases: dict[int, int] = {}  # what goes behind it, being the first to hold that
         first: dict[str, int] = {}
-        for number, launch in enumerate(launches):
-            for storage in keeps(launch):
-                first.setdefault(storage, number)
-        for storage, number in first.items():
-            self.releases[number] = self.releases.get(number, 0) + held.get(storage, 0)
+        begin = 0
+        for launches, recompute in sections:
+            made: Sizes = {}
+            for number, launch in enumerate(launches, start=begin):
+                kept = keeps(launch)
+                made |= {s: size for s, size in kept.items() if recompute and s not in held}
+                gone = sum(held.get(s, made.get(s, 0)) for s in kept if first.setdefault(s, number) == number)
+                self.releases[number] = gone
+            begin += len(launches)
+            self.again[begin - 1] = self.again.get(begin - 1, 0) + sum(made.values())
 
     def most(self, *, first: bool) -> int:
         """By how much memory goes beyond what is held at its beginning. In the first backward of a step the gradients
@@ -39,6 +48,7 @@ class WithinBackward:
         most = level = 0
         waiting: Sizes = {}  # gradients of storages that no kernel has taken yet
         for number, launch in reversed(list(enumerate(self.launches))):
+            level += self.again.get(number, 0)
             fresh, grads = self._made(launch, waiting)
             taken = {self.root(v.name): self.learning.get(v.name, 0) for v in launch.writes}
             given = sum(size for storage, size in taken.items() if storage not in waiting)

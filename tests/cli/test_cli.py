@@ -103,7 +103,7 @@ def test_wrong_usage_is_2_and_on_stderr(words: list[str], said: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["check", "megatorn", "--model", "gpt"], "did you mean `megatron`?"),
+        (["check", "megatorn", "--model", "gpt"], "did you mean `megatron`"),
         (["check", "megatron", "--model", "gtp"], "did you mean `gpt`?"),
         (["run", "megatron", "--model", "nowhere.py:net"], "cannot read `nowhere.py`"),
         (["fmt", "nowhere.ssp"], "there is no plan `nowhere.ssp`"),

@@ -101,6 +101,7 @@ def travel(lockstep, tensors, world, source: Submesh, target: Submesh, shape: Sh
         "dtype": "float64",
         "time": [],
         "uneven": {},
+        "lane": 0,
     }
     written = json.loads(json.dumps({"messages": [entry]}))
     here, there = ranks_of(world, source), ranks_of(world, target)

@@ -55,7 +55,7 @@ def test_what_comes_with_ssdsl(path: Path, graph: Graph) -> None:
             graph = capture(load(MODELS[path.stem]))
         plan, warnings = interpret_all(script, graph, {}, path.parent)
         assert not warnings and plan.devices in (2, 4)
-        ones = {p.name: 1 for p in found.params}
+        ones = {p.name: 2 if p.name == "M" else 1 for p in found.params}
         assert interpret(script, graph, ones, path.parent).devices == 1
 
 

@@ -144,10 +144,11 @@ def test_mistake(plan, text: str, code: str) -> None:
     ],
     ids=lambda text: text[:40],
 )
-def test_every_plan_ends(plan, text: str) -> None:
+def test_every_plan_ends(plan, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssdsl.plan.context.MOST_STEPS", 100_000)  # of 4,000,000, which take a minute
     start = perf_counter()
     assert plan.mistakes(text)[0] in ("E0231", "E0213", "E0250")
-    assert perf_counter() - start < 60  # alone it takes five seconds; the machine may be busy
+    assert perf_counter() - start < 10  # alone it takes a second; the machine may be busy
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=12), st.data())

@@ -305,7 +305,7 @@ def test_diff_is_against_the_last_simulation(planned: Entering) -> None:
         (":show", "`:show` takes dims|ops"),
         (":plan now", "`:plan` takes no argument"),
         (":undo x", "write `:undo 2`"),
-        (":load megatorn", "did you mean `megatron`?"),
+        (":load megatorn", "did you mean `megatron`"),
         (":", "`:help` lists the commands"),
         (":help", ":save FILE"),
         (":help split", "split model by batch into dp, m = 4"),
