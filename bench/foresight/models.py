@@ -57,22 +57,33 @@ class Layer(nn.Module):
         return x + self.drop_2(self.mlp(self.ln_2(x)))
 
 
+class Embed(nn.Module):
+    """Words and positions."""
+
+    def __init__(self, hidden: int, seq: int, vocab: int, dropout: float) -> None:
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocab, hidden), nn.Parameter(torch.zeros(seq, hidden))
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.drop(self.wte(tokens) + self.wpe)
+
+
 class Gpt(nn.Module):
     """The cross entropy of the next token; the embedding is also the classifier."""
 
     def __init__(self, layers: int, hidden: int, heads: int, seq: int, vocab: int, dropout: float) -> None:
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(vocab, hidden), nn.Parameter(torch.zeros(seq, hidden))
-        self.drop = nn.Dropout(dropout)
+        self.embed = Embed(hidden, seq, vocab, dropout)
         self.h = nn.ModuleList(Layer(hidden, heads, dropout) for _ in range(layers))
         self.ln_f = nn.LayerNorm(hidden)
         self.register_buffer("mask", torch.full((seq, seq), float("-inf")).triu(1))
 
     def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        x = self.drop(self.wte(tokens) + self.wpe)
+        x = self.embed(tokens)
         for layer in self.h:
             x = layer(x, self.mask)
-        logits = F.linear(self.ln_f(x), self.wte.weight)
+        logits = F.linear(self.ln_f(x), self.embed.wte.weight)
         return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 

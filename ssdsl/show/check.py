@@ -15,9 +15,9 @@ from ssdsl.show.communication import communication_view
 from ssdsl.show.errors import RepeatedWork
 from ssdsl.show.pattern import merged
 from ssdsl.show.view import Column, Kind, View, as_json
+from ssdsl.simulate.state import MIXED
 from ssdsl.text.diagnostic import Diagnostic
 
-ADAMW_STATES = 2
 MOSTLY = 0.5  # of the work: a warning
 
 
@@ -100,20 +100,21 @@ def _role(program: Program, role: Role) -> tuple[str | int | float, ...]:
 
 
 def _state(program: Program, role: Role) -> tuple[int, int, int]:
-    """Bytes that a device holds of weights and buffers, of gradients, and of the optimizer's two states."""
+    """Bytes that a device holds of weights and buffers, of gradients, and of master copies and AdamW's moments."""
     flats = program.flats_of(role)
     fixed = [p for p in program.params_of(role) if not p.trained]
     weights = sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in fixed)
-    weights += sum(_held(f, Zero.WEIGHTS) for f in flats)
-    gradients = sum(_held(f, Zero.WEIGHTS, Zero.GRADS) for f in flats)
-    return weights, gradients, ADAMW_STATES * sum(_held(f, Zero.WEIGHTS, Zero.GRADS, Zero.OPTIMIZER) for f in flats)
+    weights += sum(_held(f, Zero.WEIGHTS) * ITEMSIZE.get(f.dtype, 4) for f in flats)
+    gradients = sum(_held(f, Zero.WEIGHTS, Zero.GRADS) * MIXED.gradient_bytes(f.dtype) for f in flats)
+    zero = Zero.WEIGHTS, Zero.GRADS, Zero.OPTIMIZER
+    return weights, gradients, sum(_held(f, *zero) * MIXED.optimizer_bytes(f.dtype) for f in flats)
 
 
 def _held(flat: FlatParam, *shards: Zero) -> int:
-    """Bytes of a device's part, where stages of ZeRO shard it."""
+    """Elements of a device's part, where stages of ZeRO shard it."""
     axes = dict(flat.submesh.axes)
     ways = math.prod(axes[a] for a in flat.shard_axes) if flat.zero in shards else 1
-    return flat.elements * ITEMSIZE.get(flat.dtype, 4) // ways
+    return flat.elements // ways
 
 
 def repeated_view(program: Program) -> View:
