@@ -96,7 +96,7 @@ def test_a_mask_is_followed_once_however_often_its_branches_meet(start: str) -> 
 
     def doubled(row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
         at = row if start == "constant" else row + 0 * hidden[0]
-        for _ in range(1500):
+        for _ in range(600):
             at = (at + at) // 2
         return column <= at
 

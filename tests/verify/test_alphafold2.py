@@ -15,7 +15,12 @@ TINY = "alphafold2:tiny,batch=4"
 
 @pytest.mark.parametrize(
     ("plan", "params"),
-    [("3f1b", {"A": 2}), ("in_turn", {}), ("dap", {"D": 2, "M": 2}), ("zero2", {"M": 2})],
+    [
+        ("3f1b", {"A": 2}),
+        pytest.param("in_turn", {}, marks=pytest.mark.slow),
+        ("dap", {"D": 2, "M": 2}),
+        pytest.param("zero2", {"M": 2}, marks=pytest.mark.slow),
+    ],
     ids=["3f1b", "in_turn", "dap", "zero2"],
 )
 def test_plans(program: Callable[..., Any], plan: str, params: dict[str, int]) -> None:

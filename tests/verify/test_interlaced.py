@@ -21,9 +21,9 @@ S = 4
     [
         ("interlaced", {}),
         ("interlaced", {"S": 2, "T": 2, "M": 4, "R": 1}),
-        ("megatron", {"D": 2, "R": 1}),
+        pytest.param("megatron", {"D": 2, "R": 1}, marks=pytest.mark.slow),
         ("megatron", {"S": 1, "T": 4, "M": 1}),  # tensor parallelism alone
-        ("zero3", {"M": 2, "R": 1}),
+        pytest.param("zero3", {"M": 2, "R": 1}, marks=pytest.mark.slow),
     ],
     ids=lambda value: ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value,
 )
