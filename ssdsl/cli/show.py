@@ -61,7 +61,7 @@ def show(
 ) -> None:
     """Show what a plan makes of a model."""
     overrides = settings(set_)
-    loaded = load(plan, model, meta=meta, precision=precision.value if precision is not None else None)
+    loaded = load(plan, model, meta=meta, precision=precision)
     if view is What.PROGRAM:
         _program(compiled(loaded, overrides), role, every, json)
         return

@@ -41,7 +41,7 @@ def simulate(
     a thousand devices cost what their roles do.
     """
     overrides = settings(set_)
-    loaded = load(plan, model, meta=meta, precision=precision.value if precision is not None else None)
+    loaded = load(plan, model, meta=meta, precision=precision)
     program = compiled(loaded, overrides, cluster=compiled_for(cluster, costs))
     report = simulated(program, cluster, costs, state_of(master_weights, fp32_grads))
     if trace is not None:

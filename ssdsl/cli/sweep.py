@@ -52,7 +52,7 @@ def sweep(
     """
     chosen = list(_settings(set_))
     _check_names(plan, chosen[0])
-    loaded = load(plan, model, meta=meta, precision=precision.value if precision is not None else None)
+    loaded = load(plan, model, meta=meta, precision=precision)
     state = state_of(master_weights, fp32_grads)
     from ssdsl.show.sweep import best_of, sweep_json, sweep_view
     from ssdsl.show.view import table

@@ -5,7 +5,7 @@ Whether a reshape is a view depends on the strides of what it gets, so the whole
 numbers. A part of a tensor is laid out as the whole is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,17 +61,23 @@ def _results(operator: Operator, tensors: Mapping[str, torch.Tensor], graph: Gra
 
 
 def _is_fused(operator: Operator, tensors: Mapping[str, torch.Tensor], graph: Graph) -> bool:
-    """Whether a fused kernel computes an attention, after torch's `use_flash_attention_cpp`."""
     if operator.target != "aten::scaled_dot_product_attention":
         return False
-    query, key, value, *masks = (tensors[o.value] for o in operator.inputs)
+    given = [tensors[o.value] for o in operator.inputs[:3]]
+    masks = [graph.values[o.value] for o in operator.inputs[3:]]
+    return is_fused_attention([t.shape for t in given], [t.stride(-1) for t in given], masks)
+
+
+def is_fused_attention(shapes: Sequence[Sequence[int]], ends: Iterable[int], masks: Iterable[Value]) -> bool:
+    """Whether the CPU's fused kernel takes queries, keys and values of these shapes and last strides, after torch's
+    `use_flash_attention_cpp`."""
+    query, key, value = shapes
     return (
-        query.dim() == 4
-        and query.shape[-1] == key.shape[-1] == value.shape[-1]
-        and query.shape[0] == key.shape[0] == value.shape[0]
-        and all(t.stride(-1) == 1 for t in (query, key, value))
-        and all(mask.dim() in (2, 4) for mask in masks)
-        and not any(graph.values[o.value].differentiable for o in operator.inputs[3:])
+        len(query) == 4
+        and query[-1] == key[-1] == value[-1]
+        and query[0] == key[0] == value[0]
+        and all(len(m.shape) in (2, 4) and not m.differentiable for m in masks)
+        and set(ends) == {1}
     )
 
 

@@ -77,6 +77,7 @@ class _Function:
 
     def __init__(self, facts: Facts, fusion: Fusion, function: Function, part: dict[Coordinate, int]) -> None:
         self.facts, self.fusion, self.function, self.part = facts, fusion, function, part
+        self.saved: dict[int, Sizes] = {}  # by the identity of a kernel, which `fusion` holds
         self.variables = {
             name: replace(var, shape=tuple(size.at(part) for size in var.shape)) if part else var
             for name, var in facts.variables(function).items()
@@ -158,6 +159,11 @@ class _Function:
 
     def _saved_by(self, launch: Launch) -> Sizes:
         """What autograd keeps of a kernel."""
+        if id(launch) not in self.saved:
+            self.saved[id(launch)] = self._find_saved(launch)
+        return self.saved[id(launch)]
+
+    def _find_saved(self, launch: Launch) -> Sizes:
         kept, op = kept_of(self.facts, self.function, launch), launch.ops[0]
         found: Sizes = {}
         for name in kept.values:

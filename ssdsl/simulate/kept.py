@@ -16,21 +16,21 @@ from ssdsl.simulate.fusion import Launch, is_pointwise
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptTensors:
     """Values, and the bytes of further tensors by what they are."""
 
     values: tuple[Name, ...]
     extras: tuple[tuple[str, int], ...]
 
 
-def kept_of(facts: Facts, function: Function, launch: Launch) -> Kept:
+def kept_of(facts: Facts, function: Function, launch: Launch) -> KeptTensors:
     """What one kernel of a function keeps. Weights are named as any value."""
     saved = [(op, facts.saved_by(op)) for op in launch.ops]
     extras = tuple((f"{op.operator} {e.what} {n}", e.size_bytes) for op, s in saved for n, e in enumerate(s.extras))
     values = dict.fromkeys(name for op, s in saved for name in _named(op, s))
     if len(launch.ops) > 1:
-        return Kept(tuple(_cheapest(facts, function, launch, values)), extras)
-    return Kept(tuple(values), extras)
+        return KeptTensors(tuple(_cheapest(facts, function, launch, values)), extras)
+    return KeptTensors(tuple(values), extras)
 
 
 def _named(op: Op, saved: Saved) -> Iterable[Name]:

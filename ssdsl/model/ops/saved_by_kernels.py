@@ -10,7 +10,7 @@ from ssdsl.model.graph import Operator
 from ssdsl.model.ops.measured import local_strides, measured
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.saved_tensors import Saved, extra
-from ssdsl.model.storage import empty, memory_of
+from ssdsl.model.storage import empty, is_fused_attention, memory_of
 
 HALVES = ("bfloat16", "float16")  # some kernels compute on copies in float32
 Shape = tuple[int, ...]
@@ -37,16 +37,9 @@ def attention_saves(reader: Reader) -> Saved:
 
 
 def _is_fused(reader: Reader, query: Shape, key: Shape, value: Shape) -> bool:
-    """Whether the CPU's fused kernel takes a call, after torch's `use_flash_attention_cpp`."""
     masks = [reader.graph.values[o.value] for o in reader.operands("attn_mask")]
     ends = [reader.places[reader.operand(n).value].strides[-1] for n in ("query", "key", "value")]
-    return (
-        len(query) == 4
-        and query[-1] == key[-1] == value[-1]
-        and query[0] == key[0] == value[0]
-        and all(len(m.shape) in (2, 4) and not m.differentiable for m in masks)
-        and set(ends) == {1}
-    )
+    return is_fused_attention((query, key, value), ends, masks)
 
 
 def _attention_of_parts(reader: Reader, query: Shape, key: Shape, value: Shape) -> Saved:
