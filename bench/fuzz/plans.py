@@ -163,8 +163,10 @@ def _assign(plan: Drawing) -> None:
 def _recompute(plan: Drawing) -> None:
     paths = [f'model["{p}"]' for p in plan.paths()]
     stages = [f"stage[{s}]" for s in range(plan.stages)]
-    choices = ["model", 'model["h.*"]', 'each("h.*")', plan.draw.choice(paths), *stages, plan.selection().text]
-    plan.statements.append(f"recompute {plan.draw.choice(choices)}")
+    choices = ["model", 'model["h.*"]', plan.draw.choice(paths), *stages, plan.selection().text]
+    again = plan.draw.random() < 0.4
+    what = f"{plan.draw.choice(choices)}.gathers" if again else plan.draw.choice([*choices, 'each("h.*")'])
+    plan.statements.append(f"recompute {what}")
 
 
 def _state(plan: Drawing) -> None:

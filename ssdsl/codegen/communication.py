@@ -39,7 +39,7 @@ def reshard_text(instr: Reshard, value: str, group: GroupName, rows: Sequence[st
     forward = texts(instr.forward, instr.in_place[0], rows)
     backward = texts(instr.backward, instr.in_place[1], rows[::-1])
     sides = [f"{side}=[{text}]" for side, text in (("forward", forward), ("backward", backward)) if text]
-    return f"reshard({', '.join([value, *sides])})"
+    return f"reshard({', '.join([value, *sides, *(['again=True'] if instr.again else [])])})"
 
 
 def slice_text(instr: Slice, value: str) -> str:

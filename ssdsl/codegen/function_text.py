@@ -16,6 +16,7 @@ from ssdsl.ir.function import (
     Input,
     Merge,
     Output,
+    Reshard,
     Section,
     Sum,
     reads_of,
@@ -135,6 +136,8 @@ def _decorator(function: Function) -> Iterator[str]:
         yield f"    loss={function.loss},"
     if function.backward is not Backward.WHOLE:
         yield f"    backward={quoted(function.backward.value)},"
+    if any(isinstance(i, Reshard) and i.again for i in function.body()):
+        yield "    again=True,"
     yield ")"
 
 

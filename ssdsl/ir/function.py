@@ -135,6 +135,7 @@ class Reshard:
 
     `in_place`: whether the first step may overwrite the value, and the gradient. `rows`, of rows that lie with their
     experts and go to other devices: how many each run has, in the layout of the source and in that of the result.
+    `again`: backward takes the `forward` steps again where it reads the result, and only the source is kept till then.
     """
 
     source: Name
@@ -143,6 +144,7 @@ class Reshard:
     backward: tuple[Step, ...]
     in_place: tuple[bool, bool] = (False, False)
     rows: tuple[Name, Name] | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from ssdsl.ir.program import Program
 from ssdsl.ir.verify import verify
 from ssdsl.lower.functions.form_functions import form_functions
 from ssdsl.lower.functions.form_sections import form_sections
+from ssdsl.lower.functions.gather_again import gather_again
 from ssdsl.lower.functions.insert_communication import insert_communication
 from ssdsl.lower.functions.narrow_inputs import narrow_inputs
 from ssdsl.lower.functions.save_tensors import save_tensors
@@ -62,6 +63,7 @@ PASSES: tuple[Pass, ...] = (
     flatten_params,
     form_sections,
     save_tensors,
+    gather_again,
     # the order in which each role runs them
     schedule_tasks,
     check_order,

@@ -30,6 +30,7 @@ def carry_over(plan: Plan, graph: Graph) -> Plan:
         orders=(),
         clocks=(),
         recomputes=(),
+        regathered=frozenset(),
         shards=(),
         whole={},
         prefetched={},

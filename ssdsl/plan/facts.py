@@ -41,6 +41,7 @@ class Facts:
     clocks: list[Clock] = field(default_factory=list)
     pairs: dict[Span, int] = field(default_factory=dict)  # how many each `order` relates
     recomputes: list[Recompute] = field(default_factory=list)
+    regathered: set[str] = field(default_factory=set)  # operators for which values are gathered again in backward
     prefetched: dict[str, tuple[int, Span]] = field(default_factory=dict)  # by operator, and where it is said
     shards: list[Shard] = field(default_factory=list)
     whole: dict[str, tuple[Index, ...]] = field(default_factory=dict)  # that a `split` names and operators cannot have

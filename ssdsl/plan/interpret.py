@@ -71,6 +71,7 @@ def plan_of(ctx: Context) -> Plan:
         orders=tuple(facts.orders),
         clocks=tuple(facts.clocks),
         recomputes=tuple(facts.recomputes),
+        regathered=frozenset(facts.regathered),
         shards=tuple(facts.shards),
         whole={name: whole[name] for name in model.operators if name in whole},
         prefetched={name: facts.prefetched[name][0] for name in model.operators if name in facts.prefetched},

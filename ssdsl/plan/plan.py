@@ -163,6 +163,7 @@ class Plan:
     shards: tuple[Shard, ...]
     whole: dict[str, tuple[Index, ...]] = field(default_factory=dict)
     prefetched: dict[str, int] = field(default_factory=dict)  # values that an operator may receive ahead
+    regathered: frozenset[str] = frozenset()  # operators for which values are gathered again in backward
 
     def ordered(self) -> Iterator[TaskSet]:
         """All sets of tasks that the plan orders."""

@@ -82,7 +82,9 @@ class _World:
             backward |= inside
             for instr in section.body:
                 if isinstance(instr, Reshard):
-                    inside |= {a for s in instr.forward if travels(s) for a in s.axes}
+                    steps = {a for s in instr.forward if travels(s) for a in s.axes}
+                    inside |= steps
+                    backward |= steps if instr.again else set()
                     backward |= {a for s in instr.backward if travels(s) for a in s.axes}
                 elif isinstance(instr, Op):
                     inside |= set(instr.kernel.axes)

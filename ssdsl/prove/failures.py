@@ -59,6 +59,7 @@ class Rule(Enum):
     PARAM = "a parameter is not what the functions use"
     FLAT = "a trained weight is not in exactly one flat parameter of its submesh"
     COMPLETION = "the gradient of a weight is not completed as it needs"
+    AGAIN = "what is gathered again in backward may not be what was gathered"
     GATHER = "the weights that a section gathers are not those that it reads"
     UPDATE = "weights are not updated exactly once, behind their gradients"
     STALE = "weights that other devices updated are not gathered again"

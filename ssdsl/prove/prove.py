@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.program import Program
+from ssdsl.prove.again import check_again
 from ssdsl.prove.backward import backward
 from ssdsl.prove.buffers import check_buffers
 from ssdsl.prove.deadlock import check_deadlock
@@ -75,6 +76,7 @@ def prove(program: Program) -> Proof:
         function = program.functions[number]
         check_gradients(facts, function, gradients[number])
         check_overwrites(facts, function)
+        check_again(facts, function)
         check_halves(facts, flow.typed[number])
         check_gathers(facts, function)
     check_draws(facts)

@@ -120,6 +120,11 @@ def _recomputes(old: Context, new: Context) -> Iterator[str]:
         yield f"recompute {_operators(new, names)} in backward, in {counted(len(units), 'checkpoint')}"
 
 
+def _gathers(old: Context, new: Context) -> Iterator[str]:
+    if names := new.facts.regathered - old.facts.regathered:
+        yield f"what {_operators(new, names)} gather is gathered again in backward"
+
+
 def _prefetches(old: Context, new: Context) -> Iterator[str]:
     if names := new.facts.prefetched.keys() - old.facts.prefetched.keys():
         yield f"prefetched what {_operators(new, names)} receive"
@@ -137,5 +142,6 @@ KINDS: tuple[Callable[[Context, Context], Iterator[str]], ...] = (
     _placements,
     _orders,
     _recomputes,
+    _gathers,
     _prefetches,
 )

@@ -14,7 +14,7 @@ from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.eval.paths import starred, starred_module
-from ssdsl.plan.eval.values import Builtin, Devices, Function, Marker, Selection, StateOf
+from ssdsl.plan.eval.values import Builtin, Devices, Function, GathersOf, Marker, Selection, StateOf
 from ssdsl.plan.statements.assign import describe as placement_text
 from ssdsl.repl.reply import Shown
 from ssdsl.show.pattern import merged
@@ -35,6 +35,8 @@ def describe(ctx: Context, value: Any) -> str:
             return _selection(ctx, value)
         case StateOf(operators, state):
             return f"the {state} of {_operators(ctx, operators)}"
+        case GathersOf(operators):
+            return f"what {_operators(ctx, operators)} gather"
         case Devices():
             return devices_text(ctx, value)
         case Function(node):

@@ -167,28 +167,58 @@ class keep_first:
         return x.clone() if self.group.index == 0 else torch.zeros_like(x)
 
 
+@dataclass(eq=False)
+class _Gather:
+    """A value [...] that some steps gather, and gather again for backward."""
+
+    x: torch.Tensor
+    steps: Sequence[Step]
+    world: World
+    site: Place
+    again: torch.Tensor | None = None
+
+    def gathered_again(self) -> torch.Tensor:
+        if self.again is None:
+            self.again = _moved(self.x, self.steps, self.world, self.site)
+        return self.again
+
+
 class _Reshard(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, forward: Sequence[Step], backward: Sequence[Step], world: World, site: Place
+        ctx: Any,
+        x: torch.Tensor,
+        forward: Sequence[Step],
+        backward: Sequence[Step],
+        again: bool,
+        world: World,
+        site: Place,
     ) -> torch.Tensor:
-        ctx.steps, ctx.world, ctx.site = backward, world, site
+        ctx.steps, ctx.world, ctx.site, ctx.gather = backward, world, site, None
         y = _moved(x, forward, world, site)
         if y is x and forward:
             ctx.mark_dirty(x)
+        if again:
+            ctx.gather = _Gather(x.detach(), forward, world, site)
+            world.gathered.note(y, ctx.gather)
         return x.view_as(x) if not forward else y
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None]:
-        return _moved(gradients[0], ctx.steps, ctx.world, ctx.site), None, None, None, None
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None, None]:
+        if ctx.gather is not None:
+            ctx.gather.again = None  # its readers' backward has run
+        return _moved(gradients[0], ctx.steps, ctx.world, ctx.site), None, None, None, None, None
 
 
-def reshard(x: torch.Tensor, forward: Sequence[Step] = (), backward: Sequence[Step] = ()) -> torch.Tensor:
-    """Another layout of the same tensor: the `forward` steps; its gradient takes the `backward` steps."""
+def reshard(
+    x: torch.Tensor, forward: Sequence[Step] = (), backward: Sequence[Step] = (), *, again: bool = False
+) -> torch.Tensor:
+    """Another layout of the same tensor: the `forward` steps; its gradient takes the `backward` steps. Of one that is
+    gathered `again` in backward, autograd keeps `x`, as long as the block runs with `again`, too."""
     world = here()
     site = caller(world.layer)
     if x.requires_grad and torch.is_grad_enabled():
-        return _Reshard.apply(x, forward, backward, world, site)  # type: ignore[no-any-return, no-untyped-call]
+        return _Reshard.apply(x, forward, backward, again, world, site)  # type: ignore[no-any-return, no-untyped-call]
     return _moved(x, forward, world, site)
 
 

@@ -293,7 +293,6 @@ class View:
     weights: "Weights"
     prefix: str
     gathered: dict[str, torch.Tensor] = field(default_factory=dict)
-    pointers: list[int] = field(default_factory=list)
     outer: str = ""  # the module that calls this one
 
     def __getitem__(self, name: str) -> torch.Tensor:
@@ -307,8 +306,7 @@ class View:
             assert flat.shard is not None
             with flat.timed("gather"):
                 gathered = flat.gathered()
-                self.pointers.append(gathered.data_ptr())
-                self.weights.live[gathered.data_ptr()] = (flat, gathered)
+                self.weights.world.gathered.note(gathered, flat)
                 views = _Gather.apply(flat.shard, flat, gathered)  # type: ignore[no-untyped-call]
                 self.gathered.update(zip((s.name for s in flat.slots), views, strict=True))
         return self.gathered[name]
@@ -325,8 +323,7 @@ class View:
 
     def __exit__(self, *exc: object) -> None:
         self.weights.world.layer = self.outer
-        for pointer in self.pointers:
-            self.weights.live.pop(pointer, None)
+        self.gathered.clear()
 
 
 @dataclass(frozen=True)
@@ -355,7 +352,6 @@ class Weights:
         self.next: dict[str, torch.Tensor] = {}
         self.flat_of = {s.name: f for f in flats for s in f.slots}
         self.tensors = {n: p for f in flats for n, p in f.parameters.items()}
-        self.live: dict[int, tuple[FlatParam, torch.Tensor]] = {}
         self.gathers = any(f.zero == "weights" for f in flats)
         self._numbered = {f.number: f for f in flats}
 
@@ -372,25 +368,7 @@ class Weights:
         """The weights of a module, by the rest of their names."""
         return View(self, prefix)
 
-    def saving(self) -> AbstractContextManager[Any]:
-        """A context for forward in which autograd keeps no gathered weight but gathers it again (ZeRO-3)."""
-        if not self.gathers:
-            return nullcontext()
-        return torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
-
-    def _pack(self, x: torch.Tensor) -> object:
-        found = self.live.get(x.untyped_storage().data_ptr())
-        if found is None:
-            return x
-        return found[0], x.dtype, x.size(), x.stride(), x.storage_offset()
-
-
-def _unpack(kept: object) -> torch.Tensor:
-    if isinstance(kept, torch.Tensor):
-        return kept
-    assert isinstance(kept, tuple)
-    flat, dtype, size, stride, offset = kept
-    whole: torch.Tensor = flat.gathered_again()
-    if whole.dtype == dtype:
-        return whole.as_strided(size, stride, offset)
-    return whole.new_empty(0, dtype=dtype).set_(whole.untyped_storage(), offset, size, stride)  # pairs as numbers
+    def saving(self, *, again: bool) -> AbstractContextManager[Any]:
+        """A context for forward in which autograd keeps no gathered weight but gathers it again (ZeRO-3), and if it is
+        done `again`, no gathered value."""
+        return self.world.gathered.saving() if self.gathers or again else nullcontext()

@@ -74,6 +74,7 @@ class Block:
     """A function of inputs, prepared values, weights and the indices in time, and what surrounds it.
 
     `loss` is the number of the output that is the loss. `backward` is none, whole, halves, or dgrad (no weights).
+    `again`: some of its values are gathered again in backward.
     """
 
     run: Callable[..., tuple[torch.Tensor, ...]]
@@ -84,6 +85,7 @@ class Block:
     outputs: tuple[Output, ...]
     loss: int | None
     backward: str
+    again: bool
 
 
 def block(
@@ -94,9 +96,10 @@ def block(
     outputs: tuple[Output, ...],
     loss: int | None = None,
     backward: str = "whole",
+    again: bool = False,
 ) -> Callable[[Callable[..., tuple[torch.Tensor, ...]]], Block]:
     """Makes a function a block."""
-    return lambda run: Block(run, number, time, inputs, prepared, outputs, loss, backward)
+    return lambda run: Block(run, number, time, inputs, prepared, outputs, loss, backward, again)
 
 
 class Runner:
@@ -161,7 +164,7 @@ class Runner:
             learns = block.backward != "none"
             inputs = [self._read(i, at, learns) for i in block.inputs]
             prepared = [self.prepared[name] for name in block.prepared]
-            with torch.set_grad_enabled(learns), self.weights.saving():
+            with torch.set_grad_enabled(learns), self.weights.saving(again=block.again):
                 outputs = block.run(*inputs, *prepared, self.weights, *part)
             for output, value in zip(block.outputs, outputs, strict=True):
                 if output.read:
@@ -181,7 +184,7 @@ class Runner:
         """The first half of a backward: the gradients of the inputs."""
         part = tuple(at.values())
         with self._task("input gradients of block", "D", block.number, part):
-            with collecting(self.world) as waiting, self.weights.saving():
+            with collecting(self.world) as waiting, self.weights.saving(again=block.again):
                 self._backward(block, at)
             if block.backward == "halves":
                 self.halves[block.number, part] = waiting

@@ -16,6 +16,7 @@ import torch
 
 from .clock import Clock
 from .control import Control
+from .gathered import Gathered
 from .mesh import Mesh
 from .transport import Merge, Rows, Transport, Work
 
@@ -130,6 +131,7 @@ class World:
     transfers: list[tuple[Any, Any]] = field(default_factory=list)  # by lane, of all ranks: for values, gradients
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # calls and payload bytes by kind of communication
     waiting: list[Any] = field(default_factory=list)  # gradients of weights, to be computed (halves.py)
+    gathered: Gathered = field(default_factory=Gathered)  # in the forward that runs
     recomputing: int = 0  # how many forwards that run again this is inside of
     layer: str = ""  # the module whose function runs
     site: Any = None  # where in the program the next collective stands, if something says so (sites.py)

@@ -7,8 +7,9 @@ once. Recomputed sections keep what enters them; the rest exists while the secti
 from dataclasses import dataclass, field, replace
 
 from ssdsl.ir.action import At
-from ssdsl.ir.function import Backward, Function, Input, Op, Section, Side, reads_of, results_of
+from ssdsl.ir.function import Backward, Conversion, Function, Input, Op, Reshard, Section, Side, reads_of, results_of
 from ssdsl.ir.value import Coordinate, Name, Time, Var
+from ssdsl.lower.functions.views import views_of
 from ssdsl.simulate.collectives import Facts, flat_bytes, shards, size_bytes
 from ssdsl.simulate.fusion import Fusion, Launch
 from ssdsl.simulate.kept import kept_of
@@ -83,6 +84,10 @@ class _Function:
             for name, var in facts.variables(function).items()
         }
         self.made = {v.name for op in function.operators() for v in op.results}
+        self.base = views_of(function, facts.operators, facts.places)
+        moved = [i for i in function.body() if isinstance(i, Conversion)]
+        self.moved = {i.result.name for i in moved}
+        self.again = {str(i.result.name): i.source for i in moved if isinstance(i, Reshard) and i.again}
         self.of_other = {i.var.name for i in function.inputs if self._lies_here(i)}
         self.prepared = {p.var.name.value for p in function.prepared}
 
@@ -133,6 +138,7 @@ class _Function:
         return WithinBackward(
             [(launches, section.recompute) for launches, section in sections],
             self._saved_by,
+            self._gathered_again,
             held,
             {name: size_bytes(var) for name, var in self.variables.items() if var.gradient is not None},
             weights,
@@ -163,6 +169,13 @@ class _Function:
             self.saved[id(launch)] = self._find_saved(launch)
         return self.saved[id(launch)]
 
+    def _gathered_again(self, launch: Launch) -> Sizes:
+        """What the backward of a kernel reads that is gathered again for it."""
+        if not self.again:
+            return {}
+        roots = map(self._behind, kept_of(self.facts, self.function, launch).values)
+        return {str(r): size_bytes(self.variables[r]) for r in roots if str(r) in self.again}
+
     def _find_saved(self, launch: Launch) -> Sizes:
         kept, op = kept_of(self.facts, self.function, launch), launch.ops[0]
         found: Sizes = {}
@@ -183,14 +196,20 @@ class _Function:
         self._add(found, name)
 
     def _add(self, found: Sizes, name: Name) -> None:
-        root = self._root(name)
-        var = self.variables[Name(root)] if root != str(name) else self.variables[name]
-        found[root] = size_bytes(var)
+        root = self._behind(name)
+        if str(root) in self.again:
+            self._add(found, self.again[str(root)])
+        else:
+            found[str(root)] = size_bytes(self.variables[root])
 
     def _root(self, name: Name) -> str:
-        """The storage behind a local value: of a view that an operator makes, that of the operator's input."""
-        root = self.facts.places[name.value].root
-        return root if name in self.made and Name(root) in self.made else str(name)
+        """The storage behind a local value."""
+        return str(self._behind(name))
+
+    def _behind(self, name: Name) -> Name:
+        """What a view that an operator makes looks into, if that is made here as well."""
+        base = self.base.get(name, name)
+        return base if base in self.made or base in self.moved else name
 
     def _has_halves(self, op: Op) -> bool:
         """Whether the gradients of an operator's weights come in the second half of its backward."""

@@ -1,7 +1,7 @@
 """The collectives of a program: which devices of a submesh exchange how many bytes, in a task or for a flat parameter.
 
-They follow from the instructions alone: a section that is recomputed communicates again in backward, and the gradient
-of a weight belongs to the second half of a backward in halves.
+They follow from the instructions alone: a section that is recomputed communicates again in backward, so does what is
+gathered again, and the gradient of a weight belongs to the second half of a backward in halves.
 """
 
 import math
@@ -92,7 +92,7 @@ def of_instr(facts: Facts, function: Function, section: Section, instr: Instr, p
     match instr:
         case Reshard():
             size = ITEMSIZE.get(instr.result.dtype, 4)
-            if forward:
+            if forward or (instr.again and phase is Phase.BACKWARD):
                 yield from _of_steps(instr.forward, size)
             if _is_backward_in(phase, is_weight=instr.source.value in facts.weights):
                 yield from _of_steps(instr.backward, size)

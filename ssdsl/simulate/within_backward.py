@@ -11,15 +11,16 @@ Sizes = dict[str, int]  # bytes by storage
 class WithinBackward:
     """The kernels of a function's sections, in order, and whether a section is recomputed.
 
-    `keeps` says the storages that a kernel holds, `held` those that are there when backward begins, `learning` the
-    gradients of values in bytes, `weights` those of weights, and `stays` what of these stays on the device; `root` is
-    the storage of a value.
+    `keeps` says the storages that a kernel holds, `gathers` those that are gathered again for it, `held` those that are
+    there when backward begins, `learning` the gradients of values in bytes, `weights` those of weights, and `stays`
+    what of these stays on the device; `root` is the storage of a value.
     """
 
     def __init__(
         self,
         sections: Sequence[tuple[Sequence[Launch], bool]],
         keeps: Callable[[Launch], Sizes],
+        gathers: Callable[[Launch], Sizes],
         held: Sizes,
         learning: Mapping[Name, int],
         weights: Mapping[Name, int],
@@ -31,6 +32,7 @@ class WithinBackward:
         self.again: dict[int, int] = {}  # what is made again in front of the backward of a kernel
         self.releases: dict[int, int] = {}  # what goes behind it, being the first to hold that
         first: dict[str, int] = {}
+        gathered: dict[str, tuple[int, int, int]] = {}  # from the backward of one kernel to that of another
         begin = 0
         for launches, recompute in sections:
             made: Sizes = {}
@@ -39,8 +41,13 @@ class WithinBackward:
                 made |= {s: size for s, size in kept.items() if recompute and s not in held}
                 gone = sum(held.get(s, made.get(s, 0)) for s in kept if first.setdefault(s, number) == number)
                 self.releases[number] = gone
+                for storage, size in gathers(launch).items():
+                    gathered[storage] = number, gathered.get(storage, (0, number, 0))[1], size
             begin += len(launches)
             self.again[begin - 1] = self.again.get(begin - 1, 0) + sum(made.values())
+        for from_, to, size in gathered.values():
+            self.again[from_] = self.again.get(from_, 0) + size
+            self.releases[to] += size
 
     def most(self, *, first: bool) -> int:
         """By how much memory goes beyond what is held at its beginning. In the first backward of a step the gradients

@@ -57,16 +57,15 @@ def test_tensor_parallel(t: int) -> None:
 
 @pytest.mark.parametrize("t", [2, 4, 8])
 def test_sequence_parallel(t: int) -> None:
-    """sbh(34/t + 5as/(ht)), and 4sbh(1 - 1/t) more.
+    """sbh(34/t + 5as/(ht)): the two linear layers that are cut by their columns (queries, keys and values; the MLP's
+    first) read the gathered output of a norm, of which a t-th part is kept, and gathered again in backward."""
+    assert layer("sequence_parallel", T=t) == SBH * (34 / Fraction(t) + SCORES / t) + NORMS // t
 
-    The two linear layers that are cut by their columns (queries, keys and values; the MLP's first) read the gathered
-    output of a norm. Megatron-LM keeps a t-th part of it, 2sbh/t, and gathers it once more in backward; the program
-    keeps what it has gathered, 2sbh, and sends less: two all_gathers a layer. Everything else is cut by t: also the
-    means and deviations.
-    """
-    gathered = 2 * (2 - Fraction(2, t))
-    assert gathered == 4 * (1 - Fraction(1, t))
-    assert layer("sequence_parallel", T=t) == SBH * (34 / Fraction(t) + SCORES / t + gathered) + NORMS // t
+
+@pytest.mark.parametrize("t", [2, 8])
+def test_gathered_values_that_are_kept(t: int) -> None:
+    """4sbh(1 - 1/t) more, and two gathers less."""
+    assert layer("sequence_kept", T=t) == layer("sequence_parallel", T=t) + SBH * 4 * (1 - Fraction(1, t))
 
 
 def test_full_recompute() -> None:
@@ -81,15 +80,15 @@ def test_term_by_term(plan: str, t: int) -> None:
     """Section 4.1: attention 11sbh + 5as²b, the MLP 19sbh, the norms' inputs 4sbh; what sequence parallelism cuts."""
     whole = Fraction(1, t if plan == "sequence_parallel" else 1)  # of what tensor parallelism leaves whole
     cut = Fraction(1, t)
-    gathered = " gathered" if t > 1 else ""
+    gathered = " gathered" if plan == "tensor_parallel" else ""
     assert terms(plan, **({"D": 1} if t == 1 else {"T": t})) == {
-        f"norm1 layer_norm{gathered}": 2,  # the input of queries, keys and values
+        f"norm1 layer_norm{gathered}": 2 * whole,  # the input of queries, keys and values
         "attention matmul copy": (4 + 2) * cut,  # queries and keys; values
         "attention softmax": SCORES * Fraction(2, 5) * cut,
         "attention dropout": SCORES * Fraction(2, 5) * cut,
         "attention dropout mask": SCORES * Fraction(1, 5) * cut + whole,  # of the scores and of the output
         "attention reshape": 2 * cut,  # the input of the projection
-        f"norm2 layer_norm{gathered}": 2,  # the input of the MLP
+        f"norm2 layer_norm{gathered}": 2 * whole,  # the input of the MLP
         "mlp.rise linear": 8 * cut,  # the input of the GELU
         "mlp gelu": 8 * cut,
         "mlp dropout mask": whole,

@@ -54,6 +54,7 @@ LEDGER: dict[str, tuple[Row, ...]] = {
     ),
     "sequence_parallel": (
         Row("all_gather", 4 * LAYERS, 4 * LAYERS * STATE, "before attention and ffn, and behind them in backward"),
+        Row("all_gather", 2 * LAYERS + 1, (2 * LAYERS + 1) * STATE, "before attention, ffn and head, again"),
         Row("reduce_scatter", 4 * LAYERS, 4 * LAYERS * STATE, "behind attention and ffn, and before them in backward"),
         Row("reduce_scatter", 1, STATE, "embedding, forward"),
         Row("all_gather", 1, STATE, "embedding, backward"),

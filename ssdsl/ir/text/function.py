@@ -81,7 +81,8 @@ def body_lines(body: Iterable[Instr], graph: Graph, axes: Axes, layer: str = "")
                 back = f"; backward {steps_text(instr.backward, instr.in_place[1])}" if instr.backward else ""
                 steps = steps_text(instr.forward, instr.in_place[0])
                 rows = f" of rows by ({_names(instr.rows)})" if instr.rows else ""
-                yield f"%{instr.result.name} = {steps}{rows} %{instr.source} : {types}{back}"
+                again = "; again in backward" if instr.again else ""
+                yield f"%{instr.result.name} = {steps}{rows} %{instr.source} : {types}{back}{again}"
             case Slice():
                 part = f"part<{instr.index.name}>({cut_text(instr.cut)})"
                 yield f"%{instr.result.name} = {part} %{instr.source} : {var_text(instr.result, graph, axes)}"

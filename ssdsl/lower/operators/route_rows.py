@@ -89,6 +89,7 @@ class _Rewriting:
                 replace(c, rows=tuple(replace(r, tasks=self._set(r.tasks)) for r in c.rows)) for c in self.source.clocks
             ),
             recomputes=tuple(replace(r, units=tuple(map(self._with, r.units))) for r in self.source.recomputes),
+            regathered=self._with(self.source.regathered),
         )
 
     def _set(self, tasks: TaskSet) -> TaskSet:

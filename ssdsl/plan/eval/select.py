@@ -6,17 +6,18 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.select import FixedTwice, NoSuchIndex, NoSuchKind, NoSuchPath, NothingSelected, NotWhole
 from ssdsl.plan.errors.values import NoSuchAttribute, NoSuchItem, Wanted, WrongType
 from ssdsl.plan.eval.devices import slice_of
-from ssdsl.plan.eval.values import Devices, Marker, Selection, StateOf, Value, is_list, is_whole
+from ssdsl.plan.eval.values import Devices, GathersOf, Marker, Selection, StateOf, Value, is_list, is_whole
 from ssdsl.plan.facts import index_names
 from ssdsl.plan.plan import Phase, State
 from ssdsl.text.diagnostic import PlanError
 
 PHASES = {str(p): p for p in Phase}
 STATES = {str(s): s for s in State}
+GATHERS = "gathers"
 
 
-def attribute(ctx: Context, e: nodes.Attribute, value: Value) -> Selection | StateOf:
-    """`.fwd`, `.weights`, `.linear`."""
+def attribute(ctx: Context, e: nodes.Attribute, value: Value) -> Selection | StateOf | GathersOf:
+    """`.fwd`, `.weights`, `.gathers`, `.linear`."""
     name = e.name.text
     if not isinstance(value, Selection):
         raise PlanError(NoSuchAttribute(e.name.span, value, name))
@@ -27,6 +28,9 @@ def attribute(ctx: Context, e: nodes.Attribute, value: Value) -> Selection | Sta
     if name in STATES:
         require_whole(value, e.target, f".{name}")
         return StateOf(value.operators, STATES[name])
+    if name == GATHERS:
+        require_whole(value, e.target, f".{name}")
+        return GathersOf(value.operators)
     return _of_kind(ctx, e, value)
 
 

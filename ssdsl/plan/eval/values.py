@@ -49,6 +49,13 @@ class StateOf:
 
 
 @dataclass(frozen=True, slots=True)
+class GathersOf:
+    """What these operators read that is gathered for them."""
+
+    operators: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Devices:
     """A mesh, or a slice of it."""
 
@@ -88,7 +95,7 @@ class Builtin:
 
 
 Number: TypeAlias = int | Fraction
-Plain: TypeAlias = Number | bool | str | range | Marker | Selection | StateOf | Devices | Function | Builtin
+Plain: TypeAlias = Number | bool | str | range | Marker | Selection | StateOf | GathersOf | Devices | Function | Builtin
 Value: TypeAlias = "Plain | tuple[Value, ...] | None"  # None is what a function without `return` gives
 
 KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
@@ -100,6 +107,7 @@ KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     ((tuple, range), "a list"),
     (Selection, "a selection of operators"),
     (StateOf, "the state of operators"),
+    (GathersOf, "what operators gather"),
     (Devices, "devices"),
     ((Function, Builtin), "a function"),
 )

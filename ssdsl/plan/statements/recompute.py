@@ -1,4 +1,4 @@
-"""`recompute`: activations that are dropped and computed again in backward, in checkpoints."""
+"""`recompute`: activations that are dropped and computed, or gathered, again in backward."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from ssdsl.plan.eval.expressions import evaluate
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.units import repeated_units
-from ssdsl.plan.eval.values import Selection, Value
+from ssdsl.plan.eval.values import GathersOf, Selection, Value
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Recompute
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -19,11 +19,16 @@ Unit = frozenset[str]
 
 
 def recompute(ctx: Context, scope: Scope, s: nodes.Recompute) -> None:
-    """Add the checkpoints: the units of the path, the elements of a list, or else the repeated modules.
+    """Add the checkpoints: the units of the path, the elements of a list, or else the repeated modules. Of `.gathers`
+    there are none: what is gathered for these operators is gathered again.
 
     Raises PlanError for an operator that belongs to another checkpoint already. What was said before is not added.
     """
-    found = _units(ctx, s, evaluate(ctx, scope, s.operators))
+    value = evaluate(ctx, scope, s.operators)
+    if isinstance(value, GathersOf):
+        ctx.facts.regathered |= ctx.model.only_compute(value.operators)
+        return
+    found = _units(ctx, s, value)
     known = {name: (unit, r.span) for r in ctx.facts.recomputes for unit in r.units for name in unit}
     new: list[Unit] = []
     for unit in (kept for names in found if (kept := ctx.model.only_compute(names))):

@@ -11,6 +11,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.eval.paths import starred
+from ssdsl.plan.eval.select import GATHERS
 from ssdsl.plan.eval.values import Devices, Selection, StateOf
 from ssdsl.plan.facts import index_names
 from ssdsl.plan.plan import Phase, State
@@ -60,6 +61,7 @@ def behind_dot(session: Session, here: Position) -> Iterator[Offer]:
     kinds = [Offer(kind, counted(n, "operator")) for kind, n in _counts(op.kind for op in operators).items()]
     phases = [Offer(str(p), about) for p, about in PHASES.items()] if value is None or value.phase is None else []
     states = [Offer(str(s), about) for s, about in STATES.items()]
+    states += [Offer(GATHERS, "gathered again in backward")] if here.types[:1] == ("RECOMPUTE",) else []
     in_clock = here.types[0] == "NAME" and here.text.rpartition("\n")[2].startswith(" ")
     in_order = here.types[0] == "ORDER" or in_clock
     yield from (*phases, *kinds) if in_order else (*kinds, *states, *phases)

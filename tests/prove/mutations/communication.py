@@ -6,6 +6,7 @@ from typing import Any
 
 from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, KeepFirst, Narrow, ReduceScatter, Step
 from ssdsl.ir.function import (
+    Backward,
     Conversion,
     First,
     Instr,
@@ -18,6 +19,7 @@ from ssdsl.ir.function import (
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name
+from ssdsl.lower.functions.gather_again import is_gathered
 from tests.prove.mutations.mutant import Found, axes_of, cuts, instructions, mutation, put, title, with_function
 
 
@@ -190,6 +192,20 @@ def overwritten(program: Program) -> Found:
                 if not instr.in_place[k] and steps:
                     flags = (True, instr.in_place[1]) if k == 0 else (instr.in_place[0], True)
                     yield f"{where} {'value' if k == 0 else 'gradient'}", become(replace(instr, in_place=flags))
+
+
+@mutation
+def gathered_again(program: Program) -> Found:
+    """Backward takes steps again that are no gathers, or by half of a backward, or by a layer that is recomputed."""
+    for function in program.functions:
+        for s, section in enumerate(function.sections):
+            for k, instr in enumerate(section.body):
+                alone = function.backward is Backward.WHOLE and not section.recompute
+                if isinstance(instr, Reshard) and not (alone and is_gathered(instr)):
+                    changed = replace(section, body=put(section.body, k, replace(instr, again=True)))
+                    sections = put(function.sections, s, changed)
+                    wrong = with_function(program, replace(function, sections=sections))
+                    yield f"{function.name} {title(instr)}", wrong
 
 
 @mutation

@@ -1,0 +1,67 @@
+"""Marks what backward gathers again: `recompute OPS.gathers`.
+
+Autograd then keeps the part that a device gathered from, which its producer mostly keeps anyway, and not what was
+gathered. So Megatron-LM keeps the inputs of its products with sequence parallelism (Korthikanti et al. 2022, section
+4.2.2). It is done where nobody but the operators that were named keeps the gathered value. They run as calls of their
+own, so that all devices of a group keep it, or none. Where backward runs in halves it is kept: both would gather it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from ssdsl.ir.comm import AllGather
+from ssdsl.ir.function import Backward, Function, Instr, Op, Reshard, Section, reads_of
+from ssdsl.ir.value import Name
+from ssdsl.lower.functions.views import views_of
+from ssdsl.lower.lowering import Lowering
+from ssdsl.model.graph import Operator
+from ssdsl.model.storage import Storage, storages
+
+
+def gather_again(lowering: Lowering) -> Lowering:
+    """Sets `again` of conversions."""
+    asked = lowering.plan.regathered
+    if not asked:
+        return lowering
+    places, operators = storages(lowering.graph), {o.name: o for o in lowering.graph.operators}
+    functions = tuple(_marked(f, asked, operators, places) for f in lowering.functions)
+    return replace(lowering, functions=functions)
+
+
+def _marked(
+    function: Function, asked: frozenset[str], operators: Mapping[str, Operator], places: Mapping[str, Storage]
+) -> Function:
+    if function.backward is not Backward.WHOLE:
+        return function
+    base = views_of(function, operators, places)
+    kept = {base.get(o.name, o.name) for o in function.outputs}
+    kept |= {base.get(n, n) for s in function.sections for i in s.body for n in _kept_by_others(s, i, asked)}
+    read = {base.get(n, n) for op in function.operators() for n in _saved_by(op)}
+
+    def marked(instr: Instr) -> Instr:
+        if not isinstance(instr, Reshard) or not is_gathered(instr) or instr.result.name not in read - kept:
+            return instr
+        return replace(instr, again=True)
+
+    sections = (s if s.recompute else replace(s, body=tuple(map(marked, s.body))) for s in function.sections)
+    return replace(function, sections=tuple(sections))
+
+
+def is_gathered(instr: Reshard) -> bool:
+    """Whether a conversion gathers parts of a value that learns, and does nothing else."""
+    only = bool(instr.forward) and all(isinstance(s, AllGather) for s in instr.forward)
+    return only and instr.rows is None and instr.result.gradient is not None
+
+
+def _saved_by(op: Op) -> Iterator[Name]:
+    yield from (n for n in op.reads if n.value in op.saved.inputs)
+    yield from (v.name for v in op.results if v.name.value in op.saved.outputs)
+
+
+def _kept_by_others(section: Section, instr: Instr, asked: frozenset[str]) -> Iterator[Name]:
+    """What an instruction keeps that it may not lose: all that a recomputed section, a conversion or a kernel of the
+    runtime reads."""
+    if section.recompute or not isinstance(instr, Op) or instr.kernel.function:
+        yield from reads_of(instr)
+    elif instr.operator not in asked:
+        yield from _saved_by(instr)

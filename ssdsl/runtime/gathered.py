@@ -1,0 +1,67 @@
+"""What autograd does not keep, because it can be gathered again: weights of ZeRO-3, and values by `again=True`.
+
+While a forward runs, a rank knows which memory was gathered, and from what. Autograd hands over what it would keep
+(saved tensor hooks): of gathered memory it gets the source instead, and where backward reads it, it is gathered again,
+once until the source drops it. Whatever looks into that memory counts, too.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+
+class Source(Protocol):
+    """What a tensor was gathered from."""
+
+    def gathered_again(self) -> torch.Tensor:
+        """The same numbers in the same places of memory; the same tensor until it is dropped."""
+        ...
+
+
+Kept = torch.Tensor | tuple[Source, torch.dtype, torch.Size, tuple[int, ...], int]
+
+
+class Gathered:
+    """The gathered memory of a forward, and its sources. A reference does not keep memory, only its identity."""
+
+    def __init__(self) -> None:
+        self._sources: dict[StorageWeakRef, Source] = {}
+        self._saving = 0
+
+    def note(self, x: torch.Tensor, source: Source) -> None:
+        """Remembers from what a tensor was gathered, as long as the forward runs."""
+        if self._saving:
+            self._sources[_memory(x)] = source
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """A forward in which autograd keeps no gathered memory."""
+        self._saving += 1
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack):
+                yield
+        finally:
+            self._saving -= 1
+            if not self._saving:
+                self._sources.clear()
+
+    def _pack(self, x: torch.Tensor) -> Kept:
+        source = self._sources.get(_memory(x)) if self._sources else None
+        return x if source is None else (source, x.dtype, x.size(), x.stride(), int(x.storage_offset()))
+
+
+def _memory(x: torch.Tensor) -> StorageWeakRef:
+    return StorageWeakRef(x.untyped_storage())  # type: ignore[no-untyped-call]
+
+
+def _unpack(kept: Kept) -> torch.Tensor:
+    if isinstance(kept, torch.Tensor):
+        return kept
+    source, dtype, size, stride, offset = kept
+    whole = source.gathered_again()
+    if whole.dtype == dtype:
+        return whole.as_strided(size, stride, offset)
+    return whole.new_empty(0, dtype=dtype).set_(whole.untyped_storage(), offset, size, stride)  # pairs as numbers
