@@ -1,10 +1,12 @@
 """A simulated step of a plan for one of the models here."""
 
 import os
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from ssdsl.cluster.load import load_cluster
+from ssdsl.cluster.overlap import Overlap
 from ssdsl.compile import Compiled, compile_plan
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.graph import Graph
@@ -17,10 +19,14 @@ from ssdsl.simulate.state import MIXED, State
 MODELS = Path(__file__).parent / "models.py"
 
 
-def step(plan: str, model: str, cluster: str, params: dict[str, int], state: State = MIXED) -> Report:
-    """What `ssdsl simulate PLAN --model bench/foresight/models.py:MODEL --cluster CLUSTER` says."""
-    found = compiled(plan, model, cluster, tuple(params.items()))
-    return simulate(found.program, found.source, load_cluster(cluster), state=state)
+def step(
+    plan: str, model: str, cluster: str, params: dict[str, int], state: State = MIXED, overlap: Overlap | None = None
+) -> Report:
+    """What `ssdsl simulate PLAN --model bench/foresight/models.py:MODEL --cluster CLUSTER` says, with `overlap` in
+    the cluster's file."""
+    found, machine = compiled(plan, model, cluster, tuple(params.items())), load_cluster(cluster)
+    stack = replace(machine, overlap=overlap or machine.overlap)
+    return simulate(found.program, found.source, stack, state=state)
 
 
 @cache

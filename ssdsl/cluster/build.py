@@ -8,6 +8,7 @@ from ssdsl.cluster.cluster import Cluster, Group, Level
 from ssdsl.cluster.device import Device
 from ssdsl.cluster.errors import BadLevels, MissingKey, UnknownDevice
 from ssdsl.cluster.link import Link
+from ssdsl.cluster.overlap import Overlap
 from ssdsl.cluster.places import Path, Places
 from ssdsl.cluster.schema import shown
 from ssdsl.lang.suggest import listed, suggest
@@ -24,7 +25,8 @@ def build(name: str, found: dict[str, Any], places: Places) -> Cluster:
         raise PlanError(*wrong)
     groups = tuple(_group(table, devices) for table in found["nodes"])
     levels = _levels(found.get("levels", []), sum(group.size for group in groups))
-    cluster = Cluster(name, found["about"], groups, levels, found.get("shares_cores", False), found.get("fuse", True))
+    stack = found.get("shares_cores", False), found.get("fuse", True), Overlap(**found.get("overlap", {}))
+    cluster = Cluster(name, found["about"], groups, levels, *stack)
     if wrong := list(_misfits(cluster, found, places)):
         raise PlanError(*wrong)
     return cluster

@@ -9,6 +9,7 @@ from itertools import accumulate
 from ssdsl.cluster.device import Device
 from ssdsl.cluster.errors import ClusterTooSmall
 from ssdsl.cluster.link import Link
+from ssdsl.cluster.overlap import Overlap
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
@@ -71,6 +72,7 @@ class Cluster:
 
     With `shares_cores` the devices are cores of one machine and ranks are processes on them: any number of ranks runs,
     and beyond `size` they share. Where it `fuses`, runs of operators are one kernel (`ssdsl/simulate/fusion.py`).
+    `overlap` says what runs at the same time.
     Compares and hashes by value; what `link` and `ring` found is kept.
     """
 
@@ -80,6 +82,7 @@ class Cluster:
     levels: tuple[Level, ...] = ()
     shares_cores: bool = False
     fuses: bool = True
+    overlap: Overlap = field(default_factory=Overlap)
     _spans: dict[Ranks, tuple[_Span, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property

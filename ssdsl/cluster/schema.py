@@ -1,11 +1,12 @@
 """What a cluster's file may say: its tables, their keys, and what each value must be."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ssdsl.cluster.device import DTYPES
 from ssdsl.cluster.errors import MissingKey, OutOfRange, UnknownKey, WrongType
+from ssdsl.cluster.overlap import Overlap
 from ssdsl.cluster.places import Path, Places
 from ssdsl.lang.suggest import listed, nearest, suggest
 from ssdsl.text.diagnostic import Diagnostic
@@ -95,12 +96,14 @@ NODES = Table(
         "source": SOURCE,
     }
 )
+OVERLAP = Table({field.name: Key(FLAG, "false", required=False) for field in fields(Overlap)})
 FILE = Table(
     {
         "about": Key(TEXT, '"two nodes of 8 A100"'),
         "source": SOURCE,
         "shares_cores": Key(FLAG, "true", required=False),
         "fuse": Key(FLAG, "false", required=False),
+        "overlap": Key(OVERLAP, "{ sends = false }", required=False),
         "devices": Key(DEVICE, "a table [devices.a100] with name, peak_tflops and memory_gib", named=True),
         "nodes": Key(NODES, "a table [[nodes]] with device, count and devices", many=True),
         "levels": Key(Table(LINK), "[[levels]]", required=False, many=True),

@@ -40,14 +40,16 @@ class Meet:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """One end of an exchange; the role goes on. It starts to travel to a target when all `sources` and that target
-    have posted it, and what travels in one `lane` between the same roles does so one after another."""
+    """One end of an exchange; the role goes on, a source that it `blocks` when it has sent. It starts to travel to a
+    target when all `sources` and that target have posted it, and what travels in one `lane` between the same roles does
+    so one after another."""
 
     action: Action
     key: Hashable
     sources: Roles
     targets: Roles
     lane: Hashable
+    blocks: bool = False
 
     @property
     def is_collective(self) -> bool:
@@ -194,6 +196,8 @@ class _Execution(Generic[Cost]):
         exchange = self.exchanges.setdefault(step.key, _Exchange())
         exchange.posted[r] = self.clock[r]
         self.position[r] += 1
+        if step.blocks and r in step.sources:
+            self.clock[r] += self.cost(r, step.action).time_s
         if any(s not in exchange.posted for s in step.sources):
             return []
         for target in step.targets:

@@ -56,13 +56,14 @@ def steps_of(
     strict: bool = False,
     meets: Callable[[Compute], bool] = lambda action: True,
     overlaps: bool = True,
+    blocks: bool = False,
 ) -> Steps:
     """The steps that the roles' actions are.
 
     `meets`: whether a computation brings the roles of its function together (it has collectives). Without `overlaps`
-    gradients are reduced where they are awaited, not in the background.
+    gradients are reduced where they are awaited, not in the background; if it `blocks`, whoever sends waits meanwhile.
     """
-    found = _Translation(tuple(roles), functions, messages, flats, strict, meets, overlaps)
+    found = _Translation(tuple(roles), functions, messages, flats, strict, meets, overlaps, blocks)
     steps = tuple(tuple(s for a in role.actions for s in found.steps(r, a)) for r, role in enumerate(roles))
     return Steps(tuple(r.name for r in roles), steps, found.describe)
 
@@ -76,6 +77,7 @@ class _Translation:
     strict: bool
     meets: Callable[[Compute], bool]
     overlaps: bool
+    blocks: bool
     _members: dict[Submesh, Roles] = field(default_factory=dict)
     _runs: dict[int, Roles] = field(default_factory=dict)  # by function
     _ends: dict[tuple[int, bool], tuple[Roles, Roles]] = field(default_factory=dict)
@@ -110,7 +112,7 @@ class _Translation:
         key = action.message, action.at, action.gradient
         if self.strict:
             return Meet(action, key, tuple(sorted({*sources, *targets})))
-        return Post(action, key, sources, targets, action.gradient)
+        return Post(action, key, sources, targets, action.gradient, self.blocks)
 
     # -- gradients -----------------------------------------------------------------------------------------------------
 

@@ -28,27 +28,30 @@ from ssdsl.simulate.state import MIXED, State
 @dataclass(frozen=True, slots=True)
 class Collective:
     """Devices along `axes` exchange a tensor of `size_bytes`: what an all_reduce sums, an all_gather returns, a
-    reduce_scatter is given, an all_to_all exchanges. `behind`: what computes meanwhile."""
+    reduce_scatter is given, an all_to_all exchanges. `behind`: what computes meanwhile, and of that the phase, if it is
+    not the whole task's."""
 
     kind: str
     axes: tuple[str, ...]
     size_bytes: int
-    behind: Op | None = None
+    behind: tuple[Op, Phase | None] | None = None
 
 
 @dataclass(slots=True)
 class Facts:
     """What a program's instructions refer to in its graph. `places`: where values lie; `weights`: the values that
     follow from weights alone. Where it `fuses`, runs of operators are one kernel (`ssdsl/simulate/fusion.py`); `state`
-    is what weights are trained with."""
+    is what weights are trained with. Where it `hides`, the backward of products computes while it communicates."""
 
     program: Program
     fuses: bool = False
     state: State = MIXED
+    hides: bool = False
     operators: dict[str, Operator] = field(init=False)
     places: dict[str, Storage] = field(init=False)
     weights: frozenset[str] = field(init=False)
     _variables: dict[int, dict[Name, Var]] = field(default_factory=dict)
+    _products: dict[int, dict[Name, Op]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operators = {o.name: o for o in self.program.graph.operators}
@@ -60,6 +63,13 @@ class Facts:
         if function.number not in self._variables:
             self._variables[function.number] = function.variables()
         return self._variables[function.number]
+
+    def product_of(self, function: Function, name: Name) -> Op | None:
+        """A product that reads a local value, if there is one."""
+        if function.number not in self._products:
+            products = (op for op in function.operators() if row(self.operators[op.operator]).contraction)
+            self._products[function.number] = {name: op for op in products for name in op.reads}
+        return self._products[function.number].get(name)
 
     def saved_by(self, op: Op) -> Saved:
         """What autograd keeps of an operator."""
@@ -92,10 +102,14 @@ def of_instr(facts: Facts, function: Function, section: Section, instr: Instr, p
     match instr:
         case Reshard():
             size = ITEMSIZE.get(instr.result.dtype, 4)
-            if forward or (instr.again and phase is Phase.BACKWARD):
+            product = facts.product_of(function, instr.result.name) if facts.hides else None
+            if forward:
                 yield from _of_steps(instr.forward, size)
+            elif instr.again and phase is Phase.BACKWARD:
+                yield from _of_steps(instr.forward, size, (product, Phase.DGRAD) if product else None)
             if _is_backward_in(phase, is_weight=instr.source.value in facts.weights):
-                yield from _of_steps(instr.backward, size)
+                behind = (product, Phase.WGRAD) if product and phase is Phase.BACKWARD else None
+                yield from _of_steps(instr.backward, size, behind)
         case Op():
             yield from _of_kernel(facts, instr, phase, forward=forward)
         case Slice() | First() | Extend() | Write():
@@ -109,8 +123,10 @@ def _is_backward_in(phase: Phase, *, is_weight: bool) -> bool:
     return phase is Phase.BACKWARD or phase is (Phase.WGRAD if is_weight else Phase.DGRAD)
 
 
-def _of_steps(steps: tuple[Step, ...], itemsize: int) -> Iterator[Collective]:
-    return (Collective(kind_of(s), s.axes, s.elements * itemsize) for s in steps if travels(s))
+def _of_steps(
+    steps: tuple[Step, ...], itemsize: int, behind: tuple[Op, Phase | None] | None = None
+) -> Iterator[Collective]:
+    return (Collective(kind_of(s), s.axes, s.elements * itemsize, behind) for s in steps if travels(s))
 
 
 def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator[Collective]:
@@ -128,7 +144,7 @@ def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator
     back = phase in (Phase.BACKWARD, Phase.DGRAD) and any(r.gradient is not None for r in op.results)
     for collectives, runs in ((kernel.forward, forward), (kernel.backward, back)):
         for c in (collectives(operator, parts) if callable(collectives) else collectives) if runs else ():
-            behind = op if c.overlaps else None
+            behind = (op, None) if c.overlaps else None
             yield Collective(c.kind, op.kernel.axes, c.numbers * each * max(itemsize, c.width), behind)
 
 

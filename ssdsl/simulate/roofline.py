@@ -63,9 +63,11 @@ class Roofline:
 
     def _collectives(self, function: Function, phase: Phase, device: Device) -> Iterator[Cost]:
         """Instruction by instruction."""
-        for op, found in itertools.groupby(of_task(self.facts, function, phase), key=lambda c: c.behind):
-            cost = total(self.network.collective(c, function.submesh) for c in found)
-            hidden = self.computing.of_one(function, op, device).of(phase) if op is not None else 0.0
+        for behind, found in itertools.groupby(of_task(self.facts, function, phase), key=lambda c: c.behind):
+            cost, hidden = total(self.network.collective(c, function.submesh) for c in found), 0.0
+            if behind is not None:
+                op, meanwhile = behind
+                hidden = self.computing.of_one(function, op, device).of(meanwhile or phase)
             yield replace(cost, communication_s=max(0.0, cost.communication_s - hidden))
 
     def _update(self, role: Role) -> Cost:

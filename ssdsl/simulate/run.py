@@ -18,9 +18,10 @@ Interval = execute.Interval[Cost]
 Trace = execute.Trace[Cost]
 
 
-def run(program: Program, costs: Costs, *, overlaps: bool = True) -> Trace:
+def run(program: Program, costs: Costs, *, overlaps: bool = True, blocks: bool = False) -> Trace:
     """One step. Without `overlaps` gradients are reduced when all tasks are done: where ranks are processes on the
-    cores of one machine, what communicates takes the time of what computes, so that the background hides nothing.
+    cores of one machine, what communicates takes the time of what computes, so that the background hides nothing. If
+    it `blocks`, a device that sends waits until that is sent.
 
     Raises InternalError where roles wait for each other (the compiler has checked that none does).
     """
@@ -31,7 +32,8 @@ def run(program: Program, costs: Costs, *, overlaps: bool = True) -> Trace:
         submesh = program.functions[action.function].submesh
         return any(cost(r, action).communication_s for r, role in enumerate(program.roles) if role.is_in(submesh))
 
-    steps = steps_of(program.roles, program.functions, program.messages, program.flats, meets=meets, overlaps=overlaps)
+    parts = program.roles, program.functions, program.messages, program.flats
+    steps = steps_of(*parts, meets=meets, overlaps=overlaps, blocks=blocks)
     return execute.execute(steps, cost)
 
 

@@ -30,8 +30,9 @@ def simulate(
     Raises PlanError where the plan needs more devices than the cluster has.
     """
     cluster.check_size(program.plan.devices, program.plan.meshes[-1].span)
-    facts = Facts(program, cluster.fuses, state)
-    trace = run(program, costs or Roofline(facts, cluster), overlaps=not cluster.shares_cores)
+    facts = Facts(program, cluster.fuses, state, cluster.overlap.products)
+    hidden = cluster.overlap.gradients and not cluster.shares_cores
+    trace = run(program, costs or Roofline(facts, cluster), overlaps=hidden, blocks=not cluster.overlap.sends)
     ends = epilogues(program, trace)
     capacity = [_capacity(program, role, cluster) for role in program.roles]
     memory = memories(program, trace, Activations(facts), capacity)

@@ -1,0 +1,65 @@
+"""What a stack does at the same time, as a cluster's file says it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.cluster.load import cluster_file, load_cluster, read_cluster_file
+from ssdsl.cluster.overlap import Overlap
+from ssdsl.ir.action import Compute
+from ssdsl.plan.plan import Phase
+from ssdsl.simulate.collectives import Facts
+from ssdsl.simulate.network import Network
+from ssdsl.simulate.report import DeviceReport
+from ssdsl.simulate.roofline import Roofline
+from tests.simulate.steps import cluster_of, compiled, step
+
+LAYERS = "models.py:three_layers"
+
+
+def stack(name: str = "a100x1024", **overlap: bool) -> Cluster:
+    return replace(cluster_of(name), overlap=Overlap(**overlap))
+
+
+def first(plan: str, cluster: Cluster, **params: int) -> DeviceReport:
+    return step(compiled(plan, LAYERS, meta=True, **params), cluster=cluster).devices[0]
+
+
+def test_a_sender_waits() -> None:
+    """The first of two stages sends four micro-batches: each holds it up for as long as it travels."""
+    found = compiled("pipeline", LAYERS, meta=True, S=2, M=4)
+    hidden, shown = (step(found, cluster=stack(sends=sends)) for sends in (True, False))
+    journey_s = Network(stack()).message(found.program.messages[0], False).time_s
+    slower = shown.step_s - hidden.step_s
+    assert shown.devices[0].compute_s == hidden.devices[0].compute_s
+    assert 3 * journey_s * (1 - 1e-9) <= slower <= 2 * 4 * journey_s * (1 + 1e-9)
+
+
+def test_gradients_are_reduced_behind_the_last_task() -> None:
+    hidden, shown = (first("megatron", stack(gradients=g), D=2, S=2, T=1, M=2) for g in (True, False))
+    assert shown.reduce_s >= hidden.reduce_s
+    assert shown.communication_s <= hidden.communication_s and shown.compute_s == hidden.compute_s
+
+
+@pytest.mark.parametrize("plan", ["tensor_parallel", "sequence_parallel"])
+def test_products_hide_what_their_backward_exchanges(plan: str) -> None:
+    """No more is hidden than the gradients of weights, or of inputs, take; forward is as before."""
+    program = compiled(plan, LAYERS, meta=True, T=4).program
+    shown, hidden = (Roofline(Facts(program, True, hides=hides), cluster_of("a100x1024")) for hides in (False, True))
+    (role,) = program.roles
+    tasks = {a.phase: a for a in role.actions if isinstance(a, Compute)}
+    for phase, less in ((Phase.FORWARD, False), (Phase.BACKWARD, True)):
+        before, after = (costs.of(tasks[phase], role) for costs in (shown, hidden))
+        assert (after.communication_s < before.communication_s) is less
+        assert after.compute_s == before.compute_s and after.sent == before.sent
+        assert after.communication_s > 0
+
+
+def test_a_file_says_it(tmp_path: Path) -> None:
+    file = tmp_path / "stack.toml"
+    text = read_cluster_file(cluster_file("v100x32"), "v100x32").text
+    file.write_text(f"overlap = {{ sends = false, products = true }}\n{text}")
+    assert load_cluster(str(file)).overlap == Overlap(sends=False, gradients=True, products=True)
+    assert load_cluster("v100x32").overlap == Overlap()
