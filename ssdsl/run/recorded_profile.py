@@ -18,8 +18,9 @@ from ssdsl.ir.function import Backward, Function, Instr
 from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
 from ssdsl.run.result import RankResult, RunResult, Spent
+from ssdsl.runtime.clock import MET
 from ssdsl.simulate.collectives import Facts, flat_bytes, shards
-from ssdsl.simulate.profile import GROWING, Curve, Machine, Profile
+from ssdsl.simulate.profile import GROWING, IN_A_TASK, Curve, Machine, Profile
 from ssdsl.simulate.profiled import OF_PHASE, Profiled, instructions, runs
 
 LETTERS = {"F": Phase.FORWARD, "B": Phase.BACKWARD, "D": Phase.DGRAD, "W": Phase.WGRAD}
@@ -35,7 +36,7 @@ def recorded_profile(program: Program, result: RunResult, source: str) -> Profil
     first = result.ranks[0]
     machine = Machine(processor(), version("torch"), first.threads, len(os.sched_getaffinity(0)), len(result.ranks))
     network: dict[tuple[str, int], list[tuple[int, float]]] = {}
-    for kind, ranks, size, time_s in (x for rank in result.ranks for x in rank.network):
+    for kind, ranks, size, time_s in (*(x for rank in result.ranks for x in rank.network), *found.met):
         network.setdefault((kind, ranks), []).append((size, time_s))
     return Profile(
         machine,
@@ -65,6 +66,7 @@ class _Found:
     operators: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     growing: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     steps: list[float] = field(default_factory=list)
+    met: list[tuple[str, int, int, float]] = field(default_factory=list)
 
     @property
     def program(self) -> Program:
@@ -120,6 +122,8 @@ class _Found:
         time_s, what = usual(list(spent.times_s)), spent.what
         if what == "step":
             self.steps.append(time_s)
+        elif what == MET:
+            self.met.append((IN_A_TASK.format(spent.layer), spent.line, spent.number, time_s))
         elif what in ("first gradient", "next gradient"):
             self.growing.setdefault(what, []).append((spent.number, time_s))
         elif what in OF_FLATS:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 class Place(NamedTuple):
     """What the time is spent on: a phase of a block ("F", "B", "D", "W"; "R" for a forward that runs again) in a line
-    of the role's file that runs for a layer (line 0: the engine itself), or something else by its name."""
+    of the role's file that runs for a layer (line 0: the engine itself), or something else by its name. A collective of
+    a task is `met`: `number` bytes of the kind `layer` among `line` ranks, from when this one comes till it is done."""
 
     what: str
     number: int = 0
@@ -32,6 +33,7 @@ class Place(NamedTuple):
 
 
 STEP, TALK, CLOCK = Place("step"), Place("talk"), Place("clock")
+MET, MEETINGS = "met", ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 MANY, REPEATS = 200, 5  # lines, or nodes, by which the clock's own time is measured, and how often
 
 
@@ -45,6 +47,7 @@ class Clock:
         self._outer: list[Place] = []
         self._place = STEP
         self._task = Place("")
+        self._met: dict[Place, list[float]] = {}  # in the task that runs
         self._last = 0.0
         self._made: list[tuple[int, Place]] = []  # the number of the next node when a line began
         self._numbers: list[int] = []
@@ -80,7 +83,7 @@ class Clock:
     def task(self, what: str, number: int) -> Iterator[None]:
         """A task of a step, whose lines and nodes are told apart."""
         outside, self._now = self._now, {}
-        self._task = Place(what, number)
+        self._task, self._met = Place(what, number), {}
         before = sys.gettrace()
         try:
             with self.aside(self._task):
@@ -93,6 +96,9 @@ class Clock:
             for place in (STEP, TALK, CLOCK):
                 self._now[place] = self._now.get(place, 0.0) + inside.pop(place, 0.0)
             self._note(inside)
+            for place, times in self._met.items():
+                self.spent.setdefault(place, []).extend(times)
+            self._task, self._met = Place(""), {}
 
     @contextmanager
     def aside(self, place: Place) -> Iterator[None]:
@@ -103,6 +109,17 @@ class Clock:
             yield
         finally:
             self._goes_to(before)
+
+    @property
+    def now(self) -> float:
+        """When the clock was last told that something begins."""
+        return self._last
+
+    def meets(self, kind: str, size_bytes: int, time_s: float) -> None:
+        """A collective of the task that runs has taken so long."""
+        if self._task.what and self.world.last is not None:
+            place = Place(MET, size_bytes, kind, self.world.last.group.size)
+            self._met.setdefault(place, []).append(time_s)
 
     def _note(self, times: dict[Place, float]) -> None:
         for place, time_s in times.items():
@@ -185,13 +202,17 @@ class _Timed:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.inner, name)
-        return _timed(found, self.clock) if callable(found) else found
+        return _timed(found, name, self.clock) if callable(found) else found
 
 
-def _timed(call: Any, clock: Clock) -> Any:
+def _timed(call: Any, name: str, clock: Clock) -> Any:
     def timed(*arguments: Any, **options: Any) -> Any:
         with clock.aside(TALK):
+            began = clock.now
             result = call(*arguments, **options)
+        if name in MEETINGS:
+            size = max(x.numel() * x.element_size() for x in arguments if isinstance(x, torch.Tensor))
+            clock.meets(name, size, clock.now - began)
         return _Timed(result, clock) if hasattr(result, "wait") else result
 
     return timed

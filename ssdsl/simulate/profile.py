@@ -11,6 +11,7 @@ from itertools import pairwise
 from statistics import mean
 
 VERSION = 1
+IN_A_TASK = "{} in a task"  # a kind of communication from when a rank comes till all are done: it waits for others
 PHASES = ("forward", "backward", "dgrad", "wgrad")
 # Times that grow with bytes: of a gradient that is a weight's first in the step, of one that is added to it; of what a
 # flat parameter is copied, beside what travels, when its gradient is reduced, or it is gathered or scattered in ZeRO-3;
@@ -55,6 +56,10 @@ class Curve:
             found.setdefault(size, []).append(time_s)
         return cls(tuple((size, mean(times)) for size, times in sorted(found.items())))
 
+    def covers(self, size: int) -> bool:
+        """Whether a size lies between the smallest and the largest, or beside one of them."""
+        return self.points[0][0] / 2 <= size <= 2 * self.points[-1][0]
+
     def growing(self, size: int) -> float:
         """Outside of the sizes, in proportion to the nearest: of passes over memory.
 
@@ -94,8 +99,8 @@ class Curve:
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Seconds. `operators`: of each phase of an instruction, by its words; `network`: of a kind of communication among
-    so many ranks, by bytes; `growing`: one curve for each of GROWING; `step_s`: of a step beside its tasks. `sources`
-    says which runs it is from."""
+    so many ranks, by bytes, alone and IN_A_TASK; `growing`: one curve for each of GROWING; `step_s`: of a step beside
+    its tasks. `sources` says which runs it is from."""
 
     machine: Machine
     operators: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

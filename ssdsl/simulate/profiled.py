@@ -28,7 +28,7 @@ from ssdsl.simulate.collectives import (
 )
 from ssdsl.simulate.costs import FREE, CommCost, Cost, total
 from ssdsl.simulate.kernel_key import kernel_key
-from ssdsl.simulate.profile import Curve, Profile
+from ssdsl.simulate.profile import IN_A_TASK, Curve, Profile
 
 OF_PHASE = {
     Phase.FORWARD: "forward",
@@ -82,7 +82,8 @@ class Profiled:
         computing += self._growing(f"task {OF_PHASE[phase]}", instructions(function))
         computing += sum(self._gradients(function, phase))
         computing += sum(self._gathers(function, phase))
-        return total((Cost(computing), *(self._collective(c, function) for c in of_task(self.facts, function, phase))))
+        met = (self._collective(c, function, in_a_task=True) for c in of_task(self.facts, function, phase))
+        return total((Cost(computing), *met))
 
     def _instructions(self, function: Function, phase: Phase) -> Iterator[float]:
         for section in function.sections:
@@ -124,15 +125,19 @@ class Profiled:
 
     # -- what travels --------------------------------------------------------------------------------------------------
 
-    def _collective(self, found: Collective, where: Function | FlatParam) -> Cost:
+    def _collective(self, found: Collective, where: Function | FlatParam, *, in_a_task: bool = False) -> Cost:
         ranks = math.prod(n for axis, n in where.submesh.axes if axis in found.axes)
-        return self._among(found.kind, found.size_bytes, ranks)
+        return self._among(found.kind, found.size_bytes, ranks, in_a_task=in_a_task)
 
-    def _among(self, kind: str, size: int, ranks: int) -> Cost:
+    def _among(self, kind: str, size: int, ranks: int, *, in_a_task: bool = False) -> Cost:
+        """Among ranks that come at once; in a task as they came in the runs that were recorded, if these had as much to
+        exchange."""
         if ranks < 2:
             return FREE
         sent = CommCost(kind, "", 1, size, ranks)
-        if (curve := self.profile.network.get((kind, ranks))) is None:
+        met = self.profile.network.get((IN_A_TASK.format(kind), ranks)) if in_a_task else None
+        curve = met if met is not None and met.covers(size) else self.profile.network.get((kind, ranks))
+        if curve is None:
             self.lacking[f"{kind} among {ranks} ranks"] = None
             return Cost(0.0, 0.0, (sent,))
         return Cost(0.0, curve.reaching(size), (sent,))

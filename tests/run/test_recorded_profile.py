@@ -32,7 +32,7 @@ from tests.simulate.test_program_memory import Alone
 RUNS = "models.py:runs"
 TICK = 1.0
 KINDS = ("send", "all_reduce", "all_gather", "reduce_scatter")
-NOT_COMPUTED = ("talk", "clock")  # waiting for others, and what the clock itself takes
+NOT_COMPUTED = ("talk", "clock", "met")  # waiting for others, and what the clock itself takes
 
 
 def ticks(patch: pytest.MonkeyPatch) -> None:
@@ -93,3 +93,15 @@ def test_a_run_predicts_itself(
         apart = ("step", "update", "reduce", "optimizer", *NOT_COMPUTED)
         seen = sum(sum(s.times_s) for s in rank.spent if s.what not in apart)
         assert predicted == pytest.approx(seen, rel=ROUNDED.get(plan, 1e-9))
+
+
+@pytest.mark.parametrize("plan", ["tensor_parallel", "zero"])
+def test_collectives_take_what_they_took_in_tasks(plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of a task's: a look of the clock when the rank comes, and one when it goes on."""
+    program = compiled(plan, RUNS, **dict(PLANS)[plan])
+    profile, (rank, *_) = profile_of(program, tmp_path, monkeypatch)
+    (role,), costs = program.program.roles, Profiled(Facts(program.program), profile)
+    tasks = [costs.of(a, role) for a in role.actions if isinstance(a, Compute)]
+    met = [s for s in rank.spent if s.what == "met"]
+    assert met and sum(len(s.times_s) for s in met) == sum(len(t.sent) for t in tasks)
+    assert sum(t.communication_s for t in tasks) == pytest.approx(sum(sum(s.times_s) for s in met))
