@@ -10,8 +10,9 @@ from ssdsl.text.diagnostic import Diagnostic
 class UnknownCluster(Diagnostic):
     """`--cluster` names none of the clusters that come with ssdsl.
 
-    `ssdsl clusters` lists them. Those of one kind of device come in other sizes: `a100x64` is 64 of the devices
-    of `a100x1024`; one that is a single node has no link to further ones. A cluster of your own is a TOML file: its name ends in .toml or has a slash.
+    `ssdsl clusters` lists them. Those of one kind of device come in other sizes: `a100x64` is 64 of the devices of
+    `a100x1024`; one that is a single node has no link to further ones. A cluster of your own is a TOML file: its name
+    ends in .toml or has a slash.
     """
 
     code: ClassVar[str] = "E0601"
