@@ -47,7 +47,7 @@ def repl(
 
     outside = Outside(
         plan_path,
-        Machine(compiled_for(chosen, costs), lambda program: simulated(program, chosen, costs)),
+        Machine(chosen, lambda program: simulated(program, chosen, costs), compiled_for(chosen, costs) is not None),
         lambda: results.width,
         on_cluster,
         lambda name: captured(name, meta=meta)[1],

@@ -16,7 +16,8 @@ Trace = Annotated[
     typer.Option("--trace", metavar="FILE", help="Save Chrome trace events, which https://ui.perfetto.dev opens."),
 ]
 Html = Annotated[
-    str | None, typer.Option("--html", metavar="FILE", help="Save a page with the timeline, the memory and the plan.")
+    str | None,
+    typer.Option("--html", metavar="FILE", help="Save a page with the timeline, the memory and the plan by line."),
 ]
 
 
@@ -46,15 +47,15 @@ def simulate(
     loaded = load(plan, model, meta=meta, precision=precision)
     program = compiled(loaded, overrides, cluster=compiled_for(chosen, costs))
     report = simulated(program, chosen, costs, state_of(master_weights, fp32_grads))
-    if trace is not None:
-        save_trace(trace, report.timeline)
-    if html is not None:
-        save_html(html, report.timeline)
     from ssdsl.show.by_line import by_line_view
     from ssdsl.show.report import report_json, report_views
     from ssdsl.show.view import as_json, table
 
     lines = by_line_view(program.program, program.source, chosen, report)
+    if trace is not None:
+        save_trace(trace, report.timeline)
+    if html is not None:
+        save_html(html, report.timeline, lines)
     if json:
         print_json({**report_json(report), "lines": as_json(lines)})
     else:

@@ -121,9 +121,13 @@ def _model(session: Session, argument: str) -> Answer:
 
 
 def _html(session: Session, argument: str) -> Answer:
+    from ssdsl.show.by_line import by_line_view
     from ssdsl.show.timeline_html import timeline_html
 
-    save_text(argument, timeline_html(simulated(session).timeline))
+    program, machine = compiled(session), session.outside.machine
+    report = machine.simulate(program)
+    lines = by_line_view(program.program, program.source, machine.cluster, report)
+    save_text(argument, timeline_html(report.timeline, lines))
     return session, Reply((f"saved {argument}: open it in a browser",))
 
 

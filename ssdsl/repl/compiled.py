@@ -6,5 +6,5 @@ from ssdsl.repl.session import Session
 
 def compiled(session: Session) -> Compiled:
     """The plan and its program for the session's cluster; raises PlanError, also for what is missing."""
-    draft, cluster = session.draft, session.outside.machine.cluster
-    return compile_source(draft.source, session.graph, session.overrides, draft.folder, cluster)
+    draft, links = session.draft, session.outside.machine.links
+    return compile_source(draft.source, session.graph, session.overrides, draft.folder, links)

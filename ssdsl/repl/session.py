@@ -43,10 +43,16 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What plans are for: the cluster for whose links communication is chosen, and what simulates a step there."""
+    """What plans are for: a cluster, what simulates a step there, and whether communication is chosen for its links."""
 
-    cluster: Cluster | None
+    cluster: Cluster
     simulate: Callable[[Compiled], Report]
+    has_links: bool = True
+
+    @property
+    def links(self) -> Cluster | None:
+        """The cluster for whose links communication is chosen, if it is."""
+        return self.cluster if self.has_links else None
 
 
 @dataclass(frozen=True, slots=True)

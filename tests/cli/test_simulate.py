@@ -126,6 +126,10 @@ def test_pictures(here: Callable[..., Done], tmp_path: Path) -> None:
     assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in events if e["ph"] == "X")
     page = (tmp_path / "step.html").read_text()
     assert page.lstrip().lower().startswith("<!doctype html>") and "one_f_one_b(stage, M)" in page
+    found = re.search(r'id="timeline">(.*?)</script>', page, re.DOTALL)
+    assert found
+    rows = json.loads(found[1])["byLine"]["rows"]
+    assert sum(row["peak_share"] for row in rows) == pytest.approx(1) and any(row["line"] for row in rows)
     assert not any(f'{where}="http' in page for where in ("src", "href")) and "url(http" not in page
 
 

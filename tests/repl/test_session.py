@@ -199,6 +199,7 @@ def test_another_cluster_and_model(planned: Entering, gpt: Graph, tmp_path: Path
     assert planned(":model gpt").startswith("the plan is now for gpt: ")
     page = tmp_path / "step.html"
     assert planned(f":html {page}") == f"saved {page}: open it in a browser" and "one_f_one_b" in page.read_text()
+    assert '"peak_share":' in page.read_text()
 
 
 def test_communication_is_chosen_for_the_cluster(planned: Entering, tmp_path: Path) -> None:
