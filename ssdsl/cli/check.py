@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ssdsl.cli import options
+from ssdsl.cli.clusters import named_cluster
 from ssdsl.cli.names import complete_cluster
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import compiled, load, working
@@ -37,19 +38,18 @@ def check(
     With a cluster also nodes and memory: exits with 1 where a device has too little.
     """
     overrides = settings(set_)
+    chosen = named_cluster(cluster)
     loaded = load(plan, model, meta=meta)
-    program = compiled(loaded, overrides, cluster=cluster)
+    program = compiled(loaded, overrides, cluster=chosen)
     from ssdsl.show.check import check_json, check_views, repeated_warnings
     from ssdsl.show.view import table
 
     found: tuple[Diagnostic, ...] = repeated_warnings(program.program)
-    if cluster is not None:
-        from ssdsl.cli.clusters import chosen_cluster
+    if chosen is not None:
         from ssdsl.show.across_nodes import across_nodes
         from ssdsl.show.capacity import capacity
         from ssdsl.simulate.simulate import simulate
 
-        chosen = chosen_cluster(cluster)
         with working("simulating"):
             found += across_nodes(program.program, chosen)
             report = simulate(program.program, program.source, chosen)

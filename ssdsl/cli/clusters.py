@@ -66,3 +66,8 @@ def chosen_cluster(name: str) -> Cluster:
     if name == "laptop" and (path := cluster_file(name)) == measured_laptop():
         talk.print(f"`laptop` is this machine as it was measured: {path}", soft_wrap=True, markup=False)
     return load_cluster(name)
+
+
+def named_cluster(name: str | None) -> Cluster | None:
+    """The cluster of a name or path, if one was given."""
+    return None if name is None else chosen_cluster(name)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ssdsl.cli import options
+from ssdsl.cli.clusters import named_cluster
 from ssdsl.cli.options import Generator, settings
 from ssdsl.cli.pipeline import compiled, evaluation, load, working
 from ssdsl.cli.terminal import print_text, results
@@ -52,7 +53,7 @@ def compile_(
         raise typer.BadParameter("say where to write the program: --out DIR", param_hint="'--out'")
     overrides = settings(set_)
     loaded = load(plan, model, seed, generator.value, meta)
-    program = compiled(loaded, overrides, _printer(print_after or []), cluster)
+    program = compiled(loaded, overrides, _printer(print_after or []), named_cluster(cluster))
     if out is None:
         return
     evaluates = evaluation(loaded, program, output or ())

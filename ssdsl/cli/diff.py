@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ssdsl.cli import options
+from ssdsl.cli.clusters import chosen_cluster
 from ssdsl.cli.names import complete_plan
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import Loaded, compiled, load, parsed, simulated
@@ -49,13 +50,14 @@ def diff(
     overrides, later = settings(set_), settings(and_, "--and")
     if after is None and not later:
         raise typer.BadParameter("name a second plan, or its settings, as in --and T=4", param_hint="'AFTER'")
+    chosen = chosen_cluster(cluster)
     first = load(before, model, meta=meta)
     second = _of_same_model(first, after or before)
     from ssdsl.show.difference import difference_json, difference_views
     from ssdsl.show.view import table
 
-    was = simulated(compiled(first, _known(first, overrides, first, second), cluster=cluster), cluster)
-    now = simulated(compiled(second, {**_known(second, overrides, first, second), **later}, cluster=cluster), cluster)
+    was = simulated(compiled(first, _known(first, overrides, first, second), cluster=chosen), chosen)
+    now = simulated(compiled(second, {**_known(second, overrides, first, second), **later}, cluster=chosen), chosen)
     names = (before, after) if after is not None else _called(first, overrides, later)
     if json:
         print_json(difference_json(was, now, names))

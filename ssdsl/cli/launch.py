@@ -155,10 +155,10 @@ def _compile(target: str, model: str, folder: Path, overrides: dict[str, int], s
 
 def _fit(processes: int | None, nodes: int | None, per_node: int | None, cluster: str | None) -> tuple[int, int]:
     """Nodes and processes on each; of a script, as the user or the cluster says."""
-    from ssdsl.cli.clusters import chosen_cluster
+    from ssdsl.cli.clusters import named_cluster
     from ssdsl.run.jobs.fit import USUAL, fit
 
-    chosen = chosen_cluster(cluster) if cluster is not None else None
+    chosen = named_cluster(cluster)
     if processes is not None:
         return fit(processes, nodes, per_node, chosen)
     each = per_node or (chosen.groups[0].per_node if chosen is not None else USUAL)

@@ -7,6 +7,7 @@ from ssdsl.cli.terminal import talk
 from ssdsl.lang.save import save_text
 
 if TYPE_CHECKING:
+    from ssdsl.show.view import View
     from ssdsl.simulate.timeline import Timeline
 
 
@@ -18,11 +19,11 @@ def save_trace(file: str, *timelines: "Timeline") -> None:
     talk.print(f"{file}: open it at https://ui.perfetto.dev", highlight=False)
 
 
-def save_html(file: str, timeline: "Timeline") -> None:
-    """One self-contained page."""
+def save_html(file: str, timeline: "Timeline", by_line: "View") -> None:
+    """One self-contained page, with figures by line of the plan."""
     from ssdsl.show.timeline_html import timeline_html
 
-    save_page(file, timeline_html(timeline))
+    save_page(file, timeline_html(timeline, by_line))
 
 
 def save_page(file: str, page: str) -> None:

@@ -15,6 +15,7 @@ from ssdsl.cli.terminal import show_diagnostics, talk
 from ssdsl.lang.shipped import plan_path, shipped_plans
 
 if TYPE_CHECKING:
+    from ssdsl.cluster.cluster import Cluster
     from ssdsl.compile import Compiled
     from ssdsl.lower.lower import After
     from ssdsl.model.graph import Graph
@@ -86,23 +87,20 @@ def planned(loaded: Loaded, overrides: Mapping[str, int]) -> "Plan":
 
 
 def compiled(
-    loaded: Loaded, overrides: Mapping[str, int], after: "After | None" = None, cluster: str | None = None
+    loaded: Loaded, overrides: Mapping[str, int], after: "After | None" = None, cluster: "Cluster | None" = None
 ) -> "Compiled":
     """The plan with its program, for a cluster if one is given; its warnings are shown."""
-    from ssdsl.cli.clusters import chosen_cluster
     from ssdsl.compile import compile_source
 
-    chosen = None if cluster is None else chosen_cluster(cluster)
-
     with working("compiling"):
-        result = compile_source(loaded.source, loaded.graph, overrides, loaded.path.parent, chosen, after)
+        result = compile_source(loaded.source, loaded.graph, overrides, loaded.path.parent, cluster, after)
     show_diagnostics(result.warnings)
     return result
 
 
-def compiled_for(cluster: str, costs: str | None) -> str | None:
+def compiled_for(cluster: "Cluster", costs: str | None) -> "Cluster | None":
     """The cluster that a program is compiled for: with times of runs on this machine, none, as for those runs."""
-    return None if costs is not None and cluster == "laptop" else cluster
+    return None if costs is not None and cluster.name == "laptop" else cluster
 
 
 def evaluation(loaded: Loaded, training: "Compiled", outputs: Sequence[str]) -> "Compiled | None":
@@ -130,25 +128,23 @@ def state_of(masters: bool, fp32_grads: bool) -> "State":
 
 
 def simulated(
-    compiled: "Compiled", cluster: str = "laptop", costs: str | None = None, state: "State | None" = None
+    compiled: "Compiled", cluster: "Cluster", costs: str | None = None, state: "State | None" = None
 ) -> "Report":
     """A step of the program on a cluster; with `costs`, by the times of that file. `state` is what weights are trained
     with.
 
     Raises PlanError where the file does not fit the program.
     """
-    from ssdsl.cli.clusters import chosen_cluster
     from ssdsl.simulate.fit import costs_for
     from ssdsl.simulate.read_costs import read_costs
     from ssdsl.simulate.simulate import simulate
     from ssdsl.simulate.state import MIXED
 
-    chosen = chosen_cluster(cluster)
     times = None
     if costs is not None:
         times = costs_for(compiled.program, read_costs(Path(costs)), recording(compiled, costs))
     with working("simulating"):
-        return simulate(compiled.program, compiled.source, chosen, times, state or MIXED)
+        return simulate(compiled.program, compiled.source, cluster, times, state or MIXED)
 
 
 def fits(compiled: "Compiled", report: "Report") -> bool:

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 from ssdsl.cli import options
+from ssdsl.cli.clusters import named_cluster
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import compiled, load
 from ssdsl.cli.terminal import print_json, results
@@ -22,7 +23,7 @@ def prove(
     sum of gradients, every message and the order on every device. Exits with 1 and shows what could not be proved.
     """
     overrides = settings(set_)
-    proof = compiled(load(plan, model, meta=meta), overrides, cluster=cluster).proof
+    proof = compiled(load(plan, model, meta=meta), overrides, cluster=named_cluster(cluster)).proof
     if json:
         print_json({k: v for k, v in asdict(proof).items() if k != "failures"})
     else:

@@ -1,7 +1,7 @@
 """`ssdsl repl`: a plan written line by line."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,18 +10,16 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.bug import report_bug
+from ssdsl.cli.clusters import chosen_cluster
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import captured, simulated
+from ssdsl.cli.pipeline import captured, compiled_for, simulated
 from ssdsl.cli.terminal import results, show_diagnostics, talk
-from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.shipped import plan_path
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
-    from ssdsl.compile import Compiled
     from ssdsl.repl.reply import Reply
     from ssdsl.repl.session import Session
-    from ssdsl.simulate.report import Report
 
 
 def repl(
@@ -39,17 +37,17 @@ def repl(
     overrides = settings(set_)
     if plan:
         _check_first(plan, overrides)
-    load_cluster(cluster)  # a mistake in it shows now, not at the first :simulate
+    chosen = chosen_cluster(cluster)
     graph = captured(model, meta=meta)[1]
-    from ssdsl.repl.session import Outside, begin
+    from ssdsl.repl.session import Machine, Outside, begin
 
-    def on_cluster(name: str) -> Callable[["Compiled"], "Report"]:
-        load_cluster(name)
-        return lambda program: simulated(program, name)
+    def on_cluster(name: str) -> Machine:
+        other = chosen_cluster(name)
+        return Machine(other, lambda program: simulated(program, other))
 
     outside = Outside(
         plan_path,
-        lambda program: simulated(program, cluster, costs),
+        Machine(chosen, lambda program: simulated(program, chosen, costs), compiled_for(chosen, costs) is not None),
         lambda: results.width,
         on_cluster,
         lambda name: captured(name, meta=meta)[1],

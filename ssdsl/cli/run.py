@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ssdsl.cli import options
+from ssdsl.cli.clusters import named_cluster
 from ssdsl.cli.options import Device, Generator, settings
 from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, evaluation, load, worded
@@ -73,7 +74,7 @@ def run(
     overrides = settings(set_)
     nodes = chosen_nodes(nnodes, node_rank, rdzv_endpoint)
     loaded = load(plan, model, seed, generator.value, meta, precision.value if precision is not None else None)
-    program = compiled(loaded, overrides, cluster=cluster)
+    program = compiled(loaded, overrides, cluster=named_cluster(cluster))
     from ssdsl.run.data import check_data
     from ssdsl.run.launch import Training
     from ssdsl.show.run_report import run_views

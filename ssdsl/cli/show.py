@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ssdsl.cli import options
+from ssdsl.cli.clusters import chosen_cluster
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import Loaded, compiled, compiled_for, fits, load, planned, simulated, state_of
 from ssdsl.cli.terminal import print_json, print_text, results
@@ -66,8 +67,9 @@ def show(
         _program(compiled(loaded, overrides), role, every, json)
         return
     if view in (What.SCHEDULE, What.MEMORY):
-        program = compiled(loaded, overrides, cluster=compiled_for(cluster, costs))
-        report = simulated(program, cluster, costs, state_of(master_weights, fp32_grads))
+        chosen = chosen_cluster(cluster)
+        program = compiled(loaded, overrides, cluster=compiled_for(chosen, costs))
+        report = simulated(program, chosen, costs, state_of(master_weights, fp32_grads))
         _timed(report, view, window, transfers, json)
         fits(program, report)
         return

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from ssdsl.cli import options
+from ssdsl.cli.clusters import chosen_cluster
 from ssdsl.cli.options import settings
 from ssdsl.cli.pictures import save_html, save_trace
 from ssdsl.cli.pipeline import compiled, compiled_for, fits, load, simulated, state_of
@@ -15,7 +16,8 @@ Trace = Annotated[
     typer.Option("--trace", metavar="FILE", help="Save Chrome trace events, which https://ui.perfetto.dev opens."),
 ]
 Html = Annotated[
-    str | None, typer.Option("--html", metavar="FILE", help="Save a page with the timeline, the memory and the plan.")
+    str | None,
+    typer.Option("--html", metavar="FILE", help="Save a page with the timeline, the memory and the plan by line."),
 ]
 
 
@@ -41,19 +43,19 @@ def simulate(
     a thousand devices cost what their roles do.
     """
     overrides = settings(set_)
+    chosen = chosen_cluster(cluster)
     loaded = load(plan, model, meta=meta, precision=precision)
-    program = compiled(loaded, overrides, cluster=compiled_for(cluster, costs))
-    report = simulated(program, cluster, costs, state_of(master_weights, fp32_grads))
-    if trace is not None:
-        save_trace(trace, report.timeline)
-    if html is not None:
-        save_html(html, report.timeline)
-    from ssdsl.cluster.load import load_cluster
+    program = compiled(loaded, overrides, cluster=compiled_for(chosen, costs))
+    report = simulated(program, chosen, costs, state_of(master_weights, fp32_grads))
     from ssdsl.show.by_line import by_line_view
     from ssdsl.show.report import report_json, report_views
     from ssdsl.show.view import as_json, table
 
-    lines = by_line_view(program.program, program.source, load_cluster(cluster), report)
+    lines = by_line_view(program.program, program.source, chosen, report)
+    if trace is not None:
+        save_trace(trace, report.timeline)
+    if html is not None:
+        save_html(html, report.timeline, lines)
     if json:
         print_json({**report_json(report), "lines": as_json(lines)})
     else:

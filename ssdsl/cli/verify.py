@@ -3,6 +3,7 @@
 import typer
 
 from ssdsl.cli import options
+from ssdsl.cli.clusters import named_cluster
 from ssdsl.cli.options import Device, Generator, Optimizer, settings
 from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import print_json, results, show_diagnostics
@@ -34,7 +35,7 @@ def verify(
     """
     overrides = settings(set_)
     loaded = load(plan, model, seed, generator.value, meta)
-    program = compiled(loaded, overrides, cluster=cluster)
+    program = compiled(loaded, overrides, cluster=named_cluster(cluster))
     from ssdsl.run.launch import Training
     from ssdsl.run.verify import difference
     from ssdsl.run.verify import verify as compare

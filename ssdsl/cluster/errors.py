@@ -10,19 +10,22 @@ from ssdsl.text.diagnostic import Diagnostic
 class UnknownCluster(Diagnostic):
     """`--cluster` names none of the clusters that come with ssdsl.
 
-    `ssdsl clusters` lists them. A cluster of your own is a TOML file: its name ends in .toml or has a slash.
+    `ssdsl clusters` lists them. Those of one kind of device come in other sizes: `a100x64` is 64 of the devices of
+    `a100x1024`; one that is a single node has no link to further ones. A cluster of your own is a TOML file: its name
+    ends in .toml or has a slash.
     """
 
     code: ClassVar[str] = "E0601"
     title: ClassVar[str] = "there is no cluster `{name}`"
     label: ClassVar[str] = "{suggestion}"
-    note: ClassVar[str] = "ssdsl knows {known}"
+    note: ClassVar[str] = "ssdsl knows {known}, and as many of their devices as you say: `{example}`"
     help: ClassVar[str] = (
         "choose one of these, or give a file of your own: `ssdsl clusters show h200x8` prints an example"
     )
     name: str
     suggestion: str
     known: str
+    example: str = "a100x64"
 
 
 @dataclass(frozen=True)

@@ -34,11 +34,13 @@ def load_cluster(name: str) -> Cluster:
 
 
 def _of_size(cluster: Cluster, name: str, size: int) -> Cluster:
-    """So many whole nodes, or a part of one."""
+    """So many whole nodes, or a part of one. Raises PlanError where one node is all that is known."""
     (group,) = cluster.groups
     node, *outer = group.levels
     if size <= node.size:
         return replace(cluster, name=name, groups=(replace(group, levels=(replace(node, size=size),)),))
+    if not outer:
+        raise PlanError(_unknown(name, f"`{cluster.name}` is one node of {node.size}, with no link to others"))
     whole = -(-size // node.size) * node.size
     levels = (node, *(level for level in outer[:-1] if level.size < whole), replace(outer[-1], size=whole))
     return replace(cluster, name=name, groups=(replace(group, levels=levels),))
@@ -57,10 +59,13 @@ def cluster_file(name: str) -> Path:
     if name not in known_clusters():
         if (sized := SIZED.fullmatch(name)) and (alike := [n for n in known_clusters() if _is_alike(n, sized[1])]):
             return KNOWN / f"{alike[0]}.toml"
-        span = Span(Source("--cluster", name), 0, len(name))
-        raise PlanError(UnknownCluster(span, name, suggest(name, known_clusters()), listed(known_clusters())))
+        raise PlanError(_unknown(name, suggest(name, known_clusters())))
     measured = measured_laptop()
     return measured if name == "laptop" and measured.is_file() else KNOWN / f"{name}.toml"
+
+
+def _unknown(name: str, label: str) -> UnknownCluster:
+    return UnknownCluster(Span(Source("--cluster", name), 0, len(name)), name, label, listed(known_clusters()))
 
 
 def _is_alike(known: str, devices: str) -> bool:

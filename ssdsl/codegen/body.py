@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ssdsl.codegen.communication import extend_text, reshard_text, slice_text
 from ssdsl.codegen.expressions import GroupName, assignment, expression
 from ssdsl.codegen.identifiers import Identifiers
-from ssdsl.ir.function import Extend, First, Instr, Op, Output, Reshard, Side, Slice, Write, reads_of
+from ssdsl.ir.function import Extend, First, Instr, Op, Output, Reshard, Side, Slice, Write, reads_of, results_of
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator
 
@@ -19,17 +19,23 @@ RESERVED = ("w", "weights", "prefix", "device", "torch", "aten", "F", "run", "st
 
 @dataclass(slots=True)
 class Body:
-    """Lines of Python over local names, and what they read from outside and make."""
+    """Lines of Python over local names, and what they read from outside and make.
+
+    Operators that are `unlearned` run under `no_grad`, as those of the model do: autograd would note and keep what no
+    backward reads.
+    """
 
     operators: dict[str, Operator]
     group: GroupName
     weights: Callable[[Name], str | None]
     changed: Callable[[str], str]  # a buffer as it will be after the step
+    unlearned: Callable[[Op], bool]
     names: Identifiers
     lines: list[str] = field(default_factory=list)
     outside: dict[Name, str] = field(default_factory=dict)
     made: dict[Name, str] = field(default_factory=dict)
     stands: dict[str, Instr] = field(default_factory=dict)  # what stands in a line, by its left-hand side
+    is_within: bool = False  # whether the last line is under `no_grad`
 
     def read(self, name: Name) -> str:
         """The Python name of a value; one that was not made here comes from outside."""
@@ -53,38 +59,50 @@ class Body:
 
     def add(self, instr: Instr, used: frozenset[Name]) -> None:
         """Appends an instruction; of what it makes, only what is `used` gets a name."""
-        reads = [self.read(r) for r in reads_of(instr)]
-        match instr:
-            case Reshard():
-                right = reshard_text(instr, reads[0], self.group, reads[1:])
-                self.lines.append(f"{self.make(instr.result.name, self._word(instr.source))} = {right}")
-            case Slice():
-                right = slice_text(instr, reads[0])
-                self.lines.append(f"{self.make(instr.result.name, self._word(instr.source))} = {right}")
-            case First():
-                right = f"first_time({reads[0]}, {instr.index.name})"
-                self.lines.append(f"{self.make(instr.result.name, self._word(instr.source))} = {right}")
-            case Extend():
-                right = extend_text(instr, reads[0], reads[1])
-                self.lines.append(f"{self.make(instr.result.name, self._word(instr.source))} = {right}")
-            case Op():
-                self._operator(instr, reads, used)
-            case Write():
-                self.lines.append(self._written(instr, reads[0]))
-        self.stands[self.lines[-1].partition(" = ")[0]] = instr
+        line = self._line(instr, [self.read(r) for r in reads_of(instr)], used)
+        begins = isinstance(instr, Op) and self.unlearned(instr)
+        if begins and not self.is_within:
+            self.lines.append("with torch.no_grad():")
+        stays = self.is_within and all(v.gradient is None for v in results_of(instr))
+        self._append(line, within=begins or stays)
+        self.stands[line.partition(" = ")[0]] = instr
+
+    def call(self, text: str) -> None:
+        """Appends the call of a layer's function."""
+        self._append(text, within=False)
 
     def drop(self, names: Iterable[Name]) -> None:
         """Lets go of values that nobody reads any more."""
         if words := [self.made[name] for name in names if name in self.made]:
-            self.lines.append(f"del {', '.join(words)}")
+            self._append(f"del {', '.join(words)}", within=self.is_within)
 
-    def _operator(self, op: Op, reads: list[str], used: frozenset[Name]) -> None:
+    def _append(self, line: str, *, within: bool) -> None:
+        self.lines.append(f"    {line}" if within else line)
+        self.is_within = within
+
+    def _line(self, instr: Instr, reads: list[str], used: frozenset[Name]) -> str:
+        match instr:
+            case Reshard():
+                right = reshard_text(instr, reads[0], self.group, reads[1:])
+            case Slice():
+                right = slice_text(instr, reads[0])
+            case First():
+                right = f"first_time({reads[0]}, {instr.index.name})"
+            case Extend():
+                right = extend_text(instr, reads[0], reads[1])
+            case Op():
+                return self._operator(instr, reads, used)
+            case Write():
+                return self._written(instr, reads[0])
+        return f"{self.make(instr.result.name, self._word(instr.source))} = {right}"
+
+    def _operator(self, op: Op, reads: list[str], used: frozenset[Name]) -> str:
         operator = self.operators[op.operator]
         text = self._call(operator, op, reads)
         word = operator.kind.strip("_")
         kept = [v.name in used for v in op.results]
         outputs = [self.make(v.name, word) if k else "_" for v, k in zip(op.results, kept, strict=True)]
-        self.lines.append(f"{assignment(operator, outputs)} = {text}")
+        return f"{assignment(operator, outputs)} = {text}"
 
     def _call(self, operator: Operator, op: Op, reads: list[str]) -> str:
         """The operator's expression; in halves, as a function of the operands that have gradients."""

@@ -113,7 +113,7 @@ def _call(
     else:
         call = f"{name}({', '.join(arguments)})"
     targets = [outer.make(n, "y") for n in values]
-    outer.lines.append(f"{', '.join(targets)} = {call}" if targets else call)
+    outer.call(f"{', '.join(targets)} = {call}" if targets else call)
 
 
 def _layer_word(layer: str) -> str:

@@ -9,7 +9,7 @@ from ssdsl.codegen.body import RESERVED, Body
 from ssdsl.codegen.identifiers import Identifiers
 from ssdsl.codegen.sites import Place
 from ssdsl.ir.comm import Step
-from ssdsl.ir.function import Function, Instr, Op, Reshard
+from ssdsl.ir.function import Backward, Function, Instr, Op, Reshard
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator
@@ -104,7 +104,11 @@ class Scope:
             inside = buffer.startswith(layer + ".")
             return f'w.next["{buffer[len(layer) + 1 :]}"]' if inside else f'weights.under().next["{buffer}"]'
 
-        return Body(self.operators, self.group, weight, changed, self.names.copy())
+        def unlearned(op: Op) -> bool:
+            learning = (graph.values[v.name.value].differentiable for v in op.results)
+            return function.backward is not Backward.NONE and not op.learns and any(learning)
+
+        return Body(self.operators, self.group, weight, changed, unlearned, self.names.copy())
 
 
 def _communicates(instr: Instr) -> bool:

@@ -128,6 +128,11 @@ class Op:
     sides: tuple[Side, ...] | None = None
     saved: Saved = NOTHING_SAVED
 
+    @property
+    def learns(self) -> bool:
+        """Whether a gradient of its results comes back to it."""
+        return any(v.gradient is not None for v in self.results)
+
 
 @dataclass(frozen=True, slots=True)
 class Reshard:

@@ -109,7 +109,7 @@ def _set(session: Session, argument: str) -> Answer:
 def _cluster(session: Session, argument: str) -> Answer:
     if session.outside.on_cluster is None:
         raise PlanError(WrongArgument(None, "cluster", "no other cluster here", "simulate", argument))
-    outside = replace(session.outside, simulate=session.outside.on_cluster(argument))
+    outside = replace(session.outside, machine=session.outside.on_cluster(argument))
     return replace(session, outside=outside, simulated=None), Reply((f"from now on on `{argument}`",))
 
 
@@ -121,9 +121,13 @@ def _model(session: Session, argument: str) -> Answer:
 
 
 def _html(session: Session, argument: str) -> Answer:
+    from ssdsl.show.by_line import by_line_view
     from ssdsl.show.timeline_html import timeline_html
 
-    save_text(argument, timeline_html(simulated(session).timeline))
+    program, machine = compiled(session), session.outside.machine
+    report = machine.simulate(program)
+    lines = by_line_view(program.program, program.source, machine.cluster, report)
+    save_text(argument, timeline_html(report.timeline, lines))
     return session, Reply((f"saved {argument}: open it in a browser",))
 
 
@@ -158,7 +162,7 @@ def _simulate(session: Session, argument: str) -> Answer:
     from ssdsl.show.report import report_views
 
     program = compiled(session)
-    report = session.outside.simulate(program)
+    report = session.outside.machine.simulate(program)
     full = capacity(program.program, program.source, report)
     shown: tuple[Shown, ...] = (*report_views(report), *full)
     return replace(session, simulated=Simulated(session.draft.text, report)), Reply(shown)
@@ -227,7 +231,7 @@ COMMANDS = {
         Command("simulate", "", "the time and memory of a step on the cluster", _simulate),
         Command("diff", "", "what has changed since the last :simulate", _diff),
         Command("html", "FILE", "write the page with the timeline and the memory of a step", _html),
-        Command("cluster", "NAME", "simulate on another cluster", _cluster),
+        Command("cluster", "NAME", "compile for another cluster, and simulate there", _cluster),
         Command("model", "NAME", "the same plan for another model", _model),
         Command("save", "FILE", "write the plan to a new file", _save),
         Command("save!", "FILE", "write it over an old one", _overwrite),

@@ -5,5 +5,6 @@ from ssdsl.repl.session import Session
 
 
 def compiled(session: Session) -> Compiled:
-    """The plan and its program; raises PlanError, also for what is missing."""
-    return compile_source(session.draft.source, session.graph, session.overrides, session.draft.folder)
+    """The plan and its program for the session's cluster; raises PlanError, also for what is missing."""
+    draft, links = session.draft, session.outside.machine.links
+    return compile_source(draft.source, session.graph, session.overrides, draft.folder, links)

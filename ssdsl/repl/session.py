@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ssdsl.cluster.cluster import Cluster
 from ssdsl.compile import Compiled
 from ssdsl.lang.format import format_script
 from ssdsl.lang.nodes import Expr, Script
@@ -41,14 +42,28 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """What plans are for: a cluster, what simulates a step there, and whether communication is chosen for its links."""
+
+    cluster: Cluster
+    simulate: Callable[[Compiled], Report]
+    has_links: bool = True
+
+    @property
+    def links(self) -> Cluster | None:
+        """The cluster for whose links communication is chosen, if it is."""
+        return self.cluster if self.has_links else None
+
+
+@dataclass(frozen=True, slots=True)
 class Outside:
-    """What a session needs of its surroundings: finding a plan by name, simulating one, the terminal's width, what
-    simulates on the cluster of a name, and what captures a model."""
+    """What a session needs of its surroundings: finding a plan by name, the machine, the terminal's width, what finds
+    the machine of a cluster's name, and what captures a model."""
 
     find: Callable[[str], Path]
-    simulate: Callable[[Compiled], Report]
+    machine: Machine
     width: Callable[[], int] = lambda: 120
-    on_cluster: "Callable[[str], Callable[[Compiled], Report]] | None" = None
+    on_cluster: Callable[[str], Machine] | None = None
     capture: Callable[[str], Graph] | None = None
 
 

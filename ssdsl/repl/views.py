@@ -21,7 +21,7 @@ def view(session: Session, name: str) -> tuple[Shown, ...]:
 
 def simulated(session: Session) -> Report:
     """The plan, which must be whole, on the session's cluster."""
-    return session.outside.simulate(compiled(session))
+    return session.outside.machine.simulate(compiled(session))
 
 
 def _dims(session: Session) -> Iterator[Shown]:

@@ -11,24 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from ssdsl.lang.assets import grammar_text
+from ssdsl.show.view import View, as_json
 from ssdsl.simulate.timeline import Event, Kind, Memory, Row, Stream, Timeline
 
 FOLDER = Path(__file__).resolve().parent / "html"
 SCRIPTS = """
-    elements data scale theme lanes columns events flows axis tracks memory plan tooltip header input page
+    elements data scale theme lanes columns events flows axis tracks memory plan by_line tooltip header input page
 """.split()
 KEYWORD = re.compile(r'"([a-z]+)"')
 SLOT = re.compile(r"\{\{(\w+)\}\}")
 DIGITS = 10  # of a time, after the point: a tenth of a nanosecond
 
 
-def timeline_html(timeline: Timeline) -> str:
-    """The whole page as text, to be written to a file and opened in a browser."""
+def timeline_html(timeline: Timeline, by_line: View | None = None) -> str:
+    """The whole page as text, to be written to a file and opened in a browser; with what `by_line_view` found, below
+    the plan."""
     slots = {
         "title": html.escape(timeline.title),
         "style": text_of("colours.css") + text_of("page.css"),
         "script": "\n".join(text_of(f"{name}.js") for name in SCRIPTS),
-        "data": embedded(_columns(timeline)),
+        "data": embedded({**_columns(timeline), "byLine": _by_line(timeline, by_line)}),
     }
     return SLOT.sub(lambda slot: slots[slot[1]], text_of("page.html"))
 
@@ -113,6 +115,19 @@ def _memory(memory: Memory) -> dict[str, Any]:
         "parts": memory.peak_parts,
         "capacity": memory.capacity_bytes,
     }
+
+
+def _by_line(timeline: Timeline, view: View | None) -> dict[str, Any] | None:
+    """The rows, each with the number of its line if it is one of this plan, and 0 if it is not."""
+    if view is None:
+        return None
+    own = re.compile(rf"{re.escape(Path(timeline.plan).name)}:(\d+): (.*)")
+    rows = []
+    for row in as_json(view):
+        found = own.fullmatch(str(row["statement"]))
+        line, text = (int(found[1]), found[2]) if found else (0, row["statement"])
+        rows.append({**row, "line": line, "statement": text})
+    return {"rows": rows, "notes": view.notes}
 
 
 class _Different:

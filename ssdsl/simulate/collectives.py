@@ -74,7 +74,7 @@ class Facts:
     def saved_by(self, op: Op) -> Saved:
         """What autograd keeps of an operator."""
         operator = self.operators[op.operator]
-        if not self.fuses or op.kernel.axes or row(operator).fused is None:
+        if not self.fuses or not op.learns or op.kernel.axes or row(operator).fused is None:
             return op.saved
         return saved_when_fused(operator, self.program.graph, self.places, local_dims(operator, op))
 
@@ -141,7 +141,7 @@ def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator
     dims = [d for axis in given.axes for d in axis if not operator.dims[d].combined and not operator.dims[d].fixed]
     each, itemsize = math.prod(sizes[d] for d in dims), facts.program.graph.values[given.value].itemsize
     parts = math.prod(s.parts for s in op.splits if s.coordinate.name in op.kernel.axes)
-    back = phase in (Phase.BACKWARD, Phase.DGRAD) and any(r.gradient is not None for r in op.results)
+    back = phase in (Phase.BACKWARD, Phase.DGRAD) and op.learns
     for collectives, runs in ((kernel.forward, forward), (kernel.backward, back)):
         for c in (collectives(operator, parts) if callable(collectives) else collectives) if runs else ():
             behind = (op, None) if c.overlaps else None

@@ -29,7 +29,7 @@ class LaunchTime:
         self.operator = facts.operators[self.op.operator]
         self.row = row(self.operator)
         self.written = sum(map(size_bytes, launch.writes))
-        self.learns = any(v.gradient is not None for op in launch.ops for v in op.results)
+        self.learns = any(op.learns for op in launch.ops)
         self.kept, self.kept_here = self._kept(function) if self.learns and facts.fuses else (0, 0)
 
     def forward(self, *, keeps: bool) -> float:

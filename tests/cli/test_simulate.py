@@ -15,6 +15,7 @@ from ssdsl.cli.main import main
 from ssdsl.cli.terminal import results
 from ssdsl.cluster.load import cluster_file, read_cluster_file
 from ssdsl.model.source import Model
+from ssdsl.text.source import Source
 from tests.simulate.steps import graph_of, model_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -125,6 +126,10 @@ def test_pictures(here: Callable[..., Done], tmp_path: Path) -> None:
     assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in events if e["ph"] == "X")
     page = (tmp_path / "step.html").read_text()
     assert page.lstrip().lower().startswith("<!doctype html>") and "one_f_one_b(stage, M)" in page
+    found = re.search(r'id="timeline">(.*?)</script>', page, re.DOTALL)
+    assert found
+    rows = json.loads(found[1])["byLine"]["rows"]
+    assert sum(row["peak_share"] for row in rows) == pytest.approx(1) and any(row["line"] for row in rows)
     assert not any(f'{where}="http' in page for where in ("src", "href")) and "url(http" not in page
 
 
@@ -253,6 +258,25 @@ def test_a_sweep_in_which_nothing_fits(here: Callable[..., Done], tmp_path: Path
     (tmp_path / "small.toml").write_text(re.sub(r"memory_gib = [\d.]+", "memory_gib = 0.001", small))
     done = here("sweep", PLAN[0], "--model", "gpt", "--cluster", "small.toml", "--set", "M=4,8")
     assert done.returncode == 1 and "no setting fits" in done.stdout and "over by" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["simulate"], ["check"], ["show"], ["diff", "--and", "M=2"]], ids=" ".join)
+def test_a_cluster_is_read_once(
+    here: Callable[..., Done], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So what is said of a plan is of one cluster, also where somebody writes its file meanwhile."""
+    own, reads = tmp_path / "own.toml", []
+    own.write_text(read_cluster_file(cluster_file("v100x32"), "v100x32").text)
+
+    def read(path: Path, name: str) -> Source:
+        reads.append(path)
+        return read_cluster_file(path, name)
+
+    monkeypatch.setattr("ssdsl.cluster.load.read_cluster_file", read)
+    command, *options = words
+    view = ["memory"] if command == "show" else []
+    done = here(command, "one_f_one_b.ssp", *view, "--model", "gpt", "--cluster", str(own), *options)
+    assert done.returncode == 0 and reads == [own], done.stderr
 
 
 @pytest.mark.parametrize(

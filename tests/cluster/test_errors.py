@@ -137,7 +137,7 @@ def test_names_and_files(golden: Callable[[Path, str], None], tmp_path: Path, mo
     (tmp_path / "large.toml").write_bytes(b"#" * (1 << 21))
     (tmp_path / "folder.toml").mkdir()
     wrong = {
-        "E0601": {"misspelt": "h10x1024", "unknown": "summit"},
+        "E0601": {"misspelt": "h10x1024", "unknown": "summit", "one node": "h200x16"},
         "E0602": {
             "misspelt": "mien.toml",
             "a folder": "folder.toml",

@@ -13,6 +13,7 @@ from rich.console import Console
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import known_clusters, load_cluster
 from ssdsl.compile import Compiled, compile_source
+from ssdsl.ir.function import Function
 from ssdsl.show.gantt import gantt
 from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
@@ -34,7 +35,7 @@ class Schedule:
     """The bubble in seconds, by F, B and W, and the micro-batches in flight: as text and as number.
 
     `times` are F, B and W of a device in the picture, `others` more for which the formula holds; a device has so many
-    `stages`, which go through so many `passes`.
+    `stages`, which go through so many `passes`. `ends_s` is what all devices together do of a micro-batch.
     """
 
     bubble: str
@@ -45,10 +46,11 @@ class Schedule:
     passes: int = 1
     times: tuple[float, float, float] = (1, 1, 1)
     others: tuple[tuple[float, float, float], ...] = OTHER_TIMES
+    ends_s: float = 0.0
 
     def rate(self, forward: float, dgrad: float, wgrad: float) -> float:
         bubble = self.bubble_s(forward, dgrad, wgrad)
-        return bubble / (M * (self.passes * forward + dgrad + wgrad) + bubble)
+        return bubble / (M * (self.passes * forward + dgrad + wgrad + self.ends_s) + bubble)
 
 
 def _full(forward: float, dgrad: float, wgrad: float) -> float:
@@ -79,6 +81,7 @@ SCHEDULES = {
         "(4p − 5) U / 2", lambda u, *_: (4 * P - 5) * u / 2, "⌈(p + 2) / 3⌉", (P + 4) // 3, stages=2, others=()
     ),
     "three_f_one_b": Schedule(FULL, _full, "p", P, passes=R, times=(1, 3, 0)),
+    "interlaced": Schedule(f"{FULL} + B + W", lambda f, b, w: _full(f, b, w) + b + w, "2p − 1", 2 * P - 1, ends_s=1.0),
 }
 
 PUBLISHED = (
@@ -101,7 +104,10 @@ def simulated(blocks: list[Any], graph_of: Callable[[str], Any]) -> Callable[...
     def report(name: str, times: tuple[float, float, float] | None = None) -> Report:
         schedule = SCHEDULES[name]
         forward, dgrad, wgrad = (t / schedule.stages for t in times or schedule.times)
-        return _simulate(compiled(name), Times(forward, dgrad, wgrad))
+        ends = [f"{f.name}.{phase}" for f in compiled(name).program.functions if _is_end(f) for phase in ("fwd", "bwd")]
+        return _simulate(
+            compiled(name), Times(forward, dgrad, wgrad, tasks={e: schedule.ends_s / len(ends) for e in ends})
+        )
 
     return report
 
@@ -139,6 +145,11 @@ def test_published_rates(
     for name, rate in zip(("one_f_one_b", "zb_h1", "zb_h2"), rates, strict=True):
         compiled = _compile(name, f"use pipeline: {name}\n{stages}{name}(stage, M)\n", graph)
         assert round(_simulate(compiled, Times(*(t / 1e3 for t in times_ms))).bubble, 4) == rate
+
+
+def _is_end(function: Function) -> bool:
+    """Whether all devices together run it."""
+    return not function.submesh.fixed
 
 
 def _compile(name: str, text: str, graph: Any) -> Compiled:
@@ -189,10 +200,13 @@ def _in_flight(report: Report, schedule: Schedule) -> float:
     Of several passes the last alone has a backward.
     """
     fullest = 0.0
-    for row in range(len(report.timeline.rows)):
+    rows = range(len(report.timeline.rows))
+    names = [{e.name for e in report.timeline.events if e.row == row} for row in rows]
+    ends = set.intersection(*names)
+    for row in rows:
         changes: list[tuple[float, int, int]] = []
         for m in range(M):
-            events = [e for e in report.timeline.events if e.row == row and _is_of(e, m)]
+            events = [e for e in report.timeline.events if e.row == row and _is_of(e, m) and e.name not in ends]
             begun = sorted(e.start_s for e in events if e.kind is Kind.FORWARD)
             ended = [e.end_s for e in events if e.kind in BACKWARD]
             assert len(ended) == schedule.stages

@@ -7,24 +7,23 @@ import pytest
 from rich.console import Console
 
 from ssdsl.cluster.load import load_cluster
-from ssdsl.compile import Compiled
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.repl.complete.offers import offers
 from ssdsl.repl.enter import enter
-from ssdsl.repl.session import Outside, Session, begin
+from ssdsl.repl.session import Machine, Outside, Session, begin
 from ssdsl.show.view import View, table
-from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.render import render
 
 
-def simulated(program: Compiled) -> Report:
-    """On a cluster that is the same wherever the tests run."""
-    return simulate(program.program, program.source, load_cluster("h200x8"))
+def machine(name: str) -> Machine:
+    """What plans are for on a known cluster."""
+    cluster = load_cluster(name)
+    return Machine(cluster, lambda program: simulate(program.program, program.source, cluster))
 
 
 class Entering:
@@ -60,7 +59,7 @@ def gpt() -> Graph:
 
 
 def empty(graph: Graph, folder: Path, **overrides: int) -> Session:
-    return begin(graph, overrides, Outside(plan_path, simulated), folder)
+    return begin(graph, overrides, Outside(plan_path, machine("h200x8")), folder)
 
 
 @pytest.fixture(scope="session")

@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 
-from ssdsl.cluster.load import load_cluster
-from ssdsl.compile import Compiled
+from ssdsl.cluster.load import cluster_file, read_cluster_file
 from ssdsl.lang.assets import assets_folder
 from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Graph, Stage
 from ssdsl.plan.interpret import interpret, plan_of
 from ssdsl.plan.plan import Plan
-from ssdsl.simulate.report import Report
-from ssdsl.simulate.simulate import simulate
 from ssdsl.text.source import Source
+from tests.repl.conftest import machine
 
 Entering = Any
 
@@ -191,7 +189,7 @@ def test_params_are_set(planned: Entering) -> None:
 
 
 def test_another_cluster_and_model(planned: Entering, gpt: Graph, tmp_path: Path) -> None:
-    outside = replace(planned.session.outside, on_cluster=lambda name: on(name), capture=lambda name: gpt)
+    outside = replace(planned.session.outside, on_cluster=machine, capture=lambda name: gpt)
     planned.session = replace(planned.session, outside=outside)
     planned("one_f_one_b(stage, 4)")
     first = planned(":simulate")
@@ -201,11 +199,23 @@ def test_another_cluster_and_model(planned: Entering, gpt: Graph, tmp_path: Path
     assert planned(":model gpt").startswith("the plan is now for gpt: ")
     page = tmp_path / "step.html"
     assert planned(f":html {page}") == f"saved {page}: open it in a browser" and "one_f_one_b" in page.read_text()
+    assert '"peak_share":' in page.read_text()
 
 
-def on(name: str) -> Callable[[Compiled], Report]:
-    cluster = load_cluster(name)
-    return lambda program: simulate(program.program, program.source, cluster)
+def test_communication_is_chosen_for_the_cluster(planned: Entering, tmp_path: Path) -> None:
+    """What two devices hold whole goes in halves to another node over slow links, and is gathered there."""
+    text = read_cluster_file(cluster_file("a100x1024"), "a100x1024").text
+    pairs = tmp_path / "pairs.toml"
+    pairs.write_text(
+        text.replace("devices = 8", "devices = 2").replace("bandwidth_gb_s = 22.5", "bandwidth_gb_s = 0.1")
+    )
+    outside = replace(planned.session.outside, on_cluster=machine)
+    planned.session = replace(planned.session, outside=outside)
+    planned("one_f_one_b(stage, 4)")
+    halves = "value at equal (tp): [1, 64, 128] to [1, 64, 128]"
+    assert halves not in planned(":show program")
+    planned(f":cluster {pairs}")
+    assert halves in planned(":show program")
 
 
 def test_a_loaded_plan_keeps_its_comments_and_can_be_taken_back(enter_: Entering) -> None:

@@ -17,9 +17,11 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from ssdsl.repl.errors import UnknownCommand
+from ssdsl.show.by_line import COLUMNS
 from ssdsl.show.sweep import Setting
 from ssdsl.show.sweep_html import sweep_html
 from ssdsl.show.timeline_html import timeline_html
+from ssdsl.show.view import View
 from ssdsl.simulate.timeline import Event, Flow, Kind, Memory, Row, Stream, Timeline
 from tests.show.timelines import report_of
 
@@ -180,6 +182,31 @@ def test_ranks_as_ranges() -> None:
     assert '"ranks":"0–2, 8, 10–11"' in page
 
 
+HOSTILE = "<img src=x onerror='window.hacked = 1'>"
+BY_LINE = View(
+    "by line",
+    COLUMNS,
+    (
+        ("pipeline.ssp:10: split model by heads into tp", 30_000_000_000, 0.6, 0.0251, 0.125),
+        ("other.ssp:9: split model by ffn into tp", 15_000_000_000, 0.3, 0.0, 0.0),
+        (HOSTILE, 5_000_000_000, 0.1, 0.0, 0.0),
+    ),
+    ("a note",),
+)
+
+
+def test_figures_by_line_are_of_the_lines_of_this_plan() -> None:
+    """A plan may be given by its path, and use statements of other files."""
+    for plan in ("pipeline.ssp", "examples/pipeline.ssp"):
+        page = timeline_html(replace(one_f_one_b(4, 8), plan=plan), BY_LINE)
+        found = re.search(r'id="timeline">(.*?)</script>', page, re.DOTALL)
+        assert found
+        rows = json.loads(found[1])["byLine"]["rows"]
+        assert [row["line"] for row in rows] == [10, 0, 0]
+        assert [row["statement"] for row in rows] == ["split model by heads into tp", BY_LINE.rows[1][0], HOSTILE]
+        assert [row["peak_share"] for row in rows] == [0.6, 0.3, 0.1]
+
+
 # ---- in a browser ----------------------------------------------------------------------------------------------
 
 
@@ -282,6 +309,29 @@ def test_a_line_marks_its_events(small: tuple[Page, Timeline]) -> None:
     assert page("markedEvents()") and page("markedLines()") == [21]  # kept
     ActionChains(page.driver).send_keys(Keys.ESCAPE).perform()
     assert page("markedEvents()") == [] and page("markedLines()") == []
+
+
+@in_a_browser
+def test_figures_by_line(driver: Any, tmp_path: Path) -> None:
+    """A row marks the line that it is about, and the line its row; without figures there is no table."""
+    path = tmp_path / "by_line.html"
+    path.write_text(timeline_html(one_f_one_b(4, 8), BY_LINE), "utf-8")
+    page = Page(driver, path)
+    rows = driver.find_elements(By.CSS_SELECTOR, "#by-line tr")
+    texts = [row.text.replace("\n", " ") for row in rows]
+    assert texts[0] == "by line peak memory waits"
+    assert texts[1].startswith("10") and texts[1].endswith("60.0 % 30 GB 12.5 % 25.1 ms")
+    assert texts[3].endswith("10.0 % 5 GB") and HOSTILE[:4] in texts[3]
+    ActionChains(driver).move_to_element(rows[1]).perform()
+    assert page("markedLines()") == [10] and rows[1].get_attribute("class") == "marked"
+    page.point_at(5, 5)
+    assert page("markedLines()") == [] and not rows[1].get_attribute("class")
+    page("hoverLine(10)")
+    assert rows[1].get_attribute("class") == "marked"
+    assert page.errors() == [] and not driver.execute_script("return window.hacked")
+    path.write_text(timeline_html(one_f_one_b(4, 8)), "utf-8")
+    Page(driver, path)
+    assert not driver.find_element(By.ID, "by-line").is_displayed()
 
 
 @in_a_browser

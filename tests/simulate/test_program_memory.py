@@ -27,6 +27,7 @@ from ssdsl.simulate.inputs import Inputs
 from tests.simulate.steps import activations, compiled, model_of, step
 
 RUNS = "models.py:runs"
+RECYCLES = "recycling.py:recycling_deep"
 CPU = torch.device("cpu")
 Bytes = dict[int, int]  # of storages, by their address
 Task = tuple[str, int, tuple[int, ...]]  # the phase, the function, the part
@@ -143,6 +144,11 @@ class Watched:
         task, before, after = next(x for x in self.left if x[0][:2] == ("forward", block))
         return sum(n for address, n in after.items() if address not in before or address in self.inputs[task])
 
+    def fresh(self, block: int) -> int:
+        """Bytes that a block's first forward left and nobody had before, its inputs among them or not."""
+        _, before, after = next(x for x in self.left if x[0][:2] == ("forward", block))
+        return sum(n for address, n in after.items() if address not in before)
+
     def freed(self, phase: str) -> int:
         """Bytes that the last task of a phase set free."""
         _, before, after = next(x for x in reversed(self.left) if x[0][0] == phase)
@@ -199,6 +205,29 @@ def test_what_a_forward_keeps(watch: Callable[..., Watched], plan: str, params: 
     assert here
     for function in here:
         assert watched.forward(function.number) == says.of(function).size_bytes, function.name
+
+
+@pytest.mark.parametrize(("plan", "params"), [("data_parallel", {"D": 2}), ("recomputed_trunk", {})])
+def test_what_forwards_under_no_grad_leave(
+    watch: Callable[..., Watched], tmp_path: Path, plan: str, params: dict[str, int]
+) -> None:
+    """Nothing: of three forwards the last one learns. While they run, they need no more than a few values."""
+    found = compiled(plan, RECYCLES, **params)
+    (function,), watched = found.program.functions, watch(plan, 0, RECYCLES, **params)
+    assert watched.forward(function.number) == activations(found.program).of(function).size_bytes
+    parts = dict(step(found, cluster="laptop").devices[0].peak_parts)
+    simulated = sum(parts.get(part, 0) for part in ("activations", "scratch", "gradients", "transfers"))
+    assert Watched(found, 0, tmp_path / "again", RECYCLES).most() < 1.04 * simulated
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_what_recycled_proteins_leave(watch: Callable[..., Watched], again: int) -> None:
+    """What the embedding gives is its own; beside it the trunk keeps what its last forward does."""
+    program = compiled("papers/alphafold2_dap", "alphafold2:tiny", R=again).program
+    watched, says = watch("papers/alphafold2_dap", 1, "alphafold2:tiny", R=again), activations(program)
+    assert len(program.functions) == 2
+    for function in program.functions:
+        assert watched.fresh(function.number) == says.of(function).size_bytes, function.name
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,11 @@ class _Draft:
     unit: int | None
     body: list[Instr] = field(default_factory=list)
 
+    @property
+    def learns(self) -> bool:
+        """Whether there is a backward that could recompute it."""
+        return any(isinstance(i, Op) and i.learns for i in self.body)
+
 
 def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tuple[Section, ...]:
     """Operators in order, each behind the conversions that it is the first to read."""
@@ -131,8 +136,7 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
         for name in list(waiting):
             last.body.extend(_pulled(name, waiting))
         drafts.append(last)
-    recomputes = function.backward is not Backward.NONE
-    return tuple(Section(d.layer, d.unit is not None and recomputes, tuple(d.body)) for d in drafts if d.body)
+    return tuple(Section(d.layer, d.unit is not None and d.learns, tuple(d.body)) for d in drafts if d.body)
 
 
 def _pulled(name: Name, waiting: dict[Name, Conversion]) -> list[Instr]:

@@ -1,4 +1,8 @@
-"""What autograd saves of each operator for its backward: torch is asked, once for each distinct call."""
+"""What autograd saves of each operator for its backward: torch is asked, once for each distinct call.
+
+An operator whose results get no gradient has no backward, and the program runs it without autograd: what the model
+computes under `no_grad` or detaches saves nothing, whatever it reads.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +17,7 @@ from ssdsl.plan.regions import lengths_of
 
 
 def save_tensors(lowering: Lowering) -> Lowering:
-    """Adds to every operator of a function with a backward what its part saves."""
+    """Adds to every operator that has a backward what its part saves."""
     places = storages(lowering.graph)
     operators = {o.name: o for o in lowering.graph.operators}
     functions = tuple(
@@ -26,7 +30,7 @@ def _saving(
     lowering: Lowering, function: Function, operators: Mapping[str, Operator], places: Mapping[str, Storage]
 ) -> Function:
     def with_saved(instr: Instr) -> Instr:
-        if not isinstance(instr, Op):
+        if not isinstance(instr, Op) or not instr.learns:
             return instr
         operator = operators[instr.operator]
         sizes = local_dims(operator, instr)

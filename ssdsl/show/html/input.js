@@ -140,14 +140,15 @@ for (const canvas of Object.values(canvases)) {
 
 // ---- the plan --------------------------------------------------------------------------------------------------
 
-const planList = document.getElementById("lines");
-const lineBelow = (event) => Number(event.target.closest?.(".line")?.dataset.line ?? 0);
-planList.addEventListener("pointerover", (event) => setLine(lineBelow(event)));
-planList.addEventListener("pointerleave", () => setLine(0));
-planList.addEventListener("click", (event) => {
-  const line = lineBelow(event);
-  setPinned(line === state.pinned || !eventsOfLine.get(line) ? 0 : line);
-});
+const lineBelow = (event) => Number(event.target.closest?.("[data-line]")?.dataset.line ?? 0);
+for (const list of ["lines", "by-line"].map((id) => document.getElementById(id))) {
+  list.addEventListener("pointerover", (event) => setLine(lineBelow(event)));
+  list.addEventListener("pointerleave", () => setLine(0));
+  list.addEventListener("click", (event) => {
+    const line = lineBelow(event);
+    setPinned(line === state.pinned || !eventsOfLine.get(line) ? 0 : line);
+  });
+}
 
 // ---- keys ------------------------------------------------------------------------------------------------------
 

@@ -104,6 +104,7 @@ readTheme();
 writeHeader();
 writeLegend();
 writePlan();
+writeByLine();
 writeStrip();
 layout();
 new ResizeObserver(layout).observe(stage);
