@@ -1,6 +1,7 @@
 """`ssdsl clusters`: the clusters for which a plan can be simulated, and what was measured of this machine."""
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from ssdsl.cluster.cluster import Cluster, Group, Level
@@ -57,6 +58,8 @@ def cluster_json(cluster: Cluster) -> dict[str, Any]:
         "about": cluster.about,
         "devices": cluster.size,
         "shares_cores": cluster.shares_cores,
+        "fuse": cluster.fuses,
+        "overlap": asdict(cluster.overlap),
         "groups": [_group_json(group) for group in cluster.groups],
         "levels": [_level_json(level) for level in cluster.levels],
     }
