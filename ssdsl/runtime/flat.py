@@ -307,7 +307,8 @@ class View:
             with flat.timed("gather"):
                 gathered = flat.gathered()
                 self.weights.world.gathered.note(gathered, flat)
-                views = _Gather.apply(flat.shard, flat, gathered)  # type: ignore[no-untyped-call]
+                with torch.enable_grad():  # the first reader may be one without gradient, and a later one learn
+                    views = _Gather.apply(flat.shard, flat, gathered)  # type: ignore[no-untyped-call]
                 self.gathered.update(zip((s.name for s in flat.slots), views, strict=True))
         return self.gathered[name]
 

@@ -84,6 +84,7 @@ def test_adamw(program: Callable[..., Any], plan: str, params: dict[str, int]) -
         ("zero_bubble", "gpt:tiny,layers=8", {"S": 4, "M": 4}),
         ("halves_everywhere", "gpt", {"T": 1, "D": 2, "Z": 2}),
         ("three_f_one_b", "recycling.py:recycling", {}),
+        ("zero", "recycling.py:recycling", {"Z": 3}),
         ("spatial", "unet3d", {}),
         ("unequal_meshes", "gpt", {}),
         ("swapped", TIED, {}),
