@@ -67,6 +67,15 @@ def pipelines(devices: int) -> Iterator[Settings]:
             yield {"D": devices // tensor // stages, "T": tensor, "S": stages}
 
 
+def _in_stages(devices: int) -> Iterator[Settings]:
+    """Pipelines of at least two stages."""
+    yield from (shape for shape in pipelines(devices) if shape["S"] > 1)
+
+
+def _in_one_stage(devices: int) -> Iterator[Settings]:
+    yield from (shape for shape in pipelines(devices) if shape["S"] == 1)
+
+
 def replicas(devices: int) -> Iterator[Settings]:
     yield {"D": devices}
 
@@ -89,9 +98,34 @@ def _gpt_parts(devices: int) -> Iterator[Settings]:
         yield from ({**shape, "C": parts} for parts in (2, 4))
 
 
+def _four_stages(devices: int) -> Iterator[Settings]:
+    """As the paper has it: four stages, each as wide as there are devices."""
+    yield {"S": 4, "T": devices // 4}
+
+
+def _proteins(devices: int) -> Iterator[Settings]:
+    """Groups that share a protein, in stages."""
+    yield from ({"D": shape["D"], "S": shape["S"], "A": shape["T"]} for shape in _in_stages(devices))
+
+
+def _whole_proteins(devices: int) -> Iterator[Settings]:
+    yield from ({"D": shape["D"], "A": shape["T"]} for shape in _in_one_stage(devices) if shape["T"] > 1)
+
+
 # -- the comparisons --------------------------------------------------------------------------------------------------
 
 RECOMPUTED = ({"R": 1}, {"R": 0})
+
+
+def _interlaced(model: str) -> tuple[Strategy, ...]:
+    """Of models whose embeddings are large: the plans of mBART and of T5 differ in their names alone."""
+    return (
+        Strategy("interlaced", f"{model}_interlaced", _four_stages, RECOMPUTED),
+        Strategy("1F1B", f"{model}_megatron", _in_stages, RECOMPUTED),
+        Strategy("tensor parallel", f"{model}_megatron", _in_one_stage, RECOMPUTED),
+        Strategy("ZeRO-3", f"{model}_zero3", replicas, RECOMPUTED),
+    )
+
 
 COMPARISONS = (
     Comparison(
@@ -118,5 +152,34 @@ COMPARISONS = (
         ),
         "gpt:tiny",
         ("gpt:1.3b-16k,dtype=fp16,batch=8", {"S": 4, "C": 2, "M": 8}),
+    ),
+    Comparison(
+        "mbart",
+        dict.fromkeys((4, 8, 16, 32), "mbart:2b,dtype=fp16"),
+        256,
+        _interlaced("mbart"),
+        "mbart:tiny",
+        ("mbart:2b,dtype=fp16,batch=8", {"S": 4, "T": 1, "M": 8, "R": 1}),
+    ),
+    Comparison(
+        "t5",
+        {devices: f"t5:{size},dtype=bf16" for devices, size in ((4, "3.9b"), (8, "12b"), (16, "21b"), (32, "46b"))},
+        256,
+        _interlaced("t5"),
+        "t5:tiny",
+        ("t5:3.9b,dtype=bf16,batch=8", {"S": 4, "T": 1, "M": 8, "R": 1}),
+    ),
+    Comparison(
+        "alphafold2",
+        {n: f"alphafold2:{size},dtype=fp16" for n, size in ((4, "87m"), (8, "1b"), (16, "2.6b"), (32, "3.5b"))},
+        128,
+        (
+            Strategy("3F1B", "alphafold2_3f1b", _proteins, RECOMPUTED),
+            Strategy("one at a time", "alphafold2_in_turn", _proteins, RECOMPUTED),
+            Strategy("DAP", "alphafold2_dap", _whole_proteins, RECOMPUTED),
+            Strategy("ZeRO-2", "alphafold2_zero2", replicas, RECOMPUTED),
+        ),
+        "alphafold2:tiny",
+        ("alphafold2:87m,dtype=fp16,batch=8", {"S": 4, "A": 1, "M": 8, "R": 1}),
     ),
 )

@@ -57,8 +57,8 @@ def table_mark(comparison: Comparison, devices: int) -> str:
 
 def table_block(comparison: Comparison, found: Mapping[str, Found | None]) -> str:
     """A row for each strategy; the last column is its step over that of the paper's plan, if both fit."""
-    plan = found[comparison.strategies[0].plan]
-    rows = [_row(s.name, s.plan, found[s.plan], plan) for s in comparison.strategies]
+    plan = found[comparison.strategies[0].name]
+    rows = [_row(s.name, s.plan, found[s.name], plan) for s in comparison.strategies]
     return "".join(f"{line}\n" for line in (HEAD, "|---" * HEAD.count(" | ") + "|---|", *rows))
 
 

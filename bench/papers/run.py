@@ -56,10 +56,10 @@ def write_figures(comparison: Comparison, chosen: list[int] | None, say: Say) ->
 
 
 def found_on(comparison: Comparison, devices: int, say: Say) -> dict[str, Found | None]:
-    """The best of each strategy, by its plan."""
+    """The best of each strategy, by its name."""
     graph = capture(load(comparison.models[devices]))
     say(f"captured {comparison.models[devices]}")
-    return {s.plan: search(s, graph, devices, comparison.batch, say) for s in comparison.strategies}
+    return {s.name: search(s, graph, devices, comparison.batch, say) for s in comparison.strategies}
 
 
 def write_picture(comparison: Comparison) -> None:

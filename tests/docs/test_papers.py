@@ -56,7 +56,9 @@ def test_tables(comparison: Comparison, devices: int) -> None:
 
 @pytest.mark.parametrize("comparison", COMPARISONS, ids=lambda c: c.name)
 def test_pictures(comparison: Comparison) -> None:
-    fence, title, *_ = lines_behind(picture_mark(comparison))
+    fence, title, *_ = [*lines_behind(picture_mark(comparison)), ""]
+    if fence.startswith("Not drawn yet"):
+        pytest.skip(fence)
     assert fence == "```text" and title.startswith(comparison.drawn[0])
 
 
@@ -82,9 +84,9 @@ def tried(step_s: float, peak_bytes: int) -> Tried:
 
 def test_a_row_says_how_much_memory_lacks_and_compares_what_fits() -> None:
     comparison = COMPARISONS[0]
-    first, second, third, fourth = (s.plan for s in comparison.strategies)
+    first, second, third, fourth = (s.name for s in comparison.strategies)
     found = {first: tried(10, 10**9), second: tried(25, 2 * 10**9), third: tried(5, 40 * 10**9), fourth: None}
-    table = table_block(comparison, {p: t and Found(t, 3) for p, t in found.items()})
+    table = table_block(comparison, {name: t and Found(t, 3) for name, t in found.items()})
     plan, other, lacking, refused = table.splitlines()[2:]
     assert plan.endswith("| 10 s | 25.0% | 1 GB | 1 TB | 1 GB | – |") and "`T=2`, of 3" in plan
     assert other.endswith("| 2.50x |")
