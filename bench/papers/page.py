@@ -33,7 +33,7 @@ def with_block(text: str, mark: str, block: str) -> str:
 
 
 def plan_mark(plan: str) -> str:
-    return f"name: {plan}"
+    return f"name: {plan}.ssp"  # as other plans of the page use it
 
 
 def plan_block(plan: str) -> str:
