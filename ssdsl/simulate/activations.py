@@ -144,6 +144,7 @@ class _Function:
             weights,
             {name: size // parts.get(name.value, 1) for name, size in weights.items()},
             self._root,
+            [(i.result.name, i.source) for i in self.function.body() if isinstance(i, Conversion)],
         )
 
     def _lies_here(self, given: Input) -> bool:

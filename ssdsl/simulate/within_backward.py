@@ -13,7 +13,8 @@ class WithinBackward:
 
     `keeps` says the storages that a kernel holds, `gathers` those that are gathered again for it, `held` those that are
     there when backward begins, `learning` the gradients of values in bytes, `weights` those of weights, and `stays`
-    what of these stays on the device; `root` is the storage of a value.
+    what of these stays on the device; `root` is the storage of a value. `conversions` are results and sources of what
+    stands between the kernels, in order: the gradient of a result goes on to its source when its readers have run.
     """
 
     def __init__(
@@ -26,6 +27,7 @@ class WithinBackward:
         weights: Mapping[Name, int],
         stays: Mapping[Name, int],
         root: Callable[[Name], str],
+        conversions: Sequence[tuple[Name, Name]],
     ) -> None:
         self.launches = [launch for launches, _ in sections for launch in launches]
         self.learning, self.weights, self.stays, self.root = learning, weights, stays, root
@@ -48,6 +50,20 @@ class WithinBackward:
         for from_, to, size in gathered.values():
             self.again[from_] = self.again.get(from_, 0) + size
             self.releases[to] += size
+        self.moves = self._moves(conversions)
+
+    def _moves(self, conversions: Sequence[tuple[Name, Name]]) -> dict[int, list[tuple[str, Name]]]:
+        """Behind which kernel's backward gradients are converted."""
+        first: dict[str, int] = {}
+        for number, launch in enumerate(self.launches):
+            for name in launch.reads:
+                first.setdefault(self.root(name), number)
+        found: dict[int, list[tuple[str, Name]]] = {}
+        for result, source in reversed(conversions):
+            if (at := first.get(self.root(result))) is not None:
+                found.setdefault(at, []).append((self.root(result), source))
+                first[self.root(source)] = min(at, first.get(self.root(source), at))
+        return found
 
     def most(self, *, first: bool) -> int:
         """By how much memory goes beyond what is held at its beginning. In the first backward of a step the gradients
@@ -64,7 +80,20 @@ class WithinBackward:
             for storage, size in fresh.items():
                 waiting[storage] = waiting.get(storage, 0) + size
             level -= sum(waiting.pop(storage, 0) for storage in taken) + self.releases.get(number, 0)
+            for result, source in self.moves.get(number, ()):
+                before, after = waiting.pop(result, 0), self._converted(source, waiting, first=first)
+                most = max(most, level + after if before != after else level)  # of one size it is converted in place
+                level += after - before
         return max(0, most)
+
+    def _converted(self, source: Name, waiting: Sizes, *, first: bool) -> int:
+        """What memory the gradient of a conversion's source takes that it did not take yet."""
+        if source in self.weights:
+            return self.stays[source] if first else 0
+        storage, size = self.root(source), self.learning.get(source, 0)
+        added = max(0, size - waiting.get(storage, 0))
+        waiting[storage] = waiting.get(storage, 0) + added
+        return added
 
     def _made(self, launch: Launch, waiting: Sizes) -> tuple[Sizes, int]:
         """The gradients that a kernel makes beside those that wait already, and those of weights."""

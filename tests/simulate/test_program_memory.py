@@ -273,3 +273,20 @@ def test_the_most_of_a_pipeline(tmp_path: Path, rank: int) -> None:
     simulated = sum(parts.get(part, 0) for part in ("activations", "scratch", "gradients", "transfers"))
     measured = Watched(found, rank, tmp_path / "program", "gpt:tiny").most()
     assert simulated == pytest.approx(measured, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    ("plan", "model"),
+    [
+        ("tensor_parallel", "gpt:tiny,layers=8,vocab=64"),
+        ("tensor_parallel", "swin:tiny"),
+        ("sequence_parallel", "gpt:tiny,layers=8,vocab=64"),
+    ],
+)
+def test_the_most_of_tensor_parallelism(tmp_path: Path, plan: str, model: str) -> None:
+    """The gradient of what was summed, or gathered, is gone when it has gone on to what that was made of."""
+    found = compiled(plan, model, T=2)
+    parts = dict(step(found, cluster="laptop").devices[0].peak_parts)
+    simulated = sum(parts.get(part, 0) for part in ("activations", "scratch", "gradients"))
+    measured = Watched(found, 0, tmp_path / "program", model).most()
+    assert simulated == pytest.approx(measured, rel=0.01)
