@@ -100,12 +100,12 @@ def test_picture(compiled: Compile, golden: Callable[[Path, str], None]) -> None
 
 def test_the_largest_volume_fits_only_when_it_is_split(reports: list[Report]) -> None:
     """The paper's 24.7 GiB of forward activations count the sample."""
-    (one,), (two,), (four,) = (r.devices for r in reports[:3])
+    (one,), (two,) = (r.devices for r in reports[:2])
     parts = dict(one.peak_parts)
     assert (parts["inputs"] + parts["activations"]) / GIB == pytest.approx(24.65, abs=0.01)
     assert parts["inputs"] / GIB == pytest.approx(2, abs=0.01)
-    assert all(d.capacity_bytes and d.peak_bytes > d.capacity_bytes for d in (one, two))
-    assert four.capacity_bytes and four.peak_bytes < four.capacity_bytes
+    assert one.capacity_bytes and two.capacity_bytes
+    assert one.peak_bytes > one.capacity_bytes and two.peak_bytes < two.capacity_bytes
 
 
 def test_workers_of_a_group_have_its_part_of_the_connected_layers(compiled: Compile) -> None:

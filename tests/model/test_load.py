@@ -18,7 +18,7 @@ from ssdsl.text.render import render
 
 ERRORS = Path(__file__).parent.parent / "errors"
 SIZES = [
-    pytest.param(f"{name}:{size}", marks=[] if size in (*family.laptop, *list(family.sizes)[2:3]) else pytest.mark.slow)
+    pytest.param(f"{name}:{size}", marks=[] if size in family.laptop else pytest.mark.slow)
     for name, family in ZOO.items()
     for size in family.sizes
 ]
