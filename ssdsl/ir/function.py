@@ -228,6 +228,12 @@ def results_of(instr: Instr) -> tuple[Var, ...]:
             return ()
 
 
+def saved_names(op: Op, saved: Saved) -> Iterator[Name]:
+    """The local values among what autograd saves of an operator."""
+    yield from (r for r in op.reads if r.value in saved.inputs)
+    yield from (v.name for v in op.results if v.name.value in saved.outputs)
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """Instructions of one layer (a module path, empty for the root). A recomputed one keeps only what enters it.

@@ -168,7 +168,7 @@ class keep_first:
 
 
 @dataclass(eq=False)
-class _Gather:
+class _Regathered:
     """A value [...] that some steps gather, and gather again for backward."""
 
     x: torch.Tensor
@@ -199,7 +199,7 @@ class _Reshard(torch.autograd.Function):
         if y is x and forward:
             ctx.mark_dirty(x)
         if again:
-            ctx.gather = _Gather(x.detach(), forward, world, site)
+            ctx.gather = _Regathered(x.detach(), forward, world, site)
             world.gathered.note(y, ctx.gather)
         return x.view_as(x) if not forward else y
 

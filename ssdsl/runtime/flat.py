@@ -369,7 +369,7 @@ class Weights:
         """The weights of a module, by the rest of their names."""
         return View(self, prefix)
 
-    def saving(self, *, again: bool) -> AbstractContextManager[Any]:
+    def saving(self, *, again: bool = False) -> AbstractContextManager[Any]:
         """A context for forward in which autograd keeps no gathered weight but gathers it again (ZeRO-3), and if it is
         done `again`, no gathered value."""
         return self.world.gathered.saving() if self.gathers or again else nullcontext()

@@ -184,7 +184,7 @@ class Runner:
         """The first half of a backward: the gradients of the inputs."""
         part = tuple(at.values())
         with self._task("input gradients of block", "D", block.number, part):
-            with collecting(self.world) as waiting, self.weights.saving(again=block.again):
+            with collecting(self.world) as waiting, self.weights.saving():
                 self._backward(block, at)
             if block.backward == "halves":
                 self.halves[block.number, part] = waiting

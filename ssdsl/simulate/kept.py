@@ -8,9 +8,8 @@ or a softmax gave, and which numbers were dropped, it keeps.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ssdsl.ir.function import Function, Op
+from ssdsl.ir.function import Function, Op, saved_names
 from ssdsl.ir.value import Name
-from ssdsl.model.saved_tensors import Saved
 from ssdsl.simulate.collectives import Facts, size_bytes
 from ssdsl.simulate.fusion import Launch, is_pointwise
 
@@ -27,15 +26,10 @@ def kept_of(facts: Facts, function: Function, launch: Launch) -> KeptTensors:
     """What one kernel of a function keeps. Weights are named as any value."""
     saved = [(op, facts.saved_by(op)) for op in launch.ops]
     extras = tuple((f"{op.operator} {e.what} {n}", e.size_bytes) for op, s in saved for n, e in enumerate(s.extras))
-    values = dict.fromkeys(name for op, s in saved for name in _named(op, s))
+    values = dict.fromkeys(name for op, s in saved for name in saved_names(op, s))
     if len(launch.ops) > 1:
         return KeptTensors(tuple(_cheapest(facts, function, launch, values)), extras)
     return KeptTensors(tuple(values), extras)
-
-
-def _named(op: Op, saved: Saved) -> Iterable[Name]:
-    yield from (r for r in op.reads if r.value in saved.inputs)
-    yield from (v.name for v in op.results if v.name.value in saved.outputs)
 
 
 def _cheapest(facts: Facts, function: Function, launch: Launch, values: Iterable[Name]) -> dict[Name, None]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ssdsl.ir.comm import AllGather
-from ssdsl.ir.function import Backward, Function, Instr, Op, Reshard, Section, reads_of
+from ssdsl.ir.function import Backward, Function, Instr, Op, Reshard, Section, reads_of, saved_names
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.views import views_of
 from ssdsl.lower.lowering import Lowering
@@ -36,7 +36,7 @@ def _marked(
     base = views_of(function, operators, places)
     kept = {base.get(o.name, o.name) for o in function.outputs}
     kept |= {base.get(n, n) for s in function.sections for i in s.body for n in _kept_by_others(s, i, asked)}
-    read = {base.get(n, n) for op in function.operators() for n in _saved_by(op)}
+    read = {base.get(n, n) for op in function.operators() for n in saved_names(op, op.saved)}
 
     def marked(instr: Instr) -> Instr:
         if not isinstance(instr, Reshard) or not is_gathered(instr) or instr.result.name not in read - kept:
@@ -53,15 +53,10 @@ def is_gathered(instr: Reshard) -> bool:
     return only and instr.rows is None and instr.result.gradient is not None
 
 
-def _saved_by(op: Op) -> Iterator[Name]:
-    yield from (n for n in op.reads if n.value in op.saved.inputs)
-    yield from (v.name for v in op.results if v.name.value in op.saved.outputs)
-
-
 def _kept_by_others(section: Section, instr: Instr, asked: frozenset[str]) -> Iterator[Name]:
     """What an instruction keeps that it may not lose: all that a recomputed section, a conversion or a kernel of the
     runtime reads."""
     if section.recompute or not isinstance(instr, Op) or instr.kernel.function:
         yield from reads_of(instr)
     elif instr.operator not in asked:
-        yield from _saved_by(instr)
+        yield from saved_names(instr, instr.saved)
