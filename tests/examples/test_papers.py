@@ -65,4 +65,4 @@ def test_with_parts_on_a_device_less_is_there_at_a_time() -> None:
         compiled = compile_plan(plan_path(plan), graph, {"S": 1, "R": 1, **settings})
         return max(dict(d.peak_parts)["scratch"] for d in simulate(compiled.program, compiled.source, cluster).devices)
 
-    assert scratch("swin_co_shard") < 0.4 * scratch("swin_megatron")
+    assert scratch("swin_co_shard") < 0.5 * scratch("swin_megatron")
