@@ -12,6 +12,7 @@ from ssdsl.lower.functions.form_functions import form_functions
 from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.gather_again import gather_again
 from ssdsl.lower.functions.insert_communication import insert_communication
+from ssdsl.lower.functions.join_readers import join_readers
 from ssdsl.lower.functions.narrow_inputs import narrow_inputs
 from ssdsl.lower.functions.save_tensors import save_tensors
 from ssdsl.lower.lowering import Lowering
@@ -56,6 +57,7 @@ PASSES: tuple[Pass, ...] = (
     shard_operators,
     sink_grad_reductions,
     # operators as functions, with their communication
+    join_readers,
     form_functions,
     place_params,
     insert_communication,

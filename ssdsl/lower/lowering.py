@@ -34,8 +34,8 @@ class Segment:
 class Lowering:
     """A partly lowered plan. Each pass adds its fields, or replaces those of an earlier one.
 
-    `splits[op]` are an operator's, `sunk[op]` the axes along which the gradients of its outputs stay partial sums,
-    `learning` the values that have a gradient, `tasks` each role's tasks in order. `held` are parameters of a program
+    `splits[op]` are an operator's, `joined[op]` the indices in time of its readers that one on weights alone takes part
+    in, `sunk[op]` the axes and indices along which the gradients of its outputs stay partial sums, `learning` the values that have a gradient, `tasks` each role's tasks in order. `held` are parameters of a program
     that has the weights already: they stay as they are. Communication is chosen for the links of the `cluster`, by
     default for processes of one machine.
     """
@@ -47,6 +47,7 @@ class Lowering:
     learning: frozenset[str] = frozenset()
     splits: dict[str, tuple[OpSplit, ...]] = field(default_factory=dict)
     sunk: dict[str, frozenset[str]] = field(default_factory=dict)
+    joined: dict[str, tuple[TimeIndex, ...]] = field(default_factory=dict)
     segments: tuple[Segment, ...] = ()
     params: tuple[Param, ...] = ()
     flats: tuple[FlatParam, ...] = ()

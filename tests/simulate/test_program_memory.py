@@ -222,10 +222,9 @@ def test_what_forwards_under_no_grad_leave(
 
 @pytest.mark.parametrize("again", [0, 1])
 def test_what_recycled_proteins_leave(watch: Callable[..., Watched], again: int) -> None:
-    """What the embedding gives is its own; beside it the trunk keeps what its last forward does."""
+    """Beside what the embedding gives, the trunk keeps what its last forward does."""
     program = compiled("papers/alphafold2_dap", "alphafold2:tiny", R=again).program
     watched, says = watch("papers/alphafold2_dap", 1, "alphafold2:tiny", R=again), activations(program)
-    assert len(program.functions) == 2
     for function in program.functions:
         assert watched.fresh(function.number) == says.of(function).size_bytes, function.name
 

@@ -62,11 +62,12 @@ def _partial(lowering: Lowering, user: Operator, producer: Operator, sunk: dict[
 
 
 def with_sunk(gradient: Type, axes: Axes, partial: frozenset[str]) -> Type:
-    """A gradient's type, partial along some axes on which it would be replicated."""
+    """A gradient's type, partial along some axes on which it would be replicated, and along indices in time."""
     if not partial:
         return gradient
+    time = tuple(sorted(partial - {a for a, _ in axes}))
     places = tuple(
         PARTIAL if a in partial and p is REPLICATE else p
         for (a, _), p in zip(axes, gradient.layout.places, strict=True)
     )
-    return replace(gradient, layout=Layout(places))
+    return replace(gradient, layout=Layout(places), owed=(*gradient.owed, *time))

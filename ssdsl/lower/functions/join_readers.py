@@ -1,0 +1,96 @@
+"""Puts operators on weights alone into the tasks that read them, as the model itself would compute them.
+
+What is computed from weights alone (a relative position bias, a weight in another dtype) has no batch, so a split by
+batch does not reach it: it would be a function of its own that runs once a step, and its results and their gradients
+would be kept all the step. Where all its readers are of one function, it runs in each task of that instead, is recomputed
+with it, and hands its addend of the gradient on to the weights.
+
+What changes a buffer runs once a step, and so does what a report reads, or readers of several functions.
+"""
+
+from dataclasses import replace
+
+from ssdsl.ir.function import Carried, OpSplit
+from ssdsl.ir.layout import Shard
+from ssdsl.ir.value import Time, TimeIndex
+from ssdsl.lower.functions.kinds import computing, kinds_of, levels_of
+from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.operators.operand_types import place_in
+from ssdsl.model.graph import Graph, Operand, Operator
+from ssdsl.model.weight_values import weight_values
+
+Joined = dict[str, tuple[TimeIndex, ...]]  # by operator, the indices in time of its readers that it has not itself
+Readers = dict[str, list[tuple[Operator, Operand]]]  # of the results of an operator
+
+
+def join_readers(lowering: Lowering) -> Lowering:
+    """Adds `joined`, and to `sunk` its indices: gradients stay addends along them."""
+    able, readers = _able(lowering.graph), _readers(lowering)
+    joined: Joined = {}
+    while found := _of_one_kind(lowering, able, readers):
+        joined = _of_one_level(replace(lowering, joined=found), readers)
+        if joined == found:
+            break
+        able = frozenset(joined)
+    sunk = {name: lowering.sunk.get(name, frozenset()) | {t.name for t in times} for name, times in joined.items()}
+    return replace(lowering, joined=joined, sunk=lowering.sunk | sunk)
+
+
+def _able(graph: Graph) -> frozenset[str]:
+    """The operators that may run more than once a step: nothing but weights enters, and nothing is left but values."""
+    alone = weight_values(graph)
+    once = {*graph.updates.values(), *graph.outputs.values(), graph.loss}
+    once.update(buffer for o in graph.operators for buffer in o.statistics)
+    return frozenset(
+        o.name
+        for o in graph.operators
+        if all(v.value in alone for v in o.outputs) and once.isdisjoint(v.value for v in (*o.inputs, *o.outputs))
+    )
+
+
+def _readers(lowering: Lowering) -> Readers:
+    maker = {o.value: operator.name for operator in computing(lowering) for o in operator.outputs}
+    found: Readers = {name: [] for name in maker.values()}
+    for operator in computing(lowering):
+        for operand in operator.inputs:
+            if operand.value in maker:
+                found[maker[operand.value]].append((operator, operand))
+    return found
+
+
+def _of_one_kind(lowering: Lowering, able: frozenset[str], readers: Readers) -> Joined:
+    """The operators whose readers are of one kind, and need nothing but all of what each part would compute."""
+    kinds, joined = kinds_of(lowering), Joined()
+    for operator in reversed(computing(lowering)):
+        those = {kinds[reader.name] for reader, _ in readers[operator.name]}
+        if operator.name not in able or len(those) != 1:
+            continue
+        (submesh, time, ordered), own = those.pop(), kinds[operator.name]
+        left = tuple(t for t in time if t not in own[1])
+        if (submesh, ordered) != (own[0], own[2]) or not left or not {*own[1]} <= {*time}:
+            continue
+        along = {Time(t.name) for t in left}
+        if all(_reads_all(reader, lowering.splits[reader.name], o, along) for reader, o in readers[operator.name]):
+            joined[operator.name] = left
+            kinds[operator.name] = (submesh, time, ordered)
+    return joined
+
+
+def _reads_all(reader: Operator, splits: tuple[OpSplit, ...], operand: Operand, along: set[Time]) -> bool:
+    """Whether each part of a reader along some indices reads the whole value, and not as the addend of a sum."""
+    for split in (s for s in splits if s.coordinate in along):
+        is_addend = isinstance(split, Carried) and operand.value in split.operands
+        if is_addend or isinstance(place_in(reader, split, operand), Shard):
+            return False
+    return True
+
+
+def _of_one_level(lowering: Lowering, readers: Readers) -> Joined:
+    """Those of `joined` that come to be in one function with all their readers."""
+    kinds = kinds_of(lowering)
+    levels = levels_of(lowering, kinds)
+    return {
+        name: times
+        for name, times in lowering.joined.items()
+        if {levels[reader.name] for reader, _ in readers[name]} == {levels[name]}
+    }

@@ -1,0 +1,89 @@
+"""Which operators could share a function: those of one kind, and at one level.
+
+Of one kind are those that run on the same devices, have the same indices in time and are in the same sets that `order`
+names. The level is the number of changes of kind on the way from the inputs, so that functions never wait for each
+other in a cycle.
+"""
+
+from ssdsl.ir.function import Carried, OpSplit
+from ssdsl.ir.layout import Shard, Submesh
+from ssdsl.ir.value import Time, TimeIndex
+from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.operators.operand_types import operand_shape, place_in, waits_for_no_later
+from ssdsl.model.graph import Operand, Operator, Stage
+from ssdsl.plan.plan import Plan
+
+Kind = tuple[Submesh, tuple[TimeIndex, ...], tuple[int, ...]]
+
+
+def computing(lowering: Lowering) -> list[Operator]:
+    """The operators that functions have, in the order of the model."""
+    return [o for o in lowering.graph.operators if o.stage is Stage.COMPUTE]
+
+
+def kinds_of(lowering: Lowering) -> dict[str, Kind]:
+    """The kind of each operator."""
+    member = _order_sets(lowering.plan)
+    kinds: dict[str, Kind] = {}
+    for o in computing(lowering):
+        time = sorted((*_time(lowering.splits[o.name]), *lowering.joined.get(o.name, ())), key=lambda t: t.name)
+        kinds[o.name] = (lowering.submeshes[o.name], tuple(time), tuple(sorted(member.get(o.name, ()))))
+    return kinds
+
+
+def _time(splits: tuple[OpSplit, ...]) -> list[TimeIndex]:
+    return [TimeIndex(s.coordinate.name, s.parts, s.sizes) for s in splits if isinstance(s.coordinate, Time)]
+
+
+def _order_sets(plan: Plan) -> dict[str, set[int]]:
+    """For each operator, the numbers of the sets of operators, named in `order`, that it is in."""
+    numbers: dict[frozenset[str], int] = {}
+    for tasks in plan.ordered():
+        numbers.setdefault(tasks.operators, len(numbers))
+    member: dict[str, set[int]] = {}
+    for operators, number in numbers.items():
+        for name in operators:
+            member.setdefault(name, set()).add(number)
+    return member
+
+
+def levels_of(lowering: Lowering, kinds: dict[str, Kind]) -> dict[str, int]:
+    """Level of each operator: as early as its inputs allow, then as late as its consumers allow, to leave few
+    functions."""
+    operators, splits = computing(lowering), lowering.splits
+    producer = {o.value: (op, o) for op in operators for o in op.outputs}
+    edges: dict[str, list[tuple[str, int]]] = {o.name: [] for o in operators}
+    level: dict[str, int] = {}
+    for op in operators:
+        level[op.name] = 0
+        for operand in op.inputs:
+            if operand.value in producer:
+                source, output = producer[operand.value]
+                apart = kinds[source.name] != kinds[op.name] or not is_same_part(
+                    (source, splits[source.name], output), (op, splits[op.name], operand)
+                )
+                edges[source.name].append((op.name, int(apart)))
+                level[op.name] = max(level[op.name], level[source.name] + apart)
+    for op in reversed(operators):
+        if edges[op.name]:
+            level[op.name] = min(level[user] - apart for user, apart in edges[op.name])
+    return level
+
+
+Use = tuple[Operator, tuple[OpSplit, ...], Operand]  # a value of an operator that has these splits
+
+
+def is_same_part(before: Use, after: Use) -> bool:
+    """Whether a part of the consumer reads just the producer's part with the same indices in time, or that and what was
+    made for the parts before it."""
+    (source, splits, output), (operator, its, operand) = before, after
+    made = {s.coordinate: place_in(source, s, output) for s in splits if isinstance(s.coordinate, Time)}
+    read = {s.coordinate: s for s in its if isinstance(s.coordinate, Time)}
+    for coordinate in made.keys() & read.keys():
+        split = read[coordinate]
+        carries = isinstance(split, Carried) and operand.value in split.operands
+        part = place_in(operator, split, operand)
+        follows = waits_for_no_later(made[coordinate], part, operand_shape(operator, operand))
+        if not follows or (not isinstance(part, Shard) and not carries):
+            return False
+    return True
