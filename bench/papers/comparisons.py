@@ -42,7 +42,7 @@ class Comparison:
     """A paper's plan, the first of `strategies`, and what it is compared with; `models` by the number of devices.
 
     `small` is a model on which its plans are checked, `drawn` a model of the paper's with few micro-batches, and the
-    settings of its picture.
+    settings of its picture, if it has one.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Comparison:
     batch: int
     strategies: tuple[Strategy, ...]
     small: str
-    drawn: tuple[str, Settings]
+    drawn: tuple[str, Settings] | None = None
 
 
 # -- ways to lay out devices ------------------------------------------------------------------------------------------
@@ -127,19 +127,25 @@ def _interlaced(model: str) -> tuple[Strategy, ...]:
     )
 
 
+SWINS = {4: "1.8b", 8: "5b", 16: "10b", 32: "27b"}
+OF_SWIN = (
+    Strategy("co-shard", "swin_co_shard", _swin_parts, RECOMPUTED),
+    Strategy("Megatron", "swin_megatron", pipelines, RECOMPUTED),
+    Strategy("ZeRO-3", "swin_zero3", replicas, RECOMPUTED),
+    Strategy("SPMD", "swin_spmd", _groups, RECOMPUTED, replicas=("D", "B")),
+)
+
 COMPARISONS = (
     Comparison(
         "swin",
-        {devices: f"swin:{size},dtype=fp16" for devices, size in ((4, "1.8b"), (8, "5b"), (16, "10b"), (32, "27b"))},
+        {devices: f"swin:{size},dtype=fp16,attention=eager" for devices, size in SWINS.items()},
         256,
-        (
-            Strategy("co-shard", "swin_co_shard", _swin_parts, RECOMPUTED),
-            Strategy("Megatron", "swin_megatron", pipelines, RECOMPUTED),
-            Strategy("ZeRO-3", "swin_zero3", replicas, RECOMPUTED),
-            Strategy("SPMD", "swin_spmd", _groups, RECOMPUTED, replicas=("D", "B")),
-        ),
+        OF_SWIN,
         "swin:small",
-        ("swin:1.8b,dtype=fp16,batch=8", {"T": 2, "C": 4, "S": 2, "M": 8, "R": 1}),
+        ("swin:1.8b,dtype=fp16,attention=eager,batch=8", {"T": 2, "C": 4, "S": 2, "M": 8, "R": 1}),
+    ),
+    Comparison(
+        "swin_fused", {devices: f"swin:{SWINS[devices]},dtype=fp16" for devices in (4, 8)}, 256, OF_SWIN, "swin:small"
     ),
     Comparison(
         "gpt",

@@ -47,7 +47,7 @@ def write_texts(comparison: Comparison) -> None:
 
 
 def write_figures(comparison: Comparison, chosen: list[int] | None, say: Say) -> None:
-    """Its tables, and its picture if no number of devices is chosen."""
+    """Its tables, and its picture, if no number of devices is chosen."""
     for devices in comparison.models:
         if chosen is None or devices in chosen:
             _write(table_mark(comparison, devices), table_block(comparison, found_on(comparison, devices, say)))
@@ -63,6 +63,8 @@ def found_on(comparison: Comparison, devices: int, say: Say) -> dict[str, Found 
 
 
 def write_picture(comparison: Comparison) -> None:
+    if comparison.drawn is None:
+        return
     spec, settings = comparison.drawn
     report = simulated(comparison.strategies[0].plan, settings, capture(load(spec)))
     _write(picture_mark(comparison), picture_block(report))

@@ -35,9 +35,10 @@ class Lowering:
     """A partly lowered plan. Each pass adds its fields, or replaces those of an earlier one.
 
     `splits[op]` are an operator's, `joined[op]` the indices in time of its readers that one on weights alone takes part
-    in, `sunk[op]` the axes and indices along which the gradients of its outputs stay partial sums, `learning` the values that have a gradient, `tasks` each role's tasks in order. `held` are parameters of a program
-    that has the weights already: they stay as they are. Communication is chosen for the links of the `cluster`, by
-    default for processes of one machine.
+    in, `sunk[op]` the axes and indices along which the gradients of its outputs stay partial sums, `learning` the
+    values that have a gradient, `tasks` each role's tasks in order. `held` are parameters of a program that has the
+    weights already: they stay as they are. Communication is chosen for the links of the `cluster`, by default for
+    processes of one machine.
     """
 
     plan: Plan

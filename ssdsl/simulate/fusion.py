@@ -2,8 +2,8 @@
 
 Compilers of models (torch.compile, XLA) and the hand-written kernels of training stacks make one kernel of operators
 that follow on each other where none of them sums products, reads by an index or communicates: its intermediate values
-never reach memory. A kernel ends with what takes a row as a whole (a sum, a softmax, a normalisation). Eager PyTorch
-launches one for each operator.
+never reach memory. A kernel ends with what takes a row as a whole (a sum, a softmax, a normalisation), in the dtype in
+which its result is asked for. Eager PyTorch launches one for each operator.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -75,7 +75,7 @@ class Fusion:
                 continue
             joined = [op]
             for other in (group.get(base.get(r, r)) for r in op.reads):
-                if other is not None and self._goes_on(other[-1]):
+                if other is not None and self._goes_on(other, op):
                     joined = [*(o for o in other if o not in joined), *joined]
             group |= {v.name: joined for o in joined for v in o.results}
         views = frozenset(id(op) for op in run if self._is_view(op))
@@ -89,9 +89,17 @@ class Fusion:
     def _may_fuse(self, op: Op) -> bool:
         return self.facts.fuses and not op.kernel.function and can_fuse(self.facts.operators[op.operator])
 
-    def _goes_on(self, last: Op) -> bool:
-        """Whether more may follow on an operator in its kernel."""
-        return self.facts.fuses and is_pointwise(self.facts.operators[last.operator])
+    def _goes_on(self, ops: list[Op], following: Op) -> bool:
+        """Whether an operator may follow on others in their kernel."""
+        if not self.facts.fuses:
+            return False
+        operators = self.facts.operators
+        return is_cast(operators[following.operator]) or all(is_pointwise(operators[op.operator]) for op in ops)
+
+
+def is_cast(operator: Operator) -> bool:
+    """Whether it leaves what it reads in another dtype."""
+    return operator.kind == "_to_copy"
 
 
 def is_pointwise(operator: Operator) -> bool:

@@ -2,7 +2,7 @@
 
 Of one operator it is what PyTorch's own keeps. A kernel of several makes again what a pointwise operator in it made,
 from what entered, where that takes no more memory: of a GELU that is written out only what enters. What a normalisation
-or a softmax gave, and which numbers were dropped, it keeps.
+or a softmax gave, and which numbers were dropped, it keeps, in the dtype in which they leave it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ssdsl.ir.function import Function, Op, saved_names
 from ssdsl.ir.value import Name
 from ssdsl.simulate.collectives import Facts, size_bytes
-from ssdsl.simulate.fusion import Launch, is_pointwise
+from ssdsl.simulate.fusion import Launch, is_cast, is_pointwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,10 @@ def _cheapest(facts: Facts, function: Function, launch: Launch, values: Iterable
     makers = {v.name: op for op in launch.ops for v in op.results if is_pointwise(facts.operators[op.operator])}
     leaves = {v.name for v in launch.writes}
     base = launch.base
-    found = {n: None for n in values if base.get(n, n) not in makers}
+    casts = [op for op in launch.ops if is_cast(facts.operators[op.operator])]
+    left = {base.get(op.reads[0], op.reads[0]): op.results[0].name for op in casts}
+    left = {n: copy for n, copy in left.items() if n not in leaves and copy in leaves}
+    found = {left.get(base.get(n, n), n): None for n in values if base.get(n, n) not in makers}
     for name in (n for n in values if base.get(n, n) in makers):
         roots = [n for n in _made_of(name, makers, base) if n not in found and n.value not in stays]
         own, again = size_bytes(variables[name]), sum(size_bytes(variables[n]) for n in roots)

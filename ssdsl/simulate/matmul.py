@@ -5,7 +5,8 @@ there are processors takes a second round (a "wave"), and a tile at the edge tak
 its arithmetic, then the time to write it, and a time to begin, which show where few products are summed up. Smaller
 tiles fill the device better and read more for each product. Of the sizes that kernels have, the fastest is taken. Where
 few processors work, as in a last round, they are not held back by the device's power, and reach its peak. Source:
-NVIDIA's guide "Matrix Multiplication Background" (tile and wave quantization).
+NVIDIA's guide "Matrix Multiplication Background" (tile and wave quantization). Where a result has fewer tiles than there
+are processors, kernels also cut the sum and add up its parts ("split-K", in the documentation of CUTLASS).
 """
 
 import math
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from ssdsl.cluster.device import Device
 from ssdsl.model.graph import ITEMSIZE, Operator
 
+SINGLE = 4  # bytes of a number in single precision
 TILES = (((256, 128), 1.0), ((128, 128), 0.95), ((128, 64), 0.8), ((64, 64), 0.65))  # and the share of the rate
 
 
@@ -67,8 +69,18 @@ def matmul_seconds(product: Product, device: Device, dtype: str) -> float:
 def _in_tiles(product: Product, tile: tuple[int, int], device: Device, rate: float, itemsize: int) -> float:
     rows, columns = tile
     tiles = product.count * math.ceil(product.rows / rows) * math.ceil(product.columns / columns)
-    full, rest = divmod(tiles, device.processors)
+    most = min(max(1, device.processors // tiles), product.inner)  # parts of the sum
+    return min(_in_parts(product, tile, device, rate, itemsize, tiles, parts) for parts in {1, most})
+
+
+def _in_parts(
+    product: Product, tile: tuple[int, int], device: Device, rate: float, itemsize: int, tiles: int, parts: int
+) -> float:
+    """With each sum in so many parts; these are written in single precision, and read again where they are added up."""
+    elements, bandwidth = tile[0] * tile[1], device.achievable_bandwidth()
+    full, rest = divmod(tiles * parts, device.processors)
     waves = full + (max(device.compute_efficiency, rest / device.processors) if rest else 0)
-    arithmetic = 2 * rows * columns * product.inner / rate
-    written = rows * columns * itemsize / device.achievable_bandwidth()
-    return waves * (device.processors * (arithmetic + written) + device.tile_s)
+    arithmetic = 2 * elements * math.ceil(product.inner / parts) / rate
+    written = elements * (itemsize if parts == 1 else SINGLE) / bandwidth
+    added = 0.0 if parts == 1 else tiles * elements * (parts * SINGLE + itemsize) / bandwidth
+    return waves * (device.processors * (arithmetic + written) + device.tile_s) + added

@@ -185,8 +185,8 @@ class _Builder:
     def _input(self, draft: Draft, made: Made, value: str, need: Need) -> Var:
         source = self.drafts[made.function]
         if source.segment.submesh == draft.segment.submesh:
-            slot = self._leave(source, made.var).slot
-            type_, gradient = made.var.type, made.var.gradient
+            var = self._summed_once(draft, source, made, need)
+            slot, type_, gradient = self._leave(source, var).slot, var.type, var.gradient
         else:
             type_, gradient, slot = self._received(draft, source, made, need)
         here = set(draft.segment.time)
@@ -211,7 +211,7 @@ class _Builder:
                     held.append(needed[index.name])
                 else:
                     merges.append(Concat(index, even_cut(self.lowering.plan, need.shape, digit, held)))
-        key = (value, tuple(merges))
+        key = (value, tuple(merges), None if gradient is None else gradient.layout)
         if key not in draft.converted:
             type_ = Type(type_.layout, tuple(time), tuple(i for i in type_.owed if i in shared))
             if gradient is not None:
@@ -224,6 +224,26 @@ class _Builder:
                 var, source.number, slot, source.segment.time, tuple(merges), var.gradient is not None
             )
         return draft.converted[key]
+
+    def _summed_once(self, draft: Draft, source: Draft, made: Made, need: Need) -> Var:
+        """A value as parts that take turns read it: their addends of its gradient are summed up before devices exchange
+        them, once for all parts."""
+        var = made.var
+        turns = {t.name for t in draft.segment.time if t not in source.segment.time} - dict(need.type.time).keys()
+        if not turns or var.gradient is None or need.gradient is None or var.type.layout != need.type.layout:
+            return var
+        owing = replace(var.gradient, layout=need.gradient.layout)
+        if owing == var.gradient:
+            return var
+        key = ("owing", var.name, owing)
+        if key not in source.converted:
+            value, common = var.name.value, tuple(s for _, s in var.type.time)
+            before, after = inside(owing.layout, common), inside(var.gradient.layout, common)
+            steps = self._steps(before, after, need.shape.local(common), value, source.segment.submesh, sums=True)
+            result = self._var(source, source.fresh(value), need.shape, var.type, owing)
+            source.body.append(Reshard(var.name, result, (), steps))
+            source.converted[key] = result
+        return source.converted[key]
 
     def _leave(self, source: Draft, var: Var) -> Output:
         """The output of a function under which other functions of its devices read a value."""

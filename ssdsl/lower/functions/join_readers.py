@@ -2,8 +2,8 @@
 
 What is computed from weights alone (a relative position bias, a weight in another dtype) has no batch, so a split by
 batch does not reach it: it would be a function of its own that runs once a step, and its results and their gradients
-would be kept all the step. Where all its readers are of one function, it runs in each task of that instead, is recomputed
-with it, and hands its addend of the gradient on to the weights.
+would be kept all the step. Where all its readers are of one function, it runs in each task of that instead, is
+recomputed with it, and hands its addend of the gradient on to the weights.
 
 What changes a buffer runs once a step, and so does what a report reads, or readers of several functions.
 """

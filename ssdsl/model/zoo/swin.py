@@ -31,6 +31,7 @@ class Swin:
     batch: int
     labels: int
     dtype: str = choice(DTYPES, "fp32")
+    attention: str = choice(("sdpa", "eager"), "sdpa")
 
     def problem(self) -> str:
         if len(self.depths) != len(self.heads):
@@ -84,6 +85,7 @@ class Swin:
             drop_path_rate=0.0,
             num_labels=self.labels,
             problem_type="single_label_classification",
+            attn_implementation=self.attention,
         )
 
 
