@@ -88,9 +88,9 @@ def _groups(devices: int) -> Iterator[Settings]:
 
 
 def _swin_parts(devices: int) -> Iterator[Settings]:
-    """As the paper has it: a pipeline of all devices."""
-    tensor, parts = {4: (2, 4), 8: (4, 6), 16: (4, 4), 32: (8, 4)}[devices]
-    yield {"T": tensor, "C": parts, "S": devices // tensor}
+    """As many parts on a device as in the paper, which has a pipeline of all devices, 2, 4, 4 or 8 of them wide."""
+    parts = {4: 4, 8: 6, 16: 4, 32: 4}[devices]
+    yield from ({**shape, "C": parts} for shape in pipelines(devices))
 
 
 def _gpt_parts(devices: int) -> Iterator[Settings]:

@@ -5,8 +5,8 @@ there are processors takes a second round (a "wave"), and a tile at the edge tak
 its arithmetic, then the time to write it, and a time to begin, which show where few products are summed up. Smaller
 tiles fill the device better and read more for each product. Of the sizes that kernels have, the fastest is taken. Where
 few processors work, as in a last round, they are not held back by the device's power, and reach its peak. Source:
-NVIDIA's guide "Matrix Multiplication Background" (tile and wave quantization). Where a result has fewer tiles than there
-are processors, kernels also cut the sum and add up its parts ("split-K", in the documentation of CUTLASS).
+NVIDIA's guide "Matrix Multiplication Background" (tile and wave quantization). Where a result has fewer tiles than
+there are processors, kernels also cut the sum and add up its parts ("split-K", in the documentation of CUTLASS).
 """
 
 import math

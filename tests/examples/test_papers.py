@@ -6,6 +6,8 @@ import pytest
 
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_plan
+from ssdsl.ir.comm import travels
+from ssdsl.ir.function import Reshard
 from ssdsl.lang.assets import assets_folder
 from ssdsl.lang.shipped import plan_path, shipped_plans
 from ssdsl.model.graph import Graph
@@ -54,6 +56,17 @@ def test_it_trains_as_one_device_does(plan: str, settings: dict[str, int]) -> No
     finished = run_in_process(program_of(compiled.program, model), training)
     found = difference(verify_dumps(model, training, finished.losses, finished.dumps))
     assert found is None, found
+
+
+@pytest.mark.parametrize("plan", ["gpt_co_shard", "swin_co_shard"])
+def test_parts_that_take_turns_exchange_a_gradient_once(plan: str) -> None:
+    """Behind all of them: no part's backward waits for other devices."""
+    program = compile_plan(plan_path(plan), captured(PLANS[plan][0])[1], {"T": 2}).program
+    in_parts = [f for f in program.functions if "c" in {t.name for t in f.time}]
+    assert in_parts
+    for function in in_parts:
+        exchanged = [i for i in function.body() if isinstance(i, Reshard) and any(map(travels, i.backward))]
+        assert not exchanged, exchanged
 
 
 def test_with_parts_on_a_device_less_is_there_at_a_time() -> None:

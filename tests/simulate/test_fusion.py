@@ -73,6 +73,21 @@ def test_a_fused_gelu_keeps_what_enters_it() -> None:
     assert fused.items() <= eager.items()
 
 
+def test_a_kernel_leaves_the_dtype_that_is_asked_for() -> None:
+    """A softmax in single precision of scores in half: it keeps what it leaves."""
+    program = compiled("data_parallel", "swin:tiny,dtype=fp16,attention=eager", D=1).program
+    (function,) = program.functions
+    facts = Facts(program, fuses=True)
+    launches = [x for section in Fusion(facts).launches(function) for x in section]
+    (kernel, *_) = (x for x in launches if any("softmax" in op.operator for op in x.ops))
+    assert [facts.operators[op.operator].kind for op in kernel.ops] == ["mul", "add", "softmax", "_to_copy"]
+    (left,) = kernel.writes
+    assert left.dtype == "float16"
+    softmax = next(v.name.value for op in kernel.ops for v in op.results if "softmax" in v.name.value)
+    kept = dict(activations(program, fuses=True).of(function).storages)
+    assert left.name.value in kept and softmax not in kept
+
+
 def test_fusing_takes_less_time_and_memory() -> None:
     program = compiled("data_parallel", "gpt:350m,layers=2,batch=8,dtype=bf16,attention=eager", meta=True, D=1)
     cluster = cluster_of("a100x1024")
@@ -110,6 +125,12 @@ def test_small_and_thin_products_are_slow() -> None:
     whole = Product(1, 4096, 4096, 4096)
     assert rate(whole) > rate(replace(whole, inner=128)) > rate(replace(whole, inner=16))
     assert rate(whole) > 2 * rate(Product(1, 256, 256, 4096))
+
+
+def test_a_small_result_of_long_sums_uses_all_processors() -> None:
+    """The gradient of a thin weight: some tiles, of which each is cut into parts of its sum."""
+    assert 0.4 < rate(Product(1, 512, 64, 147456)) < 1
+    assert rate(Product(1, 512, 64, 147456)) > 3 * rate(Product(1, 512, 64, 512))
 
 
 def test_a_core_has_no_tiles() -> None:
