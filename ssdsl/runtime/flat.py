@@ -371,11 +371,7 @@ class Weights:
         self.next.clear()
 
     def under(self, layer: str = "") -> View:
-        """The weights of a module, by the rest of their names; `trunk#1` is its second call.
-
-        >>> Weights([], {"trunk.mean": torch.zeros(2)}, None).under("trunk#1")["mean"].tolist()
-        [0.0, 0.0]
-        """
+        """The weights of a module, by the rest of their names; `trunk#1` is its second call."""
         return View(self, re.sub(r"#\d+", "", layer), layer)
 
     def saving(self, *, again: bool = False) -> AbstractContextManager[Any]:
