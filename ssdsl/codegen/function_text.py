@@ -1,6 +1,5 @@
 """A function of the program as Python: calls of its layers' functions, and its other instructions in line."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -23,6 +22,7 @@ from ssdsl.ir.function import (
     results_of,
 )
 from ssdsl.ir.value import Name
+from ssdsl.model.layers import module_of
 from ssdsl.plan.regions import lengths_of
 
 
@@ -118,7 +118,7 @@ def _call(
 
 def _layer_word(layer: str) -> str:
     """What the functions of a layer are called: its path without numbers (`transformer_h`)."""
-    return "_".join(p for p in re.sub(r"#\d+", "", layer).split(".") if not p.isdigit()) or "root"
+    return "_".join(p for p in module_of(layer).split(".") if not p.isdigit()) or "root"
 
 
 # -- what surrounds it -------------------------------------------------------------------------------------------------

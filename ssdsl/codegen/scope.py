@@ -10,9 +10,11 @@ from ssdsl.codegen.identifiers import Identifiers
 from ssdsl.codegen.sites import Place
 from ssdsl.ir.comm import Step
 from ssdsl.ir.function import Backward, Function, Instr, Op, Reshard
+from ssdsl.ir.param import Zero
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator
+from ssdsl.model.layers import module_of
 from ssdsl.model.ops.experts import OF_ROWS
 from ssdsl.model.ops.random import FUNCTIONS
 from ssdsl.model.ops.registry import kernel_functions, modules
@@ -84,8 +86,15 @@ class Scope:
         return self.groups.setdefault(ordered, self.names.name("group " + "_".join(ordered)))
 
     def body(self, function: Function, layer: str) -> Body:
-        """An empty body of a function, in which the weights of a layer go by the rest of their names."""
-        graph = self.program.graph
+        """An empty body of a function, in which the weights of a layer go by the rest of their names. What else a
+        layer gathers (ZeRO-3) goes by its full name: it is dropped where the layer ends."""
+        graph, within = self.program.graph, f"{module_of(layer)}." if layer else ""
+        gathered = {
+            w
+            for flat in self.program.flats
+            if flat.zero is Zero.WEIGHTS and flat.submesh == function.submesh
+            for w in flat.weights
+        }
         weights = {p.var.name for p in function.parameters}
         statistics = {name for operator in graph.operators for name in operator.statistics}
 
@@ -94,15 +103,13 @@ class Scope:
                 return None
             if name.value in statistics:
                 return changed(name.value)
-            if layer and name.value.startswith(layer + "."):
-                return f'w["{name.value[len(layer) + 1 :]}"]'
-            return f'w["{name.value}"]' if not layer else None
+            if name.value.startswith(within):
+                return f'w["{name.value.removeprefix(within)}"]'
+            return f'w.named("{name.value}")' if name.value in gathered else None
 
         def changed(buffer: str) -> str:
-            if not layer:
-                return f'w.next["{buffer}"]'
-            inside = buffer.startswith(layer + ".")
-            return f'w.next["{buffer[len(layer) + 1 :]}"]' if inside else f'weights.under().next["{buffer}"]'
+            inside = buffer.startswith(within)
+            return f'w.next["{buffer.removeprefix(within)}"]' if inside else f'weights.under().next["{buffer}"]'
 
         def unlearned(op: Op) -> bool:
             learning = (graph.values[v.name.value].differentiable for v in op.results)

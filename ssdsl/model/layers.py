@@ -1,5 +1,7 @@
 """Layers: the repeated modules of a model (`h.3`, `layers.0.blocks.1`)."""
 
+import re
+
 from ssdsl.model.graph import Graph
 
 
@@ -23,3 +25,12 @@ def layer_of(path: str, layers: tuple[str, ...]) -> str:
         if (prefix := ".".join(parts[:end])) in known:
             return prefix
     return ""
+
+
+def module_of(path: str) -> str:
+    """The module that a path is a call of: its own name, without the numbers of later calls.
+
+    >>> module_of("trunk#2.0")
+    'trunk.0'
+    """
+    return re.sub(r"#\d+", "", path)

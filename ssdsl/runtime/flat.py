@@ -6,6 +6,7 @@ optimizer's state (ZeRO-1), of the gradients too (ZeRO-2), or of the weights too
 a module uses them and dropped behind it.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -285,18 +286,22 @@ class _Gather(torch.autograd.Function):
 
 @dataclass
 class View:
-    """The weights under a module path, by the rest of their names.
+    """The weights under a module path, by the rest of their names; `layer` is the path of this call of the module.
 
     It is a context: gathered weights (ZeRO-3) are dropped at its end.
     """
 
     weights: "Weights"
     prefix: str
+    layer: str
     gathered: dict[str, torch.Tensor] = field(default_factory=dict)
     outer: str = ""  # the module that calls this one
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        name = f"{self.prefix}.{name}" if self.prefix else name
+        return self.named(f"{self.prefix}.{name}" if self.prefix else name)
+
+    def named(self, name: str) -> torch.Tensor:
+        """A weight of any module, by its full name."""
         if name in self.weights.buffers:
             return self.weights.buffers[name].clone() if is_recomputing() else self.weights.buffers[name]
         flat = self.weights.flat_of[name]
@@ -319,7 +324,7 @@ class View:
 
     def __enter__(self) -> "View":
         world = self.weights.world
-        self.outer, world.layer = world.layer, self.prefix
+        self.outer, world.layer = world.layer, self.layer
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -365,9 +370,9 @@ class Weights:
         self.buffers.update(self.next)
         self.next.clear()
 
-    def under(self, prefix: str = "") -> View:
-        """The weights of a module, by the rest of their names."""
-        return View(self, prefix)
+    def under(self, layer: str = "") -> View:
+        """The weights of a module, by the rest of their names; `trunk#1` is its second call."""
+        return View(self, re.sub(r"#\d+", "", layer), layer)
 
     def saving(self, *, again: bool = False) -> AbstractContextManager[Any]:
         """A context for forward in which autograd keeps no gathered weight but gathers it again (ZeRO-3), and if it is

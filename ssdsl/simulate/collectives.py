@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from ssdsl.ir.comm import Step, kind_of, travels
-from ssdsl.ir.function import Extend, First, Function, Instr, Op, Reshard, Section, Slice, Write
+from ssdsl.ir.function import Extend, First, Function, Instr, Op, Reshard, Section, Slice, Write, reads_of, results_of
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterGrads, SumTiedGrads
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
@@ -183,20 +183,35 @@ def of_gathers(
     facts: Facts, function: Function, section: Section, flat: FlatParam, phase: Phase
 ) -> Iterator[Collective]:
     """ZeRO-3 gathers the weights of a section in front of it, and again where backward reads them; its backward hands
-    their gradients to their owners."""
+    their gradients to their owners, if it learns."""
     in_backward = phase in (Phase.BACKWARD, Phase.DGRAD)
     if phase is Phase.FORWARD or (in_backward and _is_read_in_backward(facts, function, section, flat)):
         yield of_gather(flat)
-    if phase in (Phase.BACKWARD, Phase.WGRAD):
+    if phase in (Phase.BACKWARD, Phase.WGRAD) and learns_weights(function, section, flat):
         yield from of_completion(flat, facts.state)
 
 
-def _is_read_in_backward(facts: Facts, function: Function, section: Section, flat: FlatParam) -> bool:
-    """Whether autograd keeps weights for backward, or recomputes with them. Sections without a layer share what they
-    gather."""
+def learns_weights(function: Function, section: Section, flat: FlatParam) -> bool:
+    """Whether a gradient comes back to what a section gathers: not under `no_grad`."""
+    return any(
+        var.gradient is not None
+        for instr in _readers(function, section)
+        if any(name.value in flat.weights for name in reads_of(instr))
+        for var in results_of(instr)
+    )
+
+
+def _readers(function: Function, section: Section) -> Iterator[Instr]:
+    """What may read weights that a section gathers: sections without a layer share them."""
     shares = not section.layer and not section.recompute
-    readers = [s for s in function.sections if s is section or (shares and not s.layer and not s.recompute)]
-    for op in (i for s in readers for i in s.body if isinstance(i, Op)):
+    for s in function.sections:
+        if s is section or (shares and not s.layer and not s.recompute):
+            yield from s.body
+
+
+def _is_read_in_backward(facts: Facts, function: Function, section: Section, flat: FlatParam) -> bool:
+    """Whether autograd keeps weights for backward, or recomputes with them."""
+    for op in (i for i in _readers(function, section) if isinstance(i, Op)):
         read = {r.value for r in op.reads if facts.places[r.value].root in flat.weights}
         if read and (section.recompute or not read.isdisjoint(op.saved.inputs)):
             return True

@@ -20,6 +20,7 @@ from ssdsl.simulate.collectives import (
     Collective,
     Facts,
     flat_bytes,
+    learns_weights,
     of_completion,
     of_gather,
     of_task,
@@ -194,7 +195,8 @@ def runs(function: Function, instr: Instr, phase: Phase) -> bool:
 
 
 def gradient_bytes(facts: Facts, function: Function) -> Iterator[int]:
-    """The bytes of each gradient that backward gives a weight; of ZeRO-3's, those of a shard for each gather."""
+    """The bytes of each gradient that backward gives a weight; of ZeRO-3's, those of a shard for each gather that
+    learns."""
     flats = {w: f for f in facts.program.flats if f.submesh == function.submesh for w in f.weights}
     for parameter in function.parameters:
         flat = flats.get(parameter.var.name.value)
@@ -203,7 +205,8 @@ def gradient_bytes(facts: Facts, function: Function) -> Iterator[int]:
     for section in function.sections:
         for number in section.gathers:
             flat = facts.program.flats[number]
-            yield flat_bytes(flat) // shards(flat)
+            if learns_weights(function, section, flat):
+                yield flat_bytes(flat) // shards(flat)
 
 
 def copies(facts: Facts, function: Function, phase: Phase) -> Iterator[tuple[str, int]]:

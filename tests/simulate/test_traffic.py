@@ -9,7 +9,11 @@ from math import prod
 
 import pytest
 
-from tests.simulate.steps import compiled, step, traffic
+from ssdsl.compile import compile_source
+from ssdsl.run.in_process import program_of, run_in_process
+from ssdsl.run.launch import Training
+from ssdsl.text.source import Source
+from tests.simulate.steps import ROOT, compiled, graph_of, model_of, step, traffic
 from tests.verify.test_communication import COUNT, LEDGER, Row, added
 
 BEFORE_TASKS = ("the number of valid labels", "labels, shifted in parts of the sequence")
@@ -31,6 +35,25 @@ def test_ledger(plan: str) -> None:
     param, _, value = setting.partition("=")
     built = compiled(name, "gpt:tiny", **({param: int(value)} if param else {}))
     assert traffic(step(built, cluster="h200x8")) == ledger(plan, built.plan.devices)
+
+
+ZERO = (ROOT / "examples" / "zero.ssp").read_text()
+OF_LAYERS = 'recompute model["{}.*"]\n'
+
+
+@pytest.mark.parametrize("again", ["", OF_LAYERS], ids=["kept", "recomputed"])
+@pytest.mark.parametrize(("name", "layers"), [("recycling", "trunk"), ("stopped", "layers"), ("borrowed", "layers")])
+def test_sharded_weights_as_their_program_gathers_them(name: str, layers: str, again: str) -> None:
+    """Each call of a layer gathers for itself, and no gradient is scattered of what was gathered under `no_grad`."""
+    spec = f"{name}.py:{name}"
+    built = compile_source(Source("zero.ssp", ZERO + again.format(layers)), graph_of(spec), {"Z": 3}, ROOT)
+    finished = run_in_process(program_of(built.program, model_of(spec)), Training(1, optimizer="sgd", lr=0.1))
+    counted: dict[str, tuple[int, int]] = {}
+    for kind, found in (item for counts in finished.counts.values() for item in counts.items()):
+        calls, size = counted.get(kind, (0, 0))
+        counted[kind] = calls + found["calls"], size + found["bytes"]
+    assert set(counted) == {"all_gather", "reduce_scatter"}
+    assert traffic(step(built)) == counted
 
 
 def test_batch_norm_sums_its_statistics() -> None:

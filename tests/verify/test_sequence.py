@@ -5,7 +5,7 @@ import pytest
 from bench.fuzz.trial import Outcome, try_plan
 from ssdsl.compile import compile_source
 from ssdsl.ir.action import Compute
-from ssdsl.ir.function import Earlier, Extend
+from ssdsl.ir.function import Concat, Earlier, Extend
 from ssdsl.ir.program import Program
 from ssdsl.plan.plan import Phase
 from ssdsl.run.in_process import program_of, run_in_process
@@ -64,7 +64,16 @@ mesh gpus(x = 2)
 split model by seq into {}
 assign model to gpus
 """
-NESTINGS = ("x, t = 2", "t = 2, x", "x, t = 2, u = 2")
+NESTINGS = (
+    "x, t = 2",
+    "t = 2, x",
+    "x, t = 2, u = 2",
+    "c = 4, n = 2",  # prefixes of the first, of which the second's parts are joined, whichever name comes first
+    "n = 4, c = 2",
+    "c = 2, n = 2, a = 4",
+    "c = 4, n = 2, x",
+    "c = 4, x, a = 2",
+)
 TERAPIPE = (ROOT / "examples" / "terapipe.ssp").read_text()
 UNEQUAL = TERAPIPE.replace("into t = T", "into t = [40, 24]")
 KINDS = ("causal", "masked", "groups", "dropped", "open_", "local", "biased", "eager")
@@ -121,6 +130,18 @@ def test_attention_is_split_and_slices_flow(kind: str) -> None:
     (m, t) = (next(k for k, i in enumerate(function.time) if i.name == name) for name in "mt")
     for phase, order in ((Phase.FORWARD, [0, 1, 2]), (Phase.BACKWARD, [2, 1, 0])):
         assert [a.at[t] for a in tasks if a.phase is phase and a.at[m] == 0] == order
+
+
+def test_slices_of_slices_read_the_slices_in_front() -> None:
+    """The parts of the inner index become one, and of the outer one's only those in front are read."""
+    program = compiled("gpt:tiny,layers=2", NESTED.format("c = 4, n = 2"))
+    reads = [[*m.merges] for f in program.functions for m in f.inputs if m.merges]
+    prefixes = [merges for merges in reads if isinstance(merges[-1], Concat) and merges[-1].reads is not None]
+    assert len(prefixes) == 4  # keys and values of two layers
+    for inner, outer in prefixes:
+        assert (inner.index.name, outer.index.name) == ("n", "c")
+        assert isinstance(outer, Concat)
+        assert [outer.read_by(part) for part in range(4)] == [(0,), (0, 1), (0, 1, 2), (0, 1, 2, 3)]
 
 
 def test_a_stage_begins_the_next_slice_before_the_next_micro_batch() -> None:

@@ -195,7 +195,7 @@ class _Builder:
         digits, needed = dict(type_.time), dict(need.type.time)
         time: list[tuple[str, Shard]] = []  # that is left
         shared = []
-        for index in source.segment.time:
+        for index in sorted(source.segment.time, key=lambda t: t.name in needed):  # at last regions of what is joined
             digit = digits.get(index.name)
             wanted = index.name in need.type.owed if digit is None else (index.name, digit) in need.type.time
             if index in here and wanted:
@@ -205,7 +205,7 @@ class _Builder:
                 merges.append(Sum(index))
             else:
                 held.remove(digit)
-                if (region := region_read(index, digit, needed.get(index.name), need.shape)) is not None:
+                if (region := region_read(index, digit, needed.get(index.name), need.shape, held)) is not None:
                     merges.append(region)
                     time.append((index.name, needed[index.name]))
                     held.append(needed[index.name])

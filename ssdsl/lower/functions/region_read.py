@@ -1,25 +1,31 @@
 """Parts of which a reader's part needs a region: the rows that its windows reach, of the tiles that have them."""
 
+from collections.abc import Iterable
+
 from ssdsl.ir.function import Concat
 from ssdsl.ir.layout import Cut, Shape, Shard, regions_of
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.regions import Regions
 
 
-def region_read(index: TimeIndex, made: Shard, read: Shard | None, shape: Shape) -> Concat | None:
+def region_read(
+    index: TimeIndex, made: Shard, read: Shard | None, shape: Shape, held: Iterable[Shard]
+) -> Concat | None:
     """The merge of parts that were made as one digit and are read as another; None where all of them have to be joined.
 
-    That is where the two are not as many regions of one axis, and where nobody would read some part, which then had no
-    gradient.
+    That is where the two are not as many regions of one axis, where a digit of it is still `held`, so that positions
+    are not those of the whole axis, and where nobody would read some part, which then had no gradient.
     Three tiles of 3, 2 and 2 rows, read with a row beyond each:
 
     >>> tiles = [Shard(0, 1, 3, at) for at in ((((0, 3),), ((3, 5),), ((5, 7),)), (((0, 4),), ((2, 6),), ((4, 7),)))]
-    >>> found = region_read(TimeIndex("t", 3), *tiles, Shape(((7,),)))
+    >>> found = region_read(TimeIndex("t", 3), *tiles, Shape(((7,),)), held=())
     >>> [found.read_by(k) for k in range(3)]
     [(0, 1), (0, 1, 2), (1, 2)]
     """
     axis = shape.axis_of(made.factor)
     if read is None or (read.factor, read.parts) != (made.factor, made.parts) or len(shape.axes[axis]) != 1:
+        return None
+    if any(shard.factor == made.factor for shard in held):
         return None
     size = shape.factors[made.factor]
     at, reads = (regions_of(shard, size, index.parts) for shard in (made, read))
