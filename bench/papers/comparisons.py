@@ -93,9 +93,9 @@ def _swin_parts(devices: int) -> Iterator[Settings]:
     yield from ({**shape, "C": parts} for shape in pipelines(devices))
 
 
-def _gpt_parts(devices: int) -> Iterator[Settings]:
-    for shape in pipelines(devices):
-        yield from ({**shape, "C": parts} for parts in (2, 4))
+def _in_parts(*counts: int) -> Callable[[int], Iterator[Settings]]:
+    """Pipelines of layers in so many parts on a device."""
+    return lambda devices: ({**shape, "C": parts} for shape in pipelines(devices) for parts in counts)
 
 
 def _four_stages(devices: int) -> Iterator[Settings]:
@@ -135,6 +135,17 @@ OF_SWIN = (
     Strategy("SPMD", "swin_spmd", _groups, RECOMPUTED, replicas=("D", "B")),
 )
 
+GPTS = {4: "1.3b", 8: "2.6b", 16: "6.7b", 32: "15b"}
+
+
+def _of_gpt(*parts: int) -> tuple[Strategy, ...]:
+    return (
+        Strategy("co-shard", "gpt_co_shard", _in_parts(*parts)),
+        Strategy("Megatron", "gpt_megatron", pipelines, ({"R": 1, "P": 1}, {"R": 2, "P": 1}, {"R": 0, "P": 1})),
+        Strategy("ZeRO-3", "gpt_zero3", replicas, RECOMPUTED),
+    )
+
+
 COMPARISONS = (
     Comparison(
         "swin",
@@ -149,15 +160,18 @@ COMPARISONS = (
     ),
     Comparison(
         "gpt",
-        {n: f"gpt:{size}-16k,dtype=fp16" for n, size in ((4, "1.3b"), (8, "2.6b"), (16, "6.7b"), (32, "15b"))},
+        {devices: f"gpt:{size}-16k,dtype=fp16,attention=eager" for devices, size in GPTS.items()},
         256,
-        (
-            Strategy("co-shard", "gpt_co_shard", _gpt_parts),
-            Strategy("Megatron", "gpt_megatron", pipelines, ({"R": 1, "P": 1}, {"R": 2, "P": 1}, {"R": 0, "P": 1})),
-            Strategy("ZeRO-3", "gpt_zero3", replicas, RECOMPUTED),
-        ),
+        _of_gpt(4, 8),
         "gpt:tiny",
-        ("gpt:1.3b-16k,dtype=fp16,batch=8", {"S": 4, "C": 2, "M": 8}),
+        ("gpt:1.3b-16k,dtype=fp16,attention=eager,batch=8", {"S": 4, "C": 4, "M": 8}),
+    ),
+    Comparison(
+        "gpt_fused",
+        {devices: f"gpt:{GPTS[devices]}-16k,dtype=fp16" for devices in (4, 8)},
+        256,
+        _of_gpt(2, 4),
+        "gpt:tiny",
     ),
     Comparison(
         "mbart",
