@@ -1,7 +1,7 @@
 """Zero Bubble on A100s: Qi et al. 2023 (arXiv 2401.10241), table 4: the most that a device allocates, in units of 10^9.
 
 The first and the last stage have a layer less (section 5.1). ZB-2p is what the paper's own scheduler finds within twice
-the memory of 1F1B; beside it stands ZB-H2, which has a closed form and holds a micro-batch less on the fullest device.
+the memory of 1F1B, 2 p micro-batches on a device; here the clock of ZB-H2 holds as many.
 """
 
 from collections.abc import Iterator
