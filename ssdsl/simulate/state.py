@@ -30,10 +30,14 @@ class State:
         return FP32 + MOMENTS * FP32 if self._has_master(dtype) else MOMENTS * _size(dtype)
 
     def update_traffic(self, dtype: str) -> int:
-        """The bytes that a step of the optimizer reads and writes of one weight: the gradient is read, the state and
-        the weight are read and written; of a weight with a master copy, that is read in its place."""
-        read = 0 if self._has_master(dtype) else _size(dtype)
-        return self.gradient_bytes(dtype) + 2 * self.optimizer_bytes(dtype) + read + _size(dtype)
+        """The bytes that the end of a step reads and writes of one weight: the gradient is read, the state and the
+        weight are read and written. With a master copy the gradient is first converted to its type, that of a scaled
+        loss (float16) divided and checked, and at last the copy goes back into the weight."""
+        if not self._has_master(dtype):
+            return self.gradient_bytes(dtype) + 2 * self.optimizer_bytes(dtype) + 2 * _size(dtype)
+        converted = 0 if self.fp32_grads else _size(dtype) + FP32
+        unscaled = 3 * FP32 if dtype == "float16" else 0
+        return converted + unscaled + FP32 + 2 * self.optimizer_bytes(dtype) + FP32 + _size(dtype)
 
     def accumulation_traffic(self, dtype: str, *, fuses: bool) -> int:
         """The bytes that adding a further gradient reads and writes; the kernel of a product adds what it reads to what
