@@ -223,7 +223,7 @@ class _Liveness:
         producer = self.program.functions[given.producer]
         left = next((o.name for o in producer.outputs if o.slot == given.slot), None)
         if left is not None:
-            elements = producer.variables()[left].elements
+            elements = self.activations.facts.variables(producer)[left].elements
         elif all(isinstance(m, Concat) and m.reads is None for m in joined):
             elements //= prod(m.index.parts for m in joined)
         return elements * ITEMSIZE.get(given.var.dtype, 4)
