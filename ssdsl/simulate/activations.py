@@ -192,7 +192,7 @@ class _Function:
 
     def _hold(self, found: Sizes, name: Name) -> None:
         """Adds the storage of a value, unless it is a weight or was prepared for the whole step."""
-        if name.value in self.facts.weights or name.value in self.prepared:
+        if name.value in self.facts.stored or name.value in self.prepared:
             return
         self._add(found, name)
 

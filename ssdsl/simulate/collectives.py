@@ -15,7 +15,7 @@ from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterG
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.functions.save_tensors import local_dims
-from ssdsl.model.graph import ITEMSIZE, Operator
+from ssdsl.model.graph import ITEMSIZE, Operator, Origin
 from ssdsl.model.ops.registry import row
 from ssdsl.model.saved import saved_when_fused
 from ssdsl.model.saved_tensors import Saved
@@ -40,8 +40,9 @@ class Collective:
 @dataclass(slots=True)
 class Facts:
     """What a program's instructions refer to in its graph. `places`: where values lie; `weights`: the values that
-    follow from weights alone. Where it `fuses`, runs of operators are one kernel (`ssdsl/simulate/fusion.py`); `state`
-    is what weights are trained with. Where it `hides`, the backward of products computes while it communicates."""
+    follow from weights alone; `stored`: those that lie where a weight, a buffer or a constant does. Where it `fuses`,
+    runs of operators are one kernel (`ssdsl/simulate/fusion.py`); `state` is what weights are trained with. Where it
+    `hides`, the backward of products computes while it communicates."""
 
     program: Program
     fuses: bool = False
@@ -50,6 +51,7 @@ class Facts:
     operators: dict[str, Operator] = field(init=False)
     places: dict[str, Storage] = field(init=False)
     weights: frozenset[str] = field(init=False)
+    stored: frozenset[str] = field(init=False)
     _variables: dict[int, dict[Name, Var]] = field(default_factory=dict)
     _products: dict[int, dict[Name, Op]] = field(default_factory=dict)
 
@@ -57,6 +59,9 @@ class Facts:
         self.operators = {o.name: o for o in self.program.graph.operators}
         self.places = storages(self.program.graph)
         self.weights = weight_values(self.program.graph)
+        origins = {v.name: v.origin for v in self.program.graph.values.values()}
+        lasting = (Origin.WEIGHT, Origin.BUFFER, Origin.CONSTANT)
+        self.stored = frozenset(name for name, place in self.places.items() if origins[place.root] in lasting)
 
     def variables(self, function: Function) -> dict[Name, Var]:
         """The local values of a function."""

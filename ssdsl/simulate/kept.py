@@ -34,7 +34,7 @@ def kept_of(facts: Facts, function: Function, launch: Launch) -> KeptTensors:
 
 def _cheapest(facts: Facts, function: Function, launch: Launch, values: Iterable[Name]) -> dict[Name, None]:
     """Each value that backward needs, or what it is made of again."""
-    variables, stays = facts.variables(function), {p.var.name.value for p in function.prepared} | facts.weights
+    variables, stays = facts.variables(function), {p.var.name.value for p in function.prepared} | facts.stored
     makers = {v.name: op for op in launch.ops for v in op.results if is_pointwise(facts.operators[op.operator])}
     leaves = {v.name for v in launch.writes}
     base = launch.base

@@ -1,5 +1,6 @@
 """What is computed from weights alone: a table of each block (a bias of positions), a weight in parts of its length,
-one table that both blocks read, and a buffer that follows a weight."""
+one table that both blocks read, and a buffer that follows a weight; a weight divided by its largest element, and a
+scale by a count of steps."""
 
 import torch
 import torch.nn.functional as F
@@ -59,3 +60,44 @@ def tables(*, follows: bool = False) -> Built:
 def following() -> Built:
     """With a buffer that takes the mean of a weight."""
     return tables(follows=True)
+
+
+class Scaled(nn.Module):
+    """A weight whose largest element is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        weight = self.weight / self.weight.abs().max()
+        return F.mse_loss(x + torch.tanh(F.linear(x, weight)), y)
+
+
+class Counted(nn.Module):
+    """A scale that shrinks from step to step, before each of two layers."""
+
+    steps: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(WIDTH))
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        self.steps.add_(1)
+        scale = torch.sigmoid(self.scale) * self.steps.rsqrt()
+        for layer in self.layers:
+            x = torch.tanh(layer(x * scale))
+        return F.mse_loss(x, y)
+
+
+def scaled() -> Built:
+    _, inputs, names = tables()
+    return Scaled(), inputs, names
+
+
+def counted() -> Built:
+    _, inputs, names = tables()
+    return Counted(), inputs, names

@@ -27,6 +27,7 @@ from ssdsl.simulate.inputs import Inputs
 from tests.simulate.steps import activations, compiled, model_of, step
 
 RUNS = "models.py:runs"
+TABLES = "tables.py:tables"
 RECYCLES = "recycling.py:recycling_deep"
 CPU = torch.device("cpu")
 Bytes = dict[int, int]  # of storages, by their address
@@ -205,6 +206,17 @@ def test_what_a_forward_keeps(watch: Callable[..., Watched], plan: str, params: 
     assert here
     for function in here:
         assert watched.forward(function.number) == says.of(function).size_bytes, function.name
+
+
+@pytest.mark.parametrize(("plan", "params"), [("pipeline", {"S": 2, "M": 3}), ("recomputed_layers", {})])
+def test_what_is_computed_from_weights_is_kept(
+    watch: Callable[..., Watched], plan: str, params: dict[str, int]
+) -> None:
+    """With each micro-batch that computes it, unless that recomputes it; once what two stages read."""
+    program = compiled(plan, TABLES, **params).program
+    watched, says = watch(plan, 0, TABLES, **params), activations(program)
+    for function in (f for f in program.functions if 0 in f.submesh.ranks()):
+        assert watched.fresh(function.number) == says.of(function).size_bytes, function.name
 
 
 @pytest.mark.parametrize(("plan", "params"), [("data_parallel", {"D": 2}), ("recomputed_trunk", {})])

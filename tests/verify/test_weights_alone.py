@@ -58,6 +58,15 @@ def test_numbers_are_those_of_one_device(spec: str, plan: str) -> None:
     assert outcome.kind == "equal", outcome.text
 
 
+@pytest.mark.parametrize("name", ["scaled", "counted"])
+def test_in_parts_of_the_width(name: str) -> None:
+    """Of a part of the width, not all that is computed from it can run beside what reads the result."""
+    model = load(f"{MODELS}:{name}")
+    plan = ONE.format(more="split model by width into c = 2 where possible")
+    outcome = try_plan(model, capture(model), plan, Training(3, optimizer="sgd", lr=0.1))
+    assert outcome.kind == "equal", outcome.text
+
+
 def test_with_the_micro_batches_that_read_it() -> None:
     (function,) = compiled(TABLES, PLANS["one device after another"]).functions
     assert [t.name for t in function.time] == ["m"]

@@ -25,13 +25,10 @@ Readers = dict[str, list[tuple[Operator, Operand]]]  # of the results of an oper
 
 def join_readers(lowering: Lowering) -> Lowering:
     """Adds `joined`, and to `sunk` its indices: gradients stay addends along them."""
-    able, readers = _able(lowering.graph), _readers(lowering)
-    joined: Joined = {}
-    while found := _of_one_kind(lowering, able, readers):
-        joined = _of_one_level(replace(lowering, joined=found), readers)
-        if joined == found:
-            break
-        able = frozenset(joined)
+    readers = _readers(lowering)
+    joined = _of_one_kind(lowering, _able(lowering.graph), readers)
+    while joined != (left := _of_one_level(replace(lowering, joined=joined), readers)):
+        joined = _of_one_kind(lowering, frozenset(left), readers)
     sunk = {name: lowering.sunk.get(name, frozenset()) | {t.name for t in times} for name, times in joined.items()}
     return replace(lowering, joined=joined, sunk=lowering.sunk | sunk)
 

@@ -59,8 +59,10 @@ def levels_of(lowering: Lowering, kinds: dict[str, Kind]) -> dict[str, int]:
         for operand in op.inputs:
             if operand.value in producer:
                 source, output = producer[operand.value]
-                apart = kinds[source.name] != kinds[op.name] or not is_same_part(
-                    (source, splits[source.name], output), (op, splits[op.name], operand)
+                apart = (
+                    kinds[source.name] != kinds[op.name]
+                    or _is_cut(splits[source.name], lowering.joined.get(op.name, ()))
+                    or not is_same_part((source, splits[source.name], output), (op, splits[op.name], operand))
                 )
                 edges[source.name].append((op.name, int(apart)))
                 level[op.name] = max(level[op.name], level[source.name] + apart)
@@ -68,6 +70,11 @@ def levels_of(lowering: Lowering, kinds: dict[str, Kind]) -> dict[str, int]:
         if edges[op.name]:
             level[op.name] = min(level[user] - apart for user, apart in edges[op.name])
     return level
+
+
+def _is_cut(splits: tuple[OpSplit, ...], joined: tuple[TimeIndex, ...]) -> bool:
+    """Whether an operator computes in parts what one that has joined its readers needs all of in each of these."""
+    return not {s.coordinate for s in splits}.isdisjoint(Time(t.name) for t in joined)
 
 
 Use = tuple[Operator, tuple[OpSplit, ...], Operand]  # a value of an operator that has these splits
