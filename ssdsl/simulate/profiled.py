@@ -205,7 +205,7 @@ def gradient_bytes(facts: Facts, function: Function) -> Iterator[int]:
     for section in function.sections:
         for number in section.gathers:
             flat = facts.program.flats[number]
-            if learns_weights(function, section, flat):
+            if learns_weights(facts, function, section, flat):
                 yield flat_bytes(flat) // shards(flat)
 
 
