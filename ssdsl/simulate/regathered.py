@@ -28,7 +28,6 @@ from ssdsl.ir.param import FlatParam
 from ssdsl.ir.value import Name, Var
 from ssdsl.model.graph import Operator
 from ssdsl.model.storage import Storage, aliases
-from ssdsl.plan.regions import lengths_of
 
 Gather = tuple[int, int]  # the number of the section that has it, and of the flat parameter
 
