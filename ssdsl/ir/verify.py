@@ -310,6 +310,7 @@ def _sections_gather_sharded_weights(program: Program) -> Iterator[str]:
     gathered = {w: f for f in program.flats if f.zero is Zero.WEIGHTS for w in f.weights}
     for function in program.functions:
         held: set[int] = set()
+        weights = {p.var.name for p in function.parameters if p.var.name.value in gathered}
         for section in function.sections:
             for number in section.gathers:
                 flat = program.flats[number] if number < len(program.flats) else None
@@ -317,7 +318,7 @@ def _sections_gather_sharded_weights(program: Program) -> Iterator[str]:
                     yield f"{function.name} gathers flat{number}"
             held.update(section.gathers)
             for read in (r for i in section.body for r in reads_of(i)):
-                if read.value in gathered and not any(read.value in program.flats[n].weights for n in held):
+                if read in weights and not any(read.value in program.flats[n].weights for n in held):
                     yield f"{function.name} reads `{read}` without gathering it"
 
 

@@ -105,7 +105,7 @@ def _forward(function: Function, flats: tuple[FlatParam, ...]) -> Function:
         w: f.number for f in flats if f.zero is Zero.WEIGHTS and f.submesh == function.submesh for w in f.weights
     }
     sections = tuple(s for s in sections if s.body)
-    gathers = section_gathers(sections, gathered)
+    gathers = section_gathers(replace(function, sections=sections), gathered)
     return replace(
         function,
         inputs=tuple(replace(i, var=bare(i.var), gradient=False) for i in function.inputs),

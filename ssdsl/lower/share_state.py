@@ -29,6 +29,6 @@ def _gathering(function: Function, flats: tuple[FlatParam, ...]) -> Function:
     gathered = {
         w: f.number for f in flats if f.zero is Zero.WEIGHTS and f.submesh == function.submesh for w in f.weights
     }
-    gathers = section_gathers(function.sections, gathered)
+    gathers = section_gathers(function, gathered)
     sections = tuple(replace(s, gathers=g) for s, g in zip(function.sections, gathers, strict=True))
     return replace(function, sections=sections)

@@ -234,15 +234,16 @@ def _check_tied(
 
 def check_gathers(facts: Facts, function: Function) -> None:
     """Each section that reads weights of ZeRO-3 gathers them in front of it; those without a layer of their own share
-    what the function gathers."""
-    flat_of = {
+    what the function gathers. What was made of a weight is a value as any other."""
+    flats = {
         w: f for f in facts.program.flats if f.zero is Zero.WEIGHTS and f.submesh == function.submesh for w in f.weights
     }
+    flat_of = {p.var.name: flats[w] for p in function.parameters if (w := p.var.name.value) in flats}
     shared: set[int] = set()
     for section in function.sections:
         apart = bool(section.layer) or section.recompute
         reads = [r for i in section.body for r in reads_of(i)]
-        wanted = {flat_of[r.value].number for r in reads if r.value in flat_of}
+        wanted = {flat_of[r].number for r in reads if r in flat_of}
         wanted -= set() if apart else shared
         if sorted(section.gathers) != sorted(wanted):
             facts.failures.add(

@@ -25,7 +25,7 @@ from ssdsl.simulate.profiled import OF_PHASE, Profiled, instructions, runs
 
 LETTERS = {"F": Phase.FORWARD, "B": Phase.BACKWARD, "D": Phase.DGRAD, "W": Phase.WGRAD}
 AGAIN = "R"
-OF_FLATS = ("reduce", "gather", "scatter")
+OF_FLATS = ("reduce", "gather", "drop", "scatter")
 
 
 def recorded_profile(program: Program, result: RunResult, source: str) -> Profile:

@@ -3,7 +3,8 @@
 The clock always runs for one place. Python says when a line of the role's file begins, a hook of autograd when one of
 its nodes begins: what has passed since the last word belongs to the place before. So nothing is lost, nothing counts
 twice, and an operator is timed where it runs, with the caches as they are there. A node belongs to the line that made
-it: autograd numbers its nodes in the order in which they are made.
+it: autograd numbers its nodes in the order in which they are made. One that has a `place` belongs to that: the
+gradients that it was given go only when it has ended.
 """
 
 import sys
@@ -168,14 +169,16 @@ class Clock:
 
     def _follow(self, node: Any, weight: int) -> None:
         clock, task = self, self._task
-        variable = getattr(node, "variable", None)
+        variable, own = getattr(node, "variable", None), getattr(node, "place", None)
         made = None if variable is not None else self._line_of(node._sequence_nr())
 
         def begins(*_: Any) -> None:
             place = task
             if task.what == "W" and variable is not None:
                 return  # a copy of a weight, in the operator's own graph
-            if made is not None:
+            if own is not None:
+                place = own
+            elif made is not None:
                 place = made._replace(what=task.what, number=task.number)
             elif isinstance(variable, torch.nn.Parameter):
                 place = _gradient(variable, weight)

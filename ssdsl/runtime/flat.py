@@ -268,7 +268,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, shard: torch.Tensor, flat: FlatParam, gathered: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.flat = flat
+        ctx.flat, ctx.place = flat, Place("scatter", flat.number)
         return tuple(flat.views(gathered).values())
 
     @staticmethod
@@ -329,7 +329,11 @@ class View:
 
     def __exit__(self, *exc: object) -> None:
         self.weights.world.layer = self.outer
-        self.gathered.clear()
+        while self.gathered:  # to give memory back takes time, too
+            flat = self.weights.flat_of[next(iter(self.gathered))]
+            with flat.timed("drop"):
+                for slot in flat.slots:
+                    del self.gathered[slot.name]
 
 
 @dataclass(frozen=True)

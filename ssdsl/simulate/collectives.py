@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from ssdsl.ir.comm import Step, kind_of, travels
-from ssdsl.ir.function import Extend, First, Function, Instr, Op, Reshard, Section, Slice, Write, reads_of, results_of
+from ssdsl.ir.function import Extend, First, Function, Instr, Op, Reshard, Section, Slice, Write
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterGrads, SumTiedGrads
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
@@ -22,6 +22,7 @@ from ssdsl.model.saved_tensors import Saved
 from ssdsl.model.storage import Storage, storages
 from ssdsl.model.weight_values import weight_values
 from ssdsl.plan.plan import Phase
+from ssdsl.simulate.regathered import Regathered, regathered
 from ssdsl.simulate.state import MIXED, State
 
 
@@ -54,6 +55,7 @@ class Facts:
     stored: frozenset[str] = field(init=False)
     _variables: dict[int, dict[Name, Var]] = field(default_factory=dict)
     _products: dict[int, dict[Name, Op]] = field(default_factory=dict)
+    _regathered: dict[int, Regathered] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operators = {o.name: o for o in self.program.graph.operators}
@@ -75,6 +77,13 @@ class Facts:
             products = (op for op in function.operators() if row(self.operators[op.operator]).contraction)
             self._products[function.number] = {name: op for op in products for name in op.reads}
         return self._products[function.number].get(name)
+
+    def regathered(self, function: Function) -> Regathered:
+        """What of the gathers of a function its backward repeats."""
+        if function.number not in self._regathered:
+            found = regathered(function, self.program.flats, self.operators, self.places)
+            self._regathered[function.number] = found
+        return self._regathered[function.number]
 
     def saved_by(self, op: Op) -> Saved:
         """What autograd keeps of an operator."""
@@ -189,35 +198,15 @@ def of_gathers(
 ) -> Iterator[Collective]:
     """ZeRO-3 gathers the weights of a section in front of it, and again where backward reads them; its backward hands
     their gradients to their owners, if it learns."""
-    in_backward = phase in (Phase.BACKWARD, Phase.DGRAD)
-    if phase is Phase.FORWARD or (in_backward and _is_read_in_backward(facts, function, section, flat)):
+    if phase is Phase.FORWARD:
         yield of_gather(flat)
-    if phase in (Phase.BACKWARD, Phase.WGRAD) and learns_weights(function, section, flat):
+    elif phase is not Phase.WGRAD:
+        again = facts.regathered(function).again
+        yield from [of_gather(flat)] * again.get((function.sections.index(section), flat.number), 0)
+    if phase in (Phase.BACKWARD, Phase.WGRAD) and learns_weights(facts, function, section, flat):
         yield from of_completion(flat, facts.state)
 
 
-def learns_weights(function: Function, section: Section, flat: FlatParam) -> bool:
+def learns_weights(facts: Facts, function: Function, section: Section, flat: FlatParam) -> bool:
     """Whether a gradient comes back to what a section gathers: not under `no_grad`."""
-    return any(
-        var.gradient is not None
-        for instr in _readers(function, section)
-        if any(name.value in flat.weights for name in reads_of(instr))
-        for var in results_of(instr)
-    )
-
-
-def _readers(function: Function, section: Section) -> Iterator[Instr]:
-    """What may read weights that a section gathers: sections without a layer share them."""
-    shares = not section.layer and not section.recompute
-    for s in function.sections:
-        if s is section or (shares and not s.layer and not s.recompute):
-            yield from s.body
-
-
-def _is_read_in_backward(facts: Facts, function: Function, section: Section, flat: FlatParam) -> bool:
-    """Whether autograd keeps weights for backward, or recomputes with them."""
-    for op in (i for i in _readers(function, section) if isinstance(i, Op)):
-        read = {r.value for r in op.reads if facts.places[r.value].root in flat.weights}
-        if read and (section.recompute or not read.isdisjoint(op.saved.inputs)):
-            return True
-    return False
+    return (function.sections.index(section), flat.number) in facts.regathered(function).learning

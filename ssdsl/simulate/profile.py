@@ -14,10 +14,11 @@ VERSION = 1
 IN_A_TASK = "{} in a task"  # a kind of communication from when a rank comes till all are done: it waits for others
 PHASES = ("forward", "backward", "dgrad", "wgrad")
 # Times that grow with bytes: of a gradient that is a weight's first in the step, of one that is added to it; of what a
-# flat parameter is copied, beside what travels, when its gradient is reduced, or it is gathered or scattered in ZeRO-3;
-# of the optimizer. And what the engine takes for a task, which grows with the instructions of its function.
+# flat parameter is copied, beside what travels, when its gradient is reduced, or it is gathered or scattered in ZeRO-3,
+# and of giving back the memory of what was gathered for a section; of the optimizer. And what the engine takes for a
+# task, which grows with the instructions of its function.
 GROWING = (
-    *("first gradient", "next gradient", "reduce", "gather", "scatter", "update"),
+    *("first gradient", "next gradient", "reduce", "gather", "drop", "scatter", "update"),
     *(f"task {phase}" for phase in PHASES),
 )
 

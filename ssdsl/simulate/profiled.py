@@ -205,12 +205,13 @@ def gradient_bytes(facts: Facts, function: Function) -> Iterator[int]:
     for section in function.sections:
         for number in section.gathers:
             flat = facts.program.flats[number]
-            if learns_weights(function, section, flat):
+            if learns_weights(facts, function, section, flat):
                 yield flat_bytes(flat) // shards(flat)
 
 
 def copies(facts: Facts, function: Function, phase: Phase) -> Iterator[tuple[str, int]]:
-    """What ZeRO-3 copies in a task: (`gather` or `scatter`, bytes)."""
+    """What ZeRO-3 copies in a task, and the memory that it gives back behind a section: (`gather`, `scatter` or `drop`,
+    bytes). What backward alone gathers goes with what is scattered."""
     kinds = {"all_gather": "gather", "reduce_scatter": "scatter", "all_reduce": "scatter"}
     gathered = _flats(facts, function.sections)
     if gathered:
@@ -219,6 +220,10 @@ def copies(facts: Facts, function: Function, phase: Phase) -> Iterator[tuple[str
                 if found in (of_gather(flat), *of_completion(flat, facts.state)):
                     yield kinds[found.kind], found.size_bytes
                     break
+    runs_again = phase in (Phase.BACKWARD, Phase.DGRAD)
+    for section in function.sections:
+        if phase is Phase.FORWARD or (runs_again and section.recompute):
+            yield from (("drop", flat_bytes(flat)) for flat in _flats(facts, (section,)))
 
 
 def _flats(facts: Facts, sections: Iterable[Section]) -> list[FlatParam]:

@@ -9,7 +9,8 @@ from math import prod
 
 import pytest
 
-from ssdsl.compile import compile_source
+from ssdsl.compile import Compiled, compile_source
+from ssdsl.model.source import Model
 from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.text.source import Source
@@ -39,6 +40,23 @@ def test_ledger(plan: str) -> None:
 
 ZERO = (ROOT / "examples" / "zero.ssp").read_text()
 OF_LAYERS = 'recompute model["{}.*"]\n'
+OF_TWO_AXES = """\
+mesh gpus(dp = 2, tp = 2)
+split model by batch into dp
+split {}
+split model.weights by row into dp
+assign model to gpus
+"""
+
+
+def counted(built: Compiled, model: Model) -> dict[str, tuple[int, int]]:
+    """Calls and bytes of all ranks in a step that is run."""
+    finished = run_in_process(program_of(built.program, model), Training(1, optimizer="sgd", lr=0.1))
+    found: dict[str, tuple[int, int]] = {}
+    for kind, one in (item for counts in finished.counts.values() for item in counts.items()):
+        calls, size = found.get(kind, (0, 0))
+        found[kind] = calls + one["calls"], size + one["bytes"]
+    return found
 
 
 @pytest.mark.parametrize("again", ["", OF_LAYERS], ids=["kept", "recomputed"])
@@ -47,13 +65,29 @@ def test_sharded_weights_as_their_program_gathers_them(name: str, layers: str, a
     """Each call of a layer gathers for itself, and no gradient is scattered of what was gathered under `no_grad`."""
     spec = f"{name}.py:{name}"
     built = compile_source(Source("zero.ssp", ZERO + again.format(layers)), graph_of(spec), {"Z": 3}, ROOT)
-    finished = run_in_process(program_of(built.program, model_of(spec)), Training(1, optimizer="sgd", lr=0.1))
-    counted: dict[str, tuple[int, int]] = {}
-    for kind, found in (item for counts in finished.counts.values() for item in counts.items()):
-        calls, size = counted.get(kind, (0, 0))
-        counted[kind] = calls + found["calls"], size + found["bytes"]
-    assert set(counted) == {"all_gather", "reduce_scatter"}
-    assert traffic(step(built)) == counted
+    found = counted(built, model_of(spec))
+    assert set(found) == {"all_gather", "reduce_scatter"}
+    assert traffic(step(built)) == found
+
+
+@pytest.mark.parametrize("again", ["", OF_LAYERS], ids=["kept", "recomputed"])
+@pytest.mark.parametrize(
+    "split",
+    [
+        'model["layers.*"] by inputs into tp',  # columns of a borrowed weight: copied, and passed on to the layers
+        'model["layers.*"] by hidden into tp',  # rows: passed on as a view, of which backward gathers the whole again
+        'model["first"] by inputs into tp',
+        'model["layers.*"] by inputs into m = 2',  # a part in time is a view, whichever way it is cut
+        'model["layers.*"] by hidden into tp, m = 2',
+        'model - model["first"] by inputs into tp, m = 2',
+    ],
+)
+def test_parts_of_sharded_weights(split: str, again: str) -> None:
+    """What is made of a weight for several layers is gathered for once; what was copied is not gathered again."""
+    spec = "borrowed.py:borrowed"
+    plan = OF_TWO_AXES.format(split) + again.format("layers")
+    built = compile_source(Source("parts.ssp", plan), graph_of(spec), {}, ROOT)
+    assert traffic(step(built)) == counted(built, model_of(spec))
 
 
 def test_batch_norm_sums_its_statistics() -> None:
