@@ -61,8 +61,28 @@ class Activations:
         names = zip((t.name for t in function.time), at, strict=False)
         part = tuple((Time(n), k) for n, k in names if n in self._unlike[function.number])
         if (function.number, part) not in self._found:
-            self._found[function.number, part] = _Function(self.facts, self.fusion, function, dict(part)).kept()
+            slots = self._kept_by_readers(function)
+            self._found[function.number, part] = _Function(self.facts, self.fusion, function, dict(part), slots).kept()
         return self._found[function.number, part]
+
+    def _kept_by_readers(self, function: Function) -> frozenset[str]:
+        """The slots of a function that others of its devices keep, which run more often: till its backward they stay."""
+        found = set[str]()
+        for reader in (f for f in self.facts.program.functions if f.submesh == function.submesh):
+            given = {
+                i.var.name: i.slot
+                for i in reader.inputs
+                if i.producer == function.number and not i.merges and runs_less(self.facts, i, reader)
+            }
+            launches = (x for section in self.fusion.launches(reader) for x in section) if given else ()
+            kept = {name for launch in launches for name in kept_of(self.facts, reader, launch).values}
+            found.update(slot for name, slot in given.items() if name in kept)
+        return frozenset(found)
+
+
+def runs_less(facts: Facts, given: Input, reader: Function) -> bool:
+    """Whether the producer of an input runs less often than its reader, all of whose tasks then keep one tensor."""
+    return {*facts.program.functions[given.producer].time} < {*reader.time}
 
 
 def _unlike(function: Function) -> frozenset[str]:
@@ -76,8 +96,16 @@ def _unlike(function: Function) -> frozenset[str]:
 class _Function:
     """One function at a part along some indices, with what its names refer to."""
 
-    def __init__(self, facts: Facts, fusion: Fusion, function: Function, part: dict[Coordinate, int]) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        fusion: Fusion,
+        function: Function,
+        part: dict[Coordinate, int],
+        kept_by_readers: frozenset[str],
+    ) -> None:
         self.facts, self.fusion, self.function, self.part = facts, fusion, function, part
+        self.kept_by_readers = kept_by_readers
         self.saved: dict[int, Sizes] = {}  # by the identity of a kernel, which `fusion` holds
         self.variables = {
             name: replace(var, shape=tuple(size.at(part) for size in var.shape)) if part else var
@@ -89,6 +117,9 @@ class _Function:
         self.moved = {i.result.name for i in moved}
         self.again = {str(i.result.name): i.source for i in moved if isinstance(i, Reshard) and i.again}
         self.of_other = {i.var.name for i in function.inputs if self._lies_here(i)}
+        self.shared = {
+            i.var.name for i in function.inputs if i.var.name in self.of_other and runs_less(facts, i, function)
+        }
         self.prepared = {p.var.name.value for p in function.prepared}
 
     def kept(self) -> Kept:
@@ -108,7 +139,8 @@ class _Function:
         for output in self.function.outputs:
             if (root := self._root(output.name)) not in held:
                 self._add(held, output.name)
-                lent += [(output.slot, held[root])] if output.read else []
+                is_lent = output.read and output.slot not in self.kept_by_readers
+                lent += [(output.slot, held[root])] if is_lent else []
         most = max((sum(n for s, n in again.items() if s not in held) for again in recomputed), default=0)
         within = self._within_backward(held)
         return Kept(
@@ -181,6 +213,8 @@ class _Function:
         kept, op = kept_of(self.facts, self.function, launch), launch.ops[0]
         found: Sizes = {}
         for name in kept.values:
+            if name in self.shared:
+                continue
             if name == op.reads[0] and (padded := padded_bytes(self.facts, op, self.variables[name], self.part)):
                 found[f"{op.operator} padded"] = padded
             else:

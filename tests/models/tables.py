@@ -23,7 +23,7 @@ class Block(nn.Module):
         self.register_buffer("index", (along[:, None] - along + POSITIONS - 1).flatten())
 
     def forward(self, x: Tensor, shared: Tensor) -> Tensor:
-        bias = torch.sigmoid(self.table[self.index].view(POSITIONS, POSITIONS))
+        bias = self.table[self.index].view(POSITIONS, POSITIONS)
         scores = torch.softmax(x @ x.transpose(-2, -1) + bias + shared, -1)
         weight = self.direction / self.direction.norm(dim=1, keepdim=True) * self.length[:, None]
         return x + torch.tanh(F.linear(scores @ x, weight))

@@ -58,32 +58,39 @@ def test_numbers_are_those_of_one_device(spec: str, plan: str) -> None:
     assert outcome.kind == "equal", outcome.text
 
 
+@pytest.mark.parametrize("again", ["", "recompute model"])
 @pytest.mark.parametrize("name", ["scaled", "counted"])
-def test_in_parts_of_the_width(name: str) -> None:
+def test_in_parts_of_the_width(name: str, again: str) -> None:
     """Of a part of the width, not all that is computed from it can run beside what reads the result."""
     model = load(f"{MODELS}:{name}")
-    plan = ONE.format(more="split model by width into c = 2 where possible")
+    plan = ONE.format(more=f"split model by width into c = 2 where possible\n{again}")
     outcome = try_plan(model, capture(model), plan, Training(3, optimizer="sgd", lr=0.1))
     assert outcome.kind == "equal", outcome.text
 
 
 def test_with_the_micro_batches_that_read_it() -> None:
-    (function,) = compiled(TABLES, PLANS["one device after another"]).functions
-    assert [t.name for t in function.time] == ["m"]
+    program = compiled(TABLES, PLANS["one device after another"])
+    assert [t.name for t in function_of(program, "index").time] == ["m"]
+
+
+def test_what_backward_keeps_is_computed_once() -> None:
+    """A weight of length one is a factor of the product that reads it."""
+    program = compiled(TABLES, PLANS["one device after another"])
+    assert not function_of(program, "div").time and not function_of(program, "mul").time
 
 
 def test_recomputed_with_the_layer_that_reads_it() -> None:
-    """Nothing of the table is kept from forward to backward."""
-    (function,) = compiled(TABLES, PLANS["recomputed"]).functions
+    """Nothing of the tables, nor of the weights of length one, is kept from forward to backward."""
+    function = function_of(compiled(TABLES, PLANS["recomputed"]), "index")
     recomputed = {i.operator for s in function.sections if s.recompute for i in s.body if isinstance(i, Op)}
-    assert "sigmoid" in recomputed
+    assert {"index", "div", "mul"} <= recomputed
 
 
 def test_what_two_stages_read_is_computed_once() -> None:
     """Its readers are of two functions: it is computed where the first of them is, and sent once."""
     program = compiled(TABLES, PLANS["stages"])
     assert not function_of(program, "tanh").time
-    assert [t.name for t in function_of(program, "sigmoid").time] == ["m"]
+    assert [t.name for t in function_of(program, "index").time] == ["m"]
     (sent,) = (m for m in program.messages if m.value == "tanh")
     assert not sent.time
 

@@ -5,7 +5,9 @@ batch does not reach it: it would be a function of its own that runs once a step
 would be kept all the step. Where all its readers are of one function, it runs in each task of that instead, is
 recomputed with it, and hands its addend of the gradient on to the weights.
 
-What changes a buffer runs once a step, and so does what a report reads, or readers of several functions.
+What backward keeps (a weight that was divided by its norm, a factor of a product) is made once a step, unless it is
+recomputed: one for the step is less than one for each task in flight. What changes a buffer runs once a step as well,
+and so does what a report reads, or readers of several functions.
 """
 
 from dataclasses import replace
@@ -17,6 +19,8 @@ from ssdsl.lower.functions.kinds import computing, kinds_of, levels_of
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import place_in
 from ssdsl.model.graph import Graph, Operand, Operator
+from ssdsl.model.saved import saved
+from ssdsl.model.storage import storages
 from ssdsl.model.weight_values import weight_values
 
 Joined = dict[str, tuple[TimeIndex, ...]]  # by operator, the indices in time of its readers that it has not itself
@@ -26,23 +30,41 @@ Readers = dict[str, list[tuple[Operator, Operand]]]  # of the results of an oper
 def join_readers(lowering: Lowering) -> Lowering:
     """Adds `joined`, and to `sunk` its indices: gradients stay addends along them."""
     readers = _readers(lowering)
-    joined = _of_one_kind(lowering, _able(lowering.graph), readers)
+    joined = _of_one_kind(lowering, _able(lowering), readers)
     while joined != (left := _of_one_level(replace(lowering, joined=joined), readers)):
         joined = _of_one_kind(lowering, frozenset(left), readers)
     sunk = {name: lowering.sunk.get(name, frozenset()) | {t.name for t in times} for name, times in joined.items()}
     return replace(lowering, joined=joined, sunk=lowering.sunk | sunk)
 
 
-def _able(graph: Graph) -> frozenset[str]:
-    """The operators that may run more than once a step: nothing but weights enters, and nothing is left but values."""
-    alone = weight_values(graph)
+def _able(lowering: Lowering) -> frozenset[str]:
+    """The operators that may run more than once a step: nothing but weights enters, and nothing is left but values that
+    backward does not keep."""
+    graph, alone = lowering.graph, weight_values(lowering.graph)
+    recomputed = frozenset[str]().union(*(unit for r in lowering.plan.recomputes for unit in r.units))
+    kept = _kept(graph, alone)
     once = {*graph.updates.values(), *graph.outputs.values(), graph.loss}
     once.update(buffer for o in graph.operators for buffer in o.statistics)
     return frozenset(
         o.name
         for o in graph.operators
-        if all(v.value in alone for v in o.outputs) and once.isdisjoint(v.value for v in (*o.inputs, *o.outputs))
+        if all(v.value in alone for v in o.outputs)
+        and once.isdisjoint(v.value for v in (*o.inputs, *o.outputs))
+        and (o.name in recomputed or kept.isdisjoint(v.value for v in o.outputs))
     )
+
+
+def _kept(graph: Graph, alone: frozenset[str]) -> frozenset[str]:
+    """Of what operators make of weights, the values that look into memory which autograd keeps."""
+    places = storages(graph)
+    made = {o.value for operator in graph.operators for o in operator.outputs if o.value in alone}
+    fresh = {v for v in made if places[v].root in made}
+    roots = set[str]()
+    for operator in graph.operators:
+        if not fresh.isdisjoint(o.value for o in (*operator.inputs, *operator.outputs)):
+            tensors = saved(operator, graph, places)
+            roots.update(places[v].root for v in (*tensors.inputs, *tensors.outputs))
+    return frozenset(v for v in fresh if places[v].root in roots)
 
 
 def _readers(lowering: Lowering) -> Readers:
