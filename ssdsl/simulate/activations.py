@@ -66,7 +66,7 @@ class Activations:
         return self._found[function.number, part]
 
     def _kept_by_readers(self, function: Function) -> frozenset[str]:
-        """The slots of a function that others of its devices keep, which run more often: till its backward they stay."""
+        """The slots of a function that others of its devices, which run more often, keep until their backward."""
         found = set[str]()
         for reader in (f for f in self.facts.program.functions if f.submesh == function.submesh):
             given = {
