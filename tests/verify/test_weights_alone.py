@@ -98,3 +98,9 @@ def test_what_two_stages_read_is_computed_once() -> None:
 def test_a_buffer_changes_once() -> None:
     program = compiled(FOLLOWING, PLANS["one device after another"])
     assert not function_of(program, "lerp").time
+
+
+def test_what_enters_a_recomputed_part_is_computed_once() -> None:
+    """Each task in flight would keep one of its own."""
+    program = compiled(TABLES, ONE.format(more='recompute model["layers.*"].softmax | model["layers.*"].add'))
+    assert not function_of(program, "index").time

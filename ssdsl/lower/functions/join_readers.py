@@ -5,8 +5,8 @@ batch does not reach it: it would be a function of its own that runs once a step
 would be kept all the step. Where all its readers are of one function, it runs in each task of that instead, is
 recomputed with it, and hands its addend of the gradient on to the weights.
 
-What backward keeps (a weight that was divided by its norm, a factor of a product) is made once a step, unless it is
-recomputed: one for the step is less than one for each task in flight. What changes a buffer runs once a step as well,
+What backward keeps (a weight that was divided by its norm, a factor of a product, what enters a recomputed part) is
+made once a step, unless it is recomputed: one for the step is less than one for each task in flight. What changes a buffer runs once a step as well,
 and so does what a report reads, or readers of several functions.
 """
 
@@ -42,7 +42,7 @@ def _able(lowering: Lowering) -> frozenset[str]:
     backward does not keep."""
     graph, alone = lowering.graph, weight_values(lowering.graph)
     recomputed = frozenset[str]().union(*(unit for r in lowering.plan.recomputes for unit in r.units))
-    kept = _kept(graph, alone)
+    kept = _kept(graph, alone, recomputed)
     once = {*graph.updates.values(), *graph.outputs.values(), graph.loss}
     once.update(buffer for o in graph.operators for buffer in o.statistics)
     return frozenset(
@@ -54,8 +54,9 @@ def _able(lowering: Lowering) -> frozenset[str]:
     )
 
 
-def _kept(graph: Graph, alone: frozenset[str]) -> frozenset[str]:
-    """Of what operators make of weights, the values that look into memory which autograd keeps."""
+def _kept(graph: Graph, alone: frozenset[str], recomputed: frozenset[str]) -> frozenset[str]:
+    """Of what operators make of weights, the values that look into memory which autograd keeps, or which recomputed
+    operators read."""
     places = storages(graph)
     made = {o.value for operator in graph.operators for o in operator.outputs if o.value in alone}
     fresh = {v for v in made if places[v].root in made}
@@ -63,7 +64,8 @@ def _kept(graph: Graph, alone: frozenset[str]) -> frozenset[str]:
     for operator in graph.operators:
         if not fresh.isdisjoint(o.value for o in (*operator.inputs, *operator.outputs)):
             tensors = saved(operator, graph, places)
-            roots.update(places[v].root for v in (*tensors.inputs, *tensors.outputs))
+            read = [o.value for o in operator.inputs] if operator.name in recomputed else tensors.inputs
+            roots.update(places[v].root for v in (*read, *tensors.outputs))
     return frozenset(v for v in fresh if places[v].root in roots)
 
 
