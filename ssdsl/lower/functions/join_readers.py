@@ -6,8 +6,8 @@ would be kept all the step. Where all its readers are of one function, it runs i
 recomputed with it, and hands its addend of the gradient on to the weights.
 
 What backward keeps (a weight that was divided by its norm, a factor of a product, what enters a recomputed part) is
-made once a step, unless it is recomputed: one for the step is less than one for each task in flight. What changes a buffer runs once a step as well,
-and so does what a report reads, or readers of several functions.
+made once a step, unless it is recomputed: one for the step is less than one for each task in flight. What changes a
+buffer runs once a step as well, and so does what a report reads, or readers of several functions.
 """
 
 from dataclasses import replace
