@@ -18,7 +18,7 @@ from ssdsl.model.layers import module_of
 from ssdsl.model.ops.experts import OF_ROWS
 from ssdsl.model.ops.random import FUNCTIONS
 from ssdsl.model.ops.registry import kernel_functions, modules
-from ssdsl.model.storage import Storage, storages
+from ssdsl.model.storage import Storage
 
 # What a file may import from the runtime beside it.
 RUNTIME = (
@@ -63,7 +63,7 @@ class Scope:
     @cached_property
     def places(self) -> dict[str, Storage]:
         """Where the values of the model lie."""
-        return storages(self.program.graph)
+        return self.program.graph.storages
 
     @property
     def waits(self) -> dict[Place, Instr]:

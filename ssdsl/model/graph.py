@@ -7,10 +7,13 @@ A tensor's axis is a sequence of *factors*: the fused axis `[qkv · heads · hea
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ssdsl.model.found import Found
 from ssdsl.model.window import Window
+
+if TYPE_CHECKING:
+    from ssdsl.model.storage import Storage
 
 ROOT = "."  # the path of what the model's own forward calls
 
@@ -167,6 +170,13 @@ class Graph:
     constants: dict[str, Any] = field(default_factory=dict)
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def storages(self) -> "dict[str, Storage]":
+        """The memory of every value."""
+        from ssdsl.model.storage import storages
+
+        return storages(self)
 
     @cached_property
     def windowed(self) -> frozenset[int]:

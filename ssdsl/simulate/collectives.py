@@ -19,7 +19,7 @@ from ssdsl.model.graph import ITEMSIZE, Operator, Origin
 from ssdsl.model.ops.registry import row
 from ssdsl.model.saved import saved_when_fused
 from ssdsl.model.saved_tensors import Saved
-from ssdsl.model.storage import Storage, storages
+from ssdsl.model.storage import Storage
 from ssdsl.model.weight_values import weight_values
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.regathered import Regathered, regathered
@@ -59,7 +59,7 @@ class Facts:
 
     def __post_init__(self) -> None:
         self.operators = {o.name: o for o in self.program.graph.operators}
-        self.places = storages(self.program.graph)
+        self.places = self.program.graph.storages
         self.weights = weight_values(self.program.graph)
         origins = {v.name: v.origin for v in self.program.graph.values.values()}
         lasting = (Origin.WEIGHT, Origin.BUFFER, Origin.CONSTANT)

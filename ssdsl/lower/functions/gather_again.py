@@ -15,7 +15,7 @@ from ssdsl.ir.value import Name
 from ssdsl.lower.functions.views import views_of
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.graph import Operator
-from ssdsl.model.storage import Storage, storages
+from ssdsl.model.storage import Storage
 
 
 def gather_again(lowering: Lowering) -> Lowering:
@@ -23,7 +23,7 @@ def gather_again(lowering: Lowering) -> Lowering:
     asked = lowering.plan.regathered
     if not asked:
         return lowering
-    places, operators = storages(lowering.graph), {o.name: o for o in lowering.graph.operators}
+    places, operators = lowering.graph.storages, {o.name: o for o in lowering.graph.operators}
     functions = tuple(_marked(f, asked, operators, places) for f in lowering.functions)
     return replace(lowering, functions=functions)
 

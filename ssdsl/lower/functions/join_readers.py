@@ -20,7 +20,6 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import place_in
 from ssdsl.model.graph import Graph, Operand, Operator
 from ssdsl.model.saved import saved
-from ssdsl.model.storage import storages
 from ssdsl.model.weight_values import weight_values
 
 Joined = dict[str, tuple[TimeIndex, ...]]  # by operator, the indices in time of its readers that it has not itself
@@ -57,7 +56,7 @@ def _able(lowering: Lowering) -> frozenset[str]:
 def _kept(graph: Graph, alone: frozenset[str], recomputed: frozenset[str]) -> frozenset[str]:
     """Of what operators make of weights, the values that look into memory which autograd keeps, or which recomputed
     operators read."""
-    places = storages(graph)
+    places = graph.storages
     made = {o.value for operator in graph.operators for o in operator.outputs if o.value in alone}
     fresh = {v for v in made if places[v].root in made}
     roots = set[str]()

@@ -12,13 +12,13 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import is_inner, windows_on
 from ssdsl.model.graph import Operator
 from ssdsl.model.saved import saved
-from ssdsl.model.storage import Storage, storages
+from ssdsl.model.storage import Storage
 from ssdsl.plan.regions import lengths_of
 
 
 def save_tensors(lowering: Lowering) -> Lowering:
     """Adds to every operator that has a backward what its part saves."""
-    places = storages(lowering.graph)
+    places = lowering.graph.storages
     operators = {o.name: o for o in lowering.graph.operators}
     functions = tuple(
         f if f.backward is Backward.NONE else _saving(lowering, f, operators, places) for f in lowering.functions
