@@ -95,7 +95,7 @@ def test_a_crash_names_rank_and_task(gpt: Any) -> None:
 
 def test_ranks_that_wait_for_each_other(gpt: Any) -> None:
     """The first stage waits for a gradient before it sends the value that the second one needs for it."""
-    sent = r"(    run\.send\(value_to_block2, m=0\)\n)((?:.*\n)*?)(    run\.wait_gradient\(value_to_block2, m=0\)\n)"
+    sent = r"(    run\.send\(value_to_block1, m=0\)\n)((?:.*\n)*?)(    run\.wait_gradient\(value_to_block1, m=0\)\n)"
     wrong = failure(changed(program(gpt, "pipeline", S=2, M=2), sent, r"\3\2\1", ("gpus_pp0",)))
     assert wrong.kind in ("deadlock", "crash")
 
