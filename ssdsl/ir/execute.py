@@ -1,9 +1,11 @@
 """Discrete-event execution of roles: each takes its steps in order, and waits where a step needs others.
 
 This is the only rendezvous engine. With costs it is the simulator, without them the check for deadlock; `steps.py` says
-which steps the actions of a role are. It takes time linear in the steps.
+which steps the actions of a role are. The role that is furthest behind goes first: what shares a link then travels in
+the order in which it could.
 """
 
+import heapq
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -140,32 +142,35 @@ class _Execution(Generic[Cost]):
         self.meetings: dict[Hashable, dict[int, float]] = {}
         self.exchanges: dict[Hashable, _Exchange[Cost]] = {}
         self.lanes: dict[tuple[Hashable, int, int], float] = {}
+        self.ready = [(0.0, r) for r in range(count)]  # a heap, by clock
         self.trace: Trace[Cost] = Trace()
 
     def all(self) -> Trace[Cost]:
-        ready = list(range(len(self.steps.of_role)))
-        while ready:
-            ready += self._go(ready.pop())
+        while self.ready:
+            _, r = heapq.heappop(self.ready)
+            self._go(r)
         if any(self._next(r) is not None for r in range(len(self.steps.of_role))):
             raise InternalError(self._cycle())
         self.trace.ended = self.clock
         return self.trace
 
-    def _go(self, r: int) -> list[int]:
-        """Runs a role until it has to wait; gives the roles that can now go on."""
-        woken: list[int] = []
+    def _go(self, r: int) -> None:
+        """Runs a role until it has to wait, or another one is behind it."""
         while (step := self._next(r)) is not None:
+            if self.ready and self.ready[0][0] < self.clock[r]:
+                heapq.heappush(self.ready, (self.clock[r], r))
+                return
             match step:
                 case Meet():
-                    moved = self._meet(r, step)
+                    woken = self._meet(r, step)
                 case Post():
-                    moved = self._post(r, step)
+                    woken = self._post(r, step)
                 case Await():
-                    moved = self._await(r, step)
-            if moved is None:
-                break
-            woken += moved
-        return woken
+                    woken = self._await(r, step)
+            if woken is None:
+                return
+            for other in woken:
+                heapq.heappush(self.ready, (self.clock[other], other))
 
     def _next(self, r: int) -> Step | None:
         own = self.steps.of_role[r]

@@ -13,6 +13,7 @@ Shards make every nesting of splits, in space and in time, one notion. Parts of 
 
 import itertools
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -170,6 +171,15 @@ class Submesh:
             steps = [held[name]] if name in held else range(n)
             ranks = [r + c * stride for r in ranks for c in steps]
         return ranks
+
+    def rank(self, held: Mapping[str, int], others: Sequence[int]) -> int:
+        """The rank at coordinates on some free axes, by their names, and those on the other ones, in order."""
+        left = iter(others)
+        at = dict(self.fixed) | {a: held[a] if a in held else next(left) for a, _ in self.axes}
+        rank = 0
+        for name, n in self.mesh.axes:
+            rank = rank * n + at.get(name, 0)
+        return self.mesh.first + rank
 
     def groups(self, axes: tuple[str, ...]) -> list[tuple[int, ...]]:
         """The groups of ranks that differ in these axes only."""

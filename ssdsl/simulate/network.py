@@ -86,13 +86,4 @@ def _pairs(move: Move, source: Submesh, target: Submesh) -> Iterator[tuple[int, 
         held = dict(zip(move.aligned, corner, strict=True))
         for piece in move.pieces:
             elements = math.prod(length for _, length in piece.target_box)
-            yield _rank(source, held, piece.source), _rank(target, held, piece.target), elements
-
-
-def _rank(submesh: Submesh, held: dict[str, int], free: tuple[int, ...]) -> int:
-    at = dict(submesh.fixed) | held
-    at |= dict(zip((a for a, _ in submesh.axes if a not in held), free, strict=True))
-    rank = 0
-    for name, n in submesh.mesh.axes:
-        rank = rank * n + at.get(name, 0)
-    return submesh.mesh.first + rank
+            yield source.rank(held, piece.source), target.rank(held, piece.target), elements

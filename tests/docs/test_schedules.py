@@ -81,7 +81,7 @@ SCHEDULES = {
         "(4p − 5) U / 2", lambda u, *_: (4 * P - 5) * u / 2, "⌈(p + 2) / 3⌉", (P + 4) // 3, stages=2, others=()
     ),
     "three_f_one_b": Schedule(FULL, _full, "p", P, passes=R, times=(1, 3, 0)),
-    "interlaced": Schedule(f"{FULL} + B + W", lambda f, b, w: _full(f, b, w) + b + w, "2p − 1", 2 * P - 1, ends_s=1.0),
+    "interlaced": Schedule(FULL, _full, "2p − 1", 2 * P - 1, ends_s=1.0),
 }
 
 PUBLISHED = (

@@ -54,6 +54,20 @@ def test_what_is_posted_travels_while_its_roles_go_on() -> None:
     assert trace.intervals[sent].part is Part.SENT and trace.intervals[received].part is Part.RECEIVED
 
 
+def test_a_lane_carries_first_what_can_travel_first() -> None:
+    """Role 0 posts the second long after the first, whose other source has yet to run."""
+    both, late = posted(0, (0, 1), (2,)), posted(1, (0,), (2,))
+    trace = run(
+        [both, task(0, 0), late],
+        [task(1, 1), both],
+        [both, late, awaited(0, 0, 1), awaited(1, 0)],
+        Compute=5.0,
+        StartReduce=1.0,
+    )
+    arrived = {x.action: x.end for x in trace.intervals if x.part is Part.RECEIVED}
+    assert arrived == {StartReduce(0): 11.0, StartReduce(1): 6.0}
+
+
 def test_a_lane_carries_one_after_another() -> None:
     ends: list[Step] = [posted(0, (0,), (1,)), posted(1, (0,), (1,))]
     trace = run(ends, [*ends, awaited(1, 0)], StartReduce=3.0)

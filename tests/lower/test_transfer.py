@@ -172,6 +172,19 @@ def test_replicas_share_the_sending(tensors, name: str, dims: str) -> None:
         assert all(max(g) - min(g) <= 1 for g in groups.values()), f"{before} -> {after}: {dict(sent)}"
 
 
+@pytest.mark.parametrize("stage", range(3))
+def test_a_device_keeps_what_it_has(stage: int) -> None:
+    """All devices have a value that one of them needs, or get what one of them has."""
+    mesh = Mesh("m", (("pp", 3), ("tp", 2)), 0)
+    everywhere, one = Submesh(mesh), Submesh(mesh, (("pp", stage),))
+    shape, whole, half = Shape(((8,),)), Layout((REPLICATE, REPLICATE)), Layout((REPLICATE, Shard(0, 4, 2)))
+    for held, needed in ((whole, Layout((REPLICATE,))), (half, Layout((Shard(0, 4, 2),)))):
+        for piece in plan_move(held, everywhere, needed, one, shape).pieces:
+            assert piece.source[0] == stage
+    back = plan_move(Layout((REPLICATE,)), one, whole, everywhere, shape)
+    assert all(p.source == p.target[1:] for p in back.pieces if p.target[0] == stage)
+
+
 def test_aligned_devices_exchange_only_with_each_other(tensors) -> None:
     source, target = PLACES["2x2->2x2"]
     shape, factors = SHAPES["2-D"]

@@ -1,8 +1,8 @@
 """Transfers between submeshes: which box of a tensor each device sends to which.
 
 Axes that both submeshes have, with the same placement in both layouts, are aligned: devices exchange only with those at
-the same coordinate. Over the other axes the boxes are intersected. Several devices that hold the same box take turns in
-sending it. This works for any two layouts that are not partial.
+the same coordinate. Over the other axes the boxes are intersected. A device that has what it needs keeps it; of others
+that hold the same box each sends it in turn. This works for any two layouts that are not partial.
 """
 
 import itertools
@@ -33,15 +33,18 @@ def plan_move(before: Layout, source: Submesh, after: Layout, target: Submesh, s
     """
     assert not before.is_partial and not after.is_partial
     aligned = _aligned(before, source, after, target)
-    holders: dict[Box, list[Coordinates]] = {}
+    first = dict.fromkeys(aligned, 0)
+    holders: dict[Box, dict[int, Coordinates]] = {}  # by rank
     for coordinates, box in _boxes(before, source, aligned, shape):
-        holders.setdefault(box, []).append(coordinates)
-    senders = {box: itertools.cycle(group) for box, group in holders.items()}
+        holders.setdefault(box, {})[source.rank(first, coordinates)] = coordinates
+    turns = {box: itertools.cycle(group.values()) for box, group in holders.items()}
     pieces = []
     for coordinates, wanted in _boxes(after, target, aligned, shape):
-        for held, turns in senders.items():
+        rank = target.rank(first, coordinates)
+        for held, group in holders.items():
             if (piece := _intersect(wanted, held)) is not None:
-                pieces.append(Piece(next(turns), coordinates, _within(piece, held), _within(piece, wanted)))
+                sender = group[rank] if rank in group else next(turns[held])
+                pieces.append(Piece(sender, coordinates, _within(piece, held), _within(piece, wanted)))
     return Move(aligned, tuple(pieces), shape.local(before.shards()), shape.local(after.shards()))
 
 
