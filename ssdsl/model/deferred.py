@@ -9,6 +9,8 @@ can compute with their numbers, as `torch.linspace(0, 0.1, layers).tolist()` doe
 import copy
 import itertools
 import math
+import mmap
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -23,6 +25,8 @@ from ssdsl.runtime.draws import Draws
 from ssdsl.runtime.recipe import INITIAL, Recipes, Step, View
 
 LARGE = 1 << 14  # elements; smaller tensors are made as they are
+HUGE = 1 << 30  # bytes
+NORESERVE = 0x4000  # as Linux has it; Python's mmap does not name it
 REGISTERED = {"_parameters", "_buffers", "_modules"}  # where a module keeps what is no plain attribute
 DROPPED = ("device", "pin_memory", "layout", "memory_format")  # arguments that make no number
 
@@ -238,7 +242,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._hollow |= {memory_of(t) for t in changed}
         if changed:
             return changed[0] if len(target._schema.returns) == 1 else tuple(changed)
-        made = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in _on_meta(target, args, kwargs)]
+        made = [_hollow(t) for t in _on_meta(target, args, kwargs)]
         self._hollow |= {memory_of(t) for t in made}
         self._kept += made
         return made[0] if len(target._schema.returns) == 1 and not _returns_list(target) else made
@@ -255,6 +259,17 @@ def _on_meta(target: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
         kwargs = {**kwargs, "device": torch.device("meta")}
     with _disable_current_modes():  # nothing is drawn
         return [t for t in tree_leaves(target(*args, **kwargs)) if isinstance(t, torch.Tensor)]
+
+
+def _hollow(like: torch.Tensor) -> torch.Tensor:
+    """A tensor on the CPU with the shape of another. The system promises no memory for a huge one: it would have to
+    refuse a tensor that is larger than all it has, though nobody touches it."""
+    size = like.untyped_storage().nbytes()
+    if size < HUGE or sys.platform != "linux":
+        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE)
+    storage = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+    return torch.empty(0, dtype=like.dtype).set_(storage, 0, like.shape, like.stride())
 
 
 def _is_view(target: Any) -> bool:

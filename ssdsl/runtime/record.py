@@ -6,10 +6,10 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
+from .alive import Alive
 from .clock import Clock
 from .transfers import Leg, Message, Mover, Signal, Transfer, shape_of
 from .world import Group, World
@@ -69,28 +69,15 @@ class Recorder:
             self.tensor_bytes = torch.cuda.max_memory_allocated()
         else:
             held = self._held_bytes()
-            with torch.profiler.profile(
-                activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-            ) as profile:
+            with Alive() as made:
                 yield
-            self.tensor_bytes = held + _most_added(profile)
+            self.tensor_bytes = held + made.most_bytes
 
     def _held_bytes(self) -> int:
         """What all tensors take now."""
         storages = (t.untyped_storage() for t in gc.get_objects() if isinstance(t, torch.Tensor))
         sizes = {s.data_ptr(): s.nbytes() for s in storages}
         return sum(size for place, size in sizes.items() if place not in self.mapped)
-
-
-def _most_added(profile: Any) -> int:
-    """The largest sum of allocations and releases from the start of a profile to some moment of it."""
-    results = profile.profiler.kineto_results.events()
-    changes = sorted((e.start_ns(), e.nbytes()) for e in results if e.name() == "[memory]")
-    level = most = 0
-    for _, size in changes:
-        level += size
-        most = max(most, level)
-    return most
 
 
 LADDER = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 24)  # bytes of what is sent to measure how fast ranks talk

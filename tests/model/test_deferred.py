@@ -86,6 +86,13 @@ def test_tied_weights_stay_tied():
     assert hollow.table.weight.is_meta, "the copy was filled, not the module"
 
 
+def test_a_weight_larger_than_all_memory():
+    with Deferred(seed=0) as deferred:
+        layer = torch.nn.Embedding(1 << 24, 1 << 14)  # a TiB
+    module, _ = deferred.finish(layer)
+    assert module.weight.is_meta and module.weight.shape == (1 << 24, 1 << 14)
+
+
 def test_numbers_of_a_large_tensor_cannot_be_read():
     with Deferred(seed=0), pytest.raises(ReadsNumbers, match="local_scalar"):
         float(torch.randn(100).norm())

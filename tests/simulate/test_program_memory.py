@@ -5,18 +5,15 @@ tensors are as large as they are, only their numbers are wrong. Counted are the 
 """
 
 import gc
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import Compiled
+from ssdsl.runtime.alive import Alive
 from ssdsl.runtime.runner import Block
 from ssdsl.runtime.share import Share
 from ssdsl.runtime.train.engine import Engine
@@ -58,43 +55,6 @@ class Alone:
     start_exchange = isend = irecv = nothing = nothing
 
 
-class Living(TorchDispatchMode):
-    """The storages that operators have made and that somebody still holds."""
-
-    def __init__(self, known: Iterable[torch.Tensor]) -> None:
-        super().__init__()
-        self.known = list(known)  # are held here, so that their addresses stay theirs
-        self.addresses = {t.untyped_storage()._cdata for t in self.known}
-        self.made: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for tensor in (t for t in tree_leaves(result) if isinstance(t, torch.Tensor)):
-            storage = tensor.untyped_storage()
-            before = self.made.get(storage._cdata)
-            if storage._cdata not in self.addresses and (before is None or before[0]() is None):
-                self.made[storage._cdata] = weakref.ref(storage), storage.nbytes()
-        return result
-
-    def now(self) -> Bytes:
-        gc.collect()
-        return {address: size for address, (storage, size) in self.made.items() if storage() is not None}
-
-
-class Most(Living):
-    """The most that was alive at once."""
-
-    def __init__(self, known: Iterable[torch.Tensor]) -> None:
-        super().__init__(known)
-        self.size_bytes = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = super().__torch_dispatch__(func, types, args, kwargs)
-        alive = sum(size for storage, size in self.made.values() if storage() is not None)
-        self.size_bytes = max(self.size_bytes, alive)
-        return result
-
-
 class Watched:
     """One rank's program, a step of it, and what each of its tasks left alive."""
 
@@ -105,35 +65,29 @@ class Watched:
         self.left: list[tuple[Task, Bytes, Bytes]] = []  # before and after each task
         self.inputs: dict[Task, set[int]] = {}
 
-    def _known(self) -> list[torch.Tensor]:
-        weights = self.share.runner.weights
-        own = [t for f in weights.flats for t in (*f.trained(), *f.parameters.values(), f.flat) if t is not None]
-        return [*self.prepared.values(), *weights.buffers.values(), *own]
-
     def most(self) -> int:
         """The most bytes that a step has at once, beside what is there before; gradients of weights are among them."""
-        most = Most(self._known())
-        with most, self.world.enter():
+        with Alive() as made, self.world.enter():
             self.share.runner.step(self.share.code.step, self.prepared)
-        return most.size_bytes
+        return made.most_bytes
 
     def step(self) -> None:
         runner = self.share.runner
-        living = Living(self._known())
+        made = Alive()
         for phase in ("forward", "backward", "backward_inputs", "backward_weights"):
-            self._watch(phase, living)
-        with living, self.world.enter():
+            self._watch(phase, made)
+        with made, self.world.enter():
             runner.step(self.share.code.step, self.prepared)
 
-    def _watch(self, phase: str, living: Living) -> None:
+    def _watch(self, phase: str, made: Alive) -> None:
         runner = self.share.runner
         run = getattr(runner, phase)
 
         def watched(block: Block, **at: int) -> None:
-            before = living.now()
+            before = _now(made)
             run(block, **at)
             task = phase, block.number, tuple(at.values())
-            self.left.append((task, before, living.now()))
+            self.left.append((task, before, _now(made)))
             if phase == "forward":
                 inputs = runner.saved.get((block.number, task[2]), ([], ()))[0]
                 self.inputs[task] = {t.untyped_storage()._cdata for t in inputs}
@@ -154,6 +108,11 @@ class Watched:
         """Bytes that the last task of a phase set free."""
         _, before, after = next(x for x in reversed(self.left) if x[0][0] == phase)
         return sum(before.values()) - sum(after.values())
+
+
+def _now(made: Alive) -> Bytes:
+    gc.collect()
+    return dict(made.made)
 
 
 def _share(folder: Path, world: World) -> tuple[Share, dict[str, torch.Tensor]]:

@@ -1,0 +1,50 @@
+"""The memory of tensors that operators make, counted as they make them.
+
+A storage counts until nobody holds it, whichever thread lets go of it: a profile of the allocator misses what gloo's
+threads release. What an operator takes and gives back within itself is not seen.
+"""
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While it is entered, notes the storages that operators make: `made` are those that are held, by their addresses
+    with their bytes, `most_bytes` is the most that they were at once."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.made: dict[int, int] = {}
+        self.most_bytes = 0
+        self._bytes = 0
+        self._held: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        given = {storage._cdata for storage in _storages((args, kwargs))}
+        result = func(*args, **kwargs)
+        for storage in _storages(result):
+            if storage._cdata not in given and storage._cdata not in self.made:
+                self._add(storage)
+        return result
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        address, size = storage._cdata, storage.nbytes()
+
+        def gone(_: object) -> None:
+            del self._held[address], self.made[address]
+            self._bytes -= size
+
+        self._held[address] = weakref.ref(storage, gone)
+        self.made[address] = size
+        self._bytes += size
+        self.most_bytes = max(self.most_bytes, self._bytes)
+
+
+def _storages(tree: object) -> Iterator[torch.UntypedStorage]:
+    return (t.untyped_storage() for t in tree_leaves(tree) if isinstance(t, torch.Tensor))
