@@ -11,6 +11,7 @@ import itertools
 import math
 import mmap
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -167,8 +168,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.given: dict[int, torch.Tensor] = {}
         self._memories: dict[int, int] = {}  # the number of a memory by its identity
         self._numbers = itertools.count()
-        self._kept: list[torch.Tensor] = []  # so that no memory is given to another tensor
         self._hollow: set[int] = set()
+        self._alive: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
     def __torch_dispatch__(self, target: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -212,9 +213,20 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _number(self, tensor: torch.Tensor) -> int:
         if memory_of(tensor) not in self._memories:
-            self._kept.append(tensor)
             self._memories[memory_of(tensor)] = next(self._numbers)
+            self._follow(tensor)
         return self._memories[memory_of(tensor)]
+
+    def _follow(self, tensor: torch.Tensor) -> None:
+        """Forgets a memory when it is freed: what comes to lie there is another one."""
+        memory = memory_of(tensor)
+
+        def freed(_: object) -> None:
+            self._memories.pop(memory, None)
+            self._hollow.discard(memory)
+            del self._alive[memory]
+
+        self._alive[memory] = weakref.ref(tensor.untyped_storage(), freed)
 
     def _recorded(self, item: Any) -> Any:
         match item:
@@ -244,7 +256,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return changed[0] if len(target._schema.returns) == 1 else tuple(changed)
         made = [_hollow(t) for t in _on_meta(target, args, kwargs)]
         self._hollow |= {memory_of(t) for t in made}
-        self._kept += made
+        for tensor in made:
+            self._follow(tensor)
         return made[0] if len(target._schema.returns) == 1 and not _returns_list(target) else made
 
 

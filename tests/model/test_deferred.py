@@ -1,6 +1,7 @@
 """Modules made without their numbers, and recipes: whole and part are what the constructor would have made."""
 
 import json
+import weakref
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,21 @@ def test_a_weight_larger_than_all_memory():
         layer = torch.nn.Embedding(1 << 24, 1 << 14)  # a TiB
     module, _ = deferred.finish(layer)
     assert module.weight.is_meta and module.weight.shape == (1 << 24, 1 << 14)
+
+
+@pytest.mark.parametrize("numbers", [10, 1000], ids=["real", "hollow"])
+def test_what_a_constructor_drops_is_freed(numbers: int):
+    with Deferred(seed=0) as deferred:
+        table = torch.arange(numbers)
+        layer = torch.nn.Module()
+        layer.register_buffer("near", table[:, None] - table)
+        dropped = weakref.ref(table.untyped_storage())
+        del table
+        assert dropped() is None
+        kept = [torch.ones(numbers) for _ in range(9)]  # some where the table lay
+    _, recipes = deferred.finish(layer)
+    assert torch.equal(recipes.whole("near"), torch.arange(numbers)[:, None] - torch.arange(numbers))
+    del kept
 
 
 def test_numbers_of_a_large_tensor_cannot_be_read():
