@@ -99,8 +99,8 @@ def _in_parts(*counts: int) -> Callable[[int], Iterator[Settings]]:
 
 
 def _four_stages(devices: int) -> Iterator[Settings]:
-    """As the paper has it: four stages, each as wide as there are devices."""
-    yield {"S": 4, "T": devices // 4}
+    """Pipelines of four stages, as in the paper."""
+    yield from (shape for shape in pipelines(devices) if shape["S"] == 4)
 
 
 def _proteins(devices: int) -> Iterator[Settings]:

@@ -21,6 +21,7 @@ S = 4
     [
         ("interlaced", {}),
         ("interlaced", {"S": 2, "T": 2, "M": 4, "R": 1}),
+        ("interlaced", {"D": 2, "S": 2, "M": 2}),
         pytest.param("megatron", {"D": 2, "R": 1}, marks=pytest.mark.slow),
         ("megatron", {"S": 1, "T": 4, "M": 1}),  # tensor parallelism alone
         pytest.param("zero3", {"M": 2, "R": 1}, marks=pytest.mark.slow),
