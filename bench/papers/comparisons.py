@@ -88,9 +88,12 @@ def _groups(devices: int) -> Iterator[Settings]:
 
 
 def _swin_parts(devices: int) -> Iterator[Settings]:
-    """As many parts on a device as in the paper, which has a pipeline of all devices, 2, 4, 4 or 8 of them wide."""
-    parts = {4: 4, 8: 6, 16: 4, 32: 4}[devices]
-    yield from ({**shape, "C": parts} for shape in pipelines(devices))
+    """As many parts on a device as in the paper, which has pipelines 2, 4, 4 or 8 devices wide; in wider ones also as
+    many parts in all."""
+    width, parts = {4: (2, 4), 8: (4, 6), 16: (4, 4), 32: (8, 4)}[devices]
+    for shape in pipelines(devices):
+        fewer = width * parts // shape["T"]
+        yield from ({**shape, "C": count} for count in (parts, fewer) if count == parts or 1 < count < parts)
 
 
 def _in_parts(*counts: int) -> Callable[[int], Iterator[Settings]]:
