@@ -93,7 +93,7 @@ def _swin_parts(devices: int) -> Iterator[Settings]:
     width, parts = {4: (2, 4), 8: (4, 6), 16: (4, 4), 32: (8, 4)}[devices]
     for shape in pipelines(devices):
         fewer = width * parts // shape["T"]
-        yield from ({**shape, "C": count} for count in (parts, fewer) if count == parts or 1 < count < parts)
+        yield from ({**shape, "C": count} for count in dict.fromkeys((parts, fewer)) if 1 < count <= parts)
 
 
 def _in_parts(*counts: int) -> Callable[[int], Iterator[Settings]]:
