@@ -165,7 +165,7 @@ COMPARISONS = (
         "gpt",
         {devices: f"gpt:{size}-16k,dtype=fp16,attention=eager" for devices, size in GPTS.items()},
         256,
-        _of_gpt(4, 8),
+        _of_gpt(4, 5, 8),
         "gpt:tiny",
         ("gpt:1.3b-16k,dtype=fp16,attention=eager,batch=8", {"S": 4, "C": 4, "M": 8}),
     ),
