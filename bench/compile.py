@@ -67,7 +67,6 @@ CASES = tuple(dict.fromkeys((WIDE, NARROW, *LAYERS, *MICRO_BATCHES, GPT_3)))
 def compile_program(model: "Model", graph: "Graph", settings: dict[str, int]) -> Iterator[str]:
     """The compiler from the plan's text to the program's files, and a simulated step; yields the name of each pass when
     it is done."""
-    from ssdsl.cluster.link import LOOPBACK
     from ssdsl.cluster.load import load_cluster
     from ssdsl.codegen.write import write_program
     from ssdsl.compile import make_plan
@@ -75,15 +74,16 @@ def compile_program(model: "Model", graph: "Graph", settings: dict[str, int]) ->
     from ssdsl.lower.lower import lower
     from ssdsl.simulate.simulate import simulate
 
+    cluster = load_cluster("a100x1024")
     yield "import"
     plan, _ = make_plan(read_source(PLAN), graph, settings, PLAN.parent)
     yield "plan"
-    program = lower(plan, LOOPBACK)
+    program = lower(plan, cluster)
     yield "lower"
     with tempfile.TemporaryDirectory() as folder:
         write_program(program, model, Path(folder) / "program", read_source(PLAN))
     yield "write"
-    simulate(program, read_source(PLAN), load_cluster("a100x1024"))
+    simulate(program, read_source(PLAN), cluster)
     yield "simulate"
 
 
