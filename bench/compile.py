@@ -69,17 +69,22 @@ def compile_program(model: "Model", graph: "Graph", settings: dict[str, int]) ->
     it is done."""
     from ssdsl.cluster.load import load_cluster
     from ssdsl.codegen.write import write_program
+    from ssdsl.collector import paused_collector
     from ssdsl.compile import make_plan
     from ssdsl.lang.read import read_source
     from ssdsl.lower.lower import lower
+    from ssdsl.prove.prove import require_proof
     from ssdsl.simulate.simulate import simulate
 
     cluster = load_cluster("a100x1024")
     yield "import"
-    plan, _ = make_plan(read_source(PLAN), graph, settings, PLAN.parent)
-    yield "plan"
-    program = lower(plan, cluster)
-    yield "lower"
+    with paused_collector():  # as `compile_plan` does
+        plan, _ = make_plan(read_source(PLAN), graph, settings, PLAN.parent)
+        yield "plan"
+        program = lower(plan, cluster)
+        yield "lower"
+        require_proof(program)
+        yield "prove"
     with tempfile.TemporaryDirectory() as folder:
         write_program(program, model, Path(folder) / "program", read_source(PLAN))
     yield "write"
@@ -104,7 +109,7 @@ def measure(case: Case) -> Times:
     for name in passes:
         now = time.perf_counter()
         times[name], before = now - before, now
-    compiled = sum(times[name] for name in ("plan", "lower", "write"))
+    compiled = sum(times[name] for name in ("plan", "lower", "prove", "write"))
     return times | {"total": compiled, "peak_mb": peak_mb(), "own_mb": peak_mb() - held_mb}
 
 

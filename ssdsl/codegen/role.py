@@ -20,7 +20,8 @@ def role_text(scope: Scope) -> str:
 
 
 def _head(scope: Scope, code: str) -> str:
-    used = [name for name in RUNTIME if re.search(rf"\b{name}\(", code) or (name == "group" and scope.groups)]
+    called = {*re.findall(r"\b(\w+)\(", code), *(["group"] if scope.groups else [])}
+    used = [name for name in RUNTIME if name in called]
     mesh = scope.role.submesh.mesh.name
     what = "in a training step" if scope.program.trains else "in an evaluation"
     lines = [

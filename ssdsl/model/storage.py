@@ -7,7 +7,7 @@ numbers. A part of a tensor is laid out as the whole is.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,14 +22,48 @@ class Storage:
     strides: tuple[int, ...]
 
 
+class Laid(NamedTuple):
+    """A result of a call: the first of what it reads and makes, by number, that lies in this memory; its strides."""
+
+    memory: int
+    strides: tuple[int, ...]
+
+
 def storages(graph: Graph) -> dict[str, Storage]:
-    """The storage of every value."""
-    tensors = {v.name: empty(v) for v in graph.values.values() if v.origin is not Origin.OPERATOR}
+    """The storage of every value. Calls that differ in their values' names alone are run once."""
+    given = [v for v in graph.values.values() if v.origin is not Origin.OPERATOR]
+    places = {v.name: Storage(v.name, empty(v).stride()) for v in given}
+    known: dict[tuple[Any, ...], tuple[Laid, ...]] = {}
     for operator in graph.operators:
-        results = _results(operator, tensors, graph)
-        tensors.update((o.value, y) for o, y in zip(operator.outputs, results, strict=True))
-    roots: dict[int, str] = {}
-    return {n: Storage(roots.setdefault(memory_of(t), n), t.stride()) for n, t in tensors.items()}
+        specs = _Specs(graph, places)
+        call = filled(operator.args, specs), filled(operator.kwargs, specs)
+        if call not in known:
+            known[call] = _laid(operator, tuple(specs), places, graph)
+        names = *specs, *(o.value for o in operator.outputs)
+        for output, laid in zip(operator.outputs, known[call], strict=True):
+            looks_into = places.get(names[laid.memory])
+            places[output.value] = Storage(looks_into.root if looks_into else output.value, laid.strides)
+    return places
+
+
+class _Specs(dict[str, tuple[Any, ...]]):
+    """What tells an operator's calls apart of the values that they read, numbered in the order of the arguments."""
+
+    def __init__(self, graph: Graph, places: Mapping[str, Storage]) -> None:
+        self.graph, self.places = graph, places
+
+    def __missing__(self, name: str) -> tuple[Any, ...]:
+        value = self.graph.values[name]
+        spec = len(self), value.shape, self.places[name].strides, value.dtype, value.differentiable
+        return self.setdefault(name, spec)
+
+
+def _laid(operator: Operator, reads: tuple[str, ...], places: Mapping[str, Storage], graph: Graph) -> tuple[Laid, ...]:
+    """Where the results of a call lie that reads these values."""
+    tensors = {name: empty(graph.values[name], places[name].strides) for name in reads}
+    results = _results(operator, tensors, graph)
+    memories = [memory_of(t) for t in (*tensors.values(), *results)]
+    return tuple(Laid(memories.index(memory_of(t)), t.stride()) for t in results)
 
 
 def aliases(operator: Operator, places: Mapping[str, Storage]) -> dict[str, str]:
@@ -89,8 +123,8 @@ def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor]) -> tuple
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 
-def filled(item: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """An argument of an operator, its references replaced by tensors."""
+def filled(item: Any, tensors: Mapping[str, Any]) -> Any:
+    """An argument of an operator, its references replaced by tensors, or by what stands for them."""
     match item:
         case Ref(value):
             return tensors[value]
