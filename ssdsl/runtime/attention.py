@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
-from torch.nn.attention.bias import causal_lower_right
 
 from .merges import widened
 from .regions import Regions, Run, Runs
@@ -41,6 +40,8 @@ def causal_attention_part(
     Of q queries and k keys: query [.., heads, q, d], key [.., heads, k, d], value [.., heads, k, v] ->
     [.., heads, q, v].
     """
+    from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler, 70 MB: only where it is called
+
     (part,) = parts
     results, before = [], 0
     for start, end in part.results:
