@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-HEAVY = ("torch._dynamo", "torch._inductor", "torch.export", "sympy", "networkx", "transformers")
+HEAVY = ("torch._dynamo", "torch._inductor", "sympy", "networkx", "transformers")
 
 
 def test_the_runtime_imports_no_compiler() -> None:
