@@ -20,10 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
+
+from ssdsl.show.view import Column, Kind, View, table
 
 if TYPE_CHECKING:
     from ssdsl.model.graph import Graph
@@ -140,7 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 1
     medians = {case: {key: statistics.median(t[key] for t in own) for key in own[0]} for case, own in runs.items()}
     console = Console()
-    console.print(table(medians))
+    console.print(table(view(medians), console.width))
     for claim, holds in claims(medians):
         console.print(f"{'[green]yes[/green]' if holds else '[red]no [/red]'}  {claim}", highlight=False)
     return 0
@@ -161,16 +161,19 @@ def measure_apart(case: Case) -> Times:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def table(medians: dict[Case, Times]) -> Table:
-    result = Table(title="Compiling a GPT under megatron.ssp, seconds on one core", box=box.SIMPLE_HEAD)
+def view(medians: dict[Case, Times]) -> View:
     keys = next(iter(medians.values())).keys()
-    for heading in ("layers", "dp tp pp", "micro-batches", *keys):
-        result.add_column(heading.replace("_mb", " MB"), justify="right")
+    columns = [Column(heading, Kind.COUNT) for heading in ("layers", "dp", "tp", "pp", "micro-batches")]
+    columns += [Column(*_heading(key)) for key in keys]
+    rows = []
     for case, times in medians.items():
-        widths = f"{case.dp} {case.tp} {case.pp}"
-        numbers = (f"{times[key]:.0f}" if key.endswith("_mb") else f"{times[key]:.2f}" for key in keys)
-        result.add_row(str(case.layers), widths, str(case.micro_batches), *numbers)
-    return result
+        widths = case.layers, case.dp, case.tp, case.pp, case.micro_batches
+        rows.append((*widths, *(int(1e6 * times[key]) if key.endswith("_mb") else times[key] for key in keys)))
+    return View("Compiling a GPT under megatron.ssp, on one core", tuple(columns), tuple(rows))
+
+
+def _heading(key: str) -> tuple[str, Kind]:
+    return (key.removesuffix("_mb"), Kind.BYTES) if key.endswith("_mb") else (key, Kind.SECONDS)
 
 
 def claims(medians: dict[Case, Times]) -> Iterator[tuple[str, bool]]:
