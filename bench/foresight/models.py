@@ -131,6 +131,9 @@ alpa_15b = gpt(48, 5120, 32, batch=1024, seq=1024, dropout=0.0)
 
 # Zero Bubble (Qi et al. 2023, arXiv 2401.10241), table 3
 zero_bubble_1_5b = gpt(22, 2304, 24, batch=144, seq=1024)
+zero_bubble_6_2b = gpt(30, 4096, 32, batch=72, seq=1024)
+zero_bubble_14_6b = gpt(46, 5120, 40, batch=48, seq=1024)
+zero_bubble_28_3b = gpt(62, 6144, 48, batch=96, seq=1024)
 
 # of which one layer is the difference
 layers_2 = gpt(2, 6144, 64, batch=4)
