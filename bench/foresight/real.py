@@ -2,8 +2,9 @@
 
 `RECORDED` are the plans that a profile is recorded from, `PREDICTED` those that it predicts: none is in both. Each
 round records a profile anew and then runs every plan, in turn, so that what slows the machine for a while slows all of
-them; a plan's time is the median of its rounds, each round's the median of its steps. Memory is what tensors take at
-most, of the fullest process. The machine has to be quiet: `noise` says by how much rounds differ.
+them; a plan's time is the median of its rounds, each round's the mean of the middle half of its steps, as in a profile.
+Memory is what tensors take at most, of the fullest process. The machine has to be quiet: `noise` says by how much
+rounds differ.
 
     python -m bench foresight --only real --rounds 5
 """
@@ -24,9 +25,10 @@ from bench.accuracy import spearman
 from bench.foresight.row import Row
 
 MODEL = "gpt:small,layers=8,batch=16"
-ROUNDS, STEPS = 3, 10
+ROUNDS, STEPS = 3, 14
+WARM = 3  # the steps of a run before it, which fill memory and caches, do not count
 MEAN_ERROR, CORRELATION = 0.02, 0.95
-RECORDING_STEPS = 12  # of which some are timed operator by operator
+RECORDING_STEPS = 20  # of which some are timed operator by operator
 HERE = Path(__file__).parent / "plans"
 RECORDED = (
     "pipeline,S=2,M=2",
@@ -106,13 +108,19 @@ def _round(found: Rounds, plan: str, model: str, steps: int, profile: Path) -> N
     name, *settings = plan.split(",")
     words = [name, "--model", model, *(word for one in settings for word in ("--set", one)), "--json"]
     ranks = json.loads(_ssdsl("run", *words, "--steps", str(steps)))
-    found.steps_s.append(median(max(times) for times in zip(*(r["step_s"][1:] for r in ranks), strict=True)))
+    found.steps_s.append(_usual([max(times) for times in zip(*(r["step_s"][WARM:] for r in ranks), strict=True)]))
     if not found.peak:
         ranks = json.loads(_ssdsl("run", *words, "--steps", "3", "--profile", str(profile.with_name("memory.json"))))
         found.peak = max(r["tensor_bytes"] for r in ranks)
     report = json.loads(_ssdsl("simulate", *words, "--costs", str(profile)))
     found.predicted_s.append(report["step_s"])
     found.predicted_peak = report["peak_bytes"]
+
+
+def _usual(steps_s: list[float]) -> float:
+    """The mean of the middle half."""
+    ordered, out = sorted(steps_s), len(steps_s) // 4
+    return mean(ordered[out : len(ordered) - out])
 
 
 def _ssdsl(*words: str) -> str:

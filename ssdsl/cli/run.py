@@ -148,7 +148,7 @@ def _save(program: "Compiled", result: "RunResult", profile: str | None, trace: 
 
     times = measured_times(program.program, result)
     if profile is not None:
-        operators = recorded_profile(program.program, result, worded(program)) if result.ranks[0].spent else None
+        operators = recorded_profile(program.program, result, worded(program)) if result.ranks[0].clocked else None
         write_costs(profile, times, worded(program), digest(program.program), operators)
         talk.print(f"{profile}: for `ssdsl simulate --costs {profile}`", highlight=False)
     if trace is not None:

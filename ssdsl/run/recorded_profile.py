@@ -5,7 +5,7 @@ The clock of a rank speaks of lines of its role's file; the file is written agai
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -32,7 +32,8 @@ def recorded_profile(program: Program, result: RunResult, source: str) -> Profil
     """What the clocks of a run's ranks say. `source` says which run it was."""
     found = _Found(Facts(program))
     for rank in result.ranks:
-        found.add(rank)
+        for step in usual_steps(result.ranks):
+            found.add(rank, rank.clocked[step])
     first = result.ranks[0]
     machine = Machine(processor(), version("torch"), first.threads, len(os.sched_getaffinity(0)), len(result.ranks))
     network: dict[tuple[str, int], list[tuple[int, float]]] = {}
@@ -40,7 +41,7 @@ def recorded_profile(program: Program, result: RunResult, source: str) -> Profil
         network.setdefault((kind, ranks), []).append((size, time_s))
     return Profile(
         machine,
-        {words: {name: usual(times) for name, times in phases.items()} for words, phases in found.operators.items()},
+        {words: {name: mean(times) for name, times in phases.items()} for words, phases in found.operators.items()},
         {key: Curve.of(points) for key, points in network.items()},
         {name: Curve.of(found.growing[name]) for name in GROWING if name in found.growing},
         mean(found.steps) if found.steps else 0.0,
@@ -48,14 +49,13 @@ def recorded_profile(program: Program, result: RunResult, source: str) -> Profil
     )
 
 
-def usual(times: list[float]) -> float:
-    """The mean of the middle half: what some other process disturbed is not in it.
-
-    >>> usual([1.0, 2.0, 2.0, 4.0, 90.0])
-    2.6666666666666665
-    """
-    ordered, out = sorted(times), len(times) // 4
-    return mean(ordered[out : len(ordered) - out])
+def usual_steps(ranks: Sequence[RankResult]) -> list[int]:
+    """The middle half of the steps that were clocked, by the time they took: what some other process disturbed is not
+    in them. Of these all counts: what is slow once in a while, now this operator and now that, is in every step."""
+    spent = {n: [s for r in ranks for s in r.clocked[n] if s.what != MET] for n in ranks[0].clocked}
+    took = {n: sum(sum(s.times_s) for s in places) for n, places in spent.items()}
+    ordered, out = sorted(took, key=lambda n: took[n]), len(took) // 4
+    return ordered[out : len(ordered) - out]
 
 
 @dataclass
@@ -76,13 +76,13 @@ class _Found:
     def costs(self) -> Profiled:
         return Profiled(self.facts, Profile(Machine("", "", 1, 1, 1)))
 
-    def add(self, rank: RankResult) -> None:
-        """One rank's."""
+    def add(self, rank: RankResult, step: Sequence[Spent]) -> None:
+        """One rank's, of a step."""
         role = next(r for r in self.program.roles if r.name == rank.role)
         lines = Lines.of(self.program, role)
-        engine: dict[tuple[int, Phase], list[float]] = {}
+        engine: dict[tuple[int, Phase], list[tuple[float, ...]]] = {}
         ran: dict[tuple[int, Phase], set[Instr]] = {}
-        for spent in rank.spent:
+        for spent in step:
             phase = self._phase(spent)
             if phase is None:
                 self._add_other(spent, role)
@@ -91,13 +91,13 @@ class _Found:
             if instr is not None and spent.what == AGAIN:
                 continue  # that is a forward's time, which other tasks say better
             if instr is None:
-                sums = engine.setdefault((spent.number, phase), [])
-                sums[:] = [usual(list(spent.times_s)) + (sums[0] if sums else 0.0)]
+                engine.setdefault((spent.number, phase), []).append(spent.times_s)
                 continue
             ran.setdefault((spent.number, phase), set()).add(instr)
             self._times(self.program.functions[spent.number], instr, phase).extend(spent.times_s)
-        for (number, phase), (time_s,) in engine.items():
-            function = self.program.functions[number]
+        for (number, phase), places in engine.items():
+            function, tasks = self.program.functions[number], max(map(len, places))
+            time_s = sum(map(sum, places)) / tasks
             self.growing.setdefault(f"task {OF_PHASE[phase]}", []).append((instructions(function), time_s))
             self._add_none(function, phase, ran.get((number, phase), set()))
 
@@ -119,7 +119,7 @@ class _Found:
                 self._times(function, instr, phase).append(0.0)
 
     def _add_other(self, spent: Spent, role: Role) -> None:
-        time_s, what = usual(list(spent.times_s)), spent.what
+        time_s, what = mean(spent.times_s), spent.what
         if what == "step":
             self.steps.append(time_s)
         elif what == MET:

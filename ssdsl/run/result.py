@@ -33,7 +33,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a rank's clock says of one place (ssdsl/runtime/clock.py): seconds, a number a task or step."""
+    """What a rank's clock says of one place in a step (ssdsl/runtime/clock.py): seconds, a number a task or step."""
 
     what: str
     number: int
@@ -48,7 +48,7 @@ class RankResult:
 
     `base_bytes` is what the process held before training. Of a recorded run, `tensor_bytes` is the most that tensors
     took at once (0 if it had fewer than three steps), `recorded` has one list a step, and `transfers_s` each transfer's
-    time alone. `clocked` are the steps in which operators were told apart, `spent` what they took, and `network` what
+    time alone. `clocked` are the steps in which operators were told apart, with what they took, and `network` what
     (kind, ranks, bytes) take seconds, in a process of so many `threads`.
     """
 
@@ -64,8 +64,7 @@ class RankResult:
     transfers_s: dict[str, float] = field(default_factory=dict)
     first: int = 0
     evaluated: dict[int, float] = field(default_factory=dict)
-    clocked: tuple[int, ...] = ()
-    spent: tuple[Spent, ...] = ()
+    clocked: dict[int, tuple[Spent, ...]] = field(default_factory=dict)
     network: tuple[tuple[str, int, int, float], ...] = ()
     threads: int = 1
 
@@ -133,11 +132,11 @@ def _rank_result(values: dict[str, Any]) -> RankResult:
         values.get("transfers_s", {}),
         int(values.get("first", 0)),
         {int(step): float(loss) for step, loss in values.get("evaluated", {}).items()},
-        tuple(values.get("clocked", ())),
-        tuple(
-            Spent(what, number, layer, line, tuple(times))
-            for what, number, layer, line, times in values.get("spent", ())
-        ),
+        {step: tuple(_spent(*one) for one in spent) for step, spent in values.get("clocked", ())},
         tuple((kind, ranks, size, time_s) for kind, ranks, size, time_s in values.get("network", ())),
         int(values.get("threads", 1)),
     )
+
+
+def _spent(what: str, number: int, layer: str, line: int, times_s: list[float]) -> Spent:
+    return Spent(what, number, layer, line, tuple(times_s))

@@ -39,11 +39,11 @@ MANY, REPEATS = 200, 5  # lines, or nodes, by which the clock's own time is meas
 
 
 class Clock:
-    """The clock of one rank. `file` is its role's. `spent` has the seconds of each place, a number a task or step."""
+    """The clock of one rank. `file` is its role's. `steps` have the seconds of each place, a number a task or step."""
 
     def __init__(self, file: str, world: "World") -> None:
         self.file, self.world = file, world
-        self.spent: dict[Place, list[float]] = {}
+        self.steps: list[dict[Place, list[float]]] = []
         self._now: dict[Place, float] = {}
         self._outer: list[Place] = []
         self._place = STEP
@@ -71,6 +71,7 @@ class Clock:
         world, transport = self.world, self.world.transport
         world.clock, world.transport = self, _Timed(transport, self)
         world.control.transport = world.transport
+        self.steps.append({})
         self._place, self._last = STEP, time.perf_counter()
         try:
             yield
@@ -98,7 +99,7 @@ class Clock:
                 self._now[place] = self._now.get(place, 0.0) + inside.pop(place, 0.0)
             self._note(inside)
             for place, times in self._met.items():
-                self.spent.setdefault(place, []).extend(times)
+                self.steps[-1].setdefault(place, []).extend(times)
             self._task, self._met = Place(""), {}
 
     @contextmanager
@@ -125,7 +126,7 @@ class Clock:
     def _note(self, times: dict[Place, float]) -> None:
         for place, time_s in times.items():
             time_s = max(0.0, time_s - self._added.pop(place, 0.0))
-            self.spent.setdefault(place, []).append(time_s)
+            self.steps[-1].setdefault(place, []).append(time_s)
 
     # -- lines ---------------------------------------------------------------------------------------------------------
 
@@ -258,10 +259,11 @@ def _added_s(clock: Clock, work: Callable[[], None], plain: Callable[[], None] |
         start = time.perf_counter()
         (plain or work)()
         alone.append(time.perf_counter() - start)
+        clock.steps = [{}]
         clock._last = time.perf_counter()
         with clock.task("own", 0):
             work()
-        said.append(sum(times[-1] for place, times in clock.spent.items() if place.what == "own"))
-        clock.spent.clear()
+        said.append(sum(times[-1] for place, times in clock.steps[-1].items() if place.what == "own"))
+    clock.steps = []
     clock._now, clock._made, clock._added = {}, [], {}
     return max(0.0, min(said) - min(alone)) / MANY

@@ -186,7 +186,8 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
     if recorder is not None:
         report |= {"recorded": recorder.steps, "tensor_bytes": recorder.tensor_bytes, "transfers_s": transfers_s}
         if (clock := recorder.clock) is not None:
-            report |= {"clocked": recorder.clocked, "spent": [[*p, times] for p, times in clock.spent.items()]}
+            spent = [[[*place, times] for place, times in step.items()] for step in clock.steps]
+            report |= {"clocked": list(zip(recorder.clocked, spent, strict=True))}
             report |= {"network": time_network(engine.world), "threads": torch.get_num_threads()}
     _write_report(options.out, report)
 

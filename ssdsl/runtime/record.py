@@ -3,6 +3,7 @@
 import copy
 import gc
 import itertools
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -22,8 +23,8 @@ CLOCKED = 3  # from this step on, every second one is timed operator by operator
 class Recorder:
     """A clock for the engine: one list of (task, start, end, waited) a step, in seconds of the machine's own clock.
 
-    `clock` tells the operators apart, on devices that run what they are told at once; `clocked` are its steps. `file`
-    is that of the rank's role. `mapped` are tensors that lie in a file.
+    `clock` tells the operators apart, on devices that run what they are told at once; `clocked` are the steps in which
+    it does. `file` is that of the rank's role. `mapped` are tensors that lie in a file.
     """
 
     def __init__(self, device: torch.device, world: World, file: str = "", mapped: Iterable[torch.Tensor] = ()) -> None:
@@ -80,7 +81,7 @@ class Recorder:
         return sum(size for place, size in sizes.items() if place not in self.mapped)
 
 
-LADDER = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 24)  # bytes of what is sent to measure how fast ranks talk
+LADDER = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 24, 1 << 25, 1 << 26)  # bytes, to measure how fast ranks talk
 Talk = tuple[str, int, int, float]  # a kind of communication, how many ranks, the bytes, the seconds
 
 
@@ -102,13 +103,15 @@ def time_network(world: World) -> list[Talk]:
 
 
 def _time_of(kind: str, group: Group, size: int) -> float:
-    """Seconds of one of several calls in a row."""
+    """Seconds of one of several calls in a row: the median."""
     call = _there_and_back(group, size) if kind == "send" else KINDS[kind](group, torch.zeros(size // 4))
     call()
-    start = time.perf_counter()
+    found = []
     for _ in range(PROBES):
+        start = time.perf_counter()
         call()
-    return (time.perf_counter() - start) / PROBES / (2 if kind == "send" else 1)
+        found.append(time.perf_counter() - start)
+    return statistics.median(found) / (2 if kind == "send" else 1)
 
 
 def _there_and_back(group: Group, size: int) -> Callable[[], object]:
@@ -122,17 +125,38 @@ def _there_and_back(group: Group, size: int) -> Callable[[], object]:
     return call
 
 
+def _share(group: Group, x: torch.Tensor) -> torch.Tensor:
+    return x[: x.numel() // group.size].clone()
+
+
+def _all_gather(group: Group, x: torch.Tensor) -> Callable[[], object]:
+    share = _share(group, x)
+    return lambda: group.all_gather(x, share)
+
+
+def _reduce_scatter(group: Group, x: torch.Tensor) -> Callable[[], object]:
+    share = _share(group, x)
+    return lambda: group.reduce_scatter(share, x)
+
+
+def _all_to_all(group: Group, x: torch.Tensor) -> Callable[[], object]:
+    found = torch.zeros_like(x)
+    return lambda: group.all_to_all(found, x)
+
+
 def _exchange(group: Group, x: torch.Tensor) -> Callable[[], object]:
     others = [k for k in range(group.size) if k != group.index]
     share = x[: x.numel() // len(others)]
-    return lambda: group.exchange({k: torch.empty_like(share) for k in others}, dict.fromkeys(others, share))
+    found = {k: torch.zeros_like(share) for k in others}
+    return lambda: group.exchange(found, dict.fromkeys(others, share))
 
 
+# What makes a call of each kind; its tensors are made before, as memory that is touched first takes longer.
 KINDS: dict[str, Callable[[Group, torch.Tensor], Callable[[], object]]] = {
     "all_reduce": lambda group, x: lambda: group.all_reduce(x),
-    "all_gather": lambda group, x: lambda: group.all_gather(x, x[: x.numel() // group.size].clone()),
-    "reduce_scatter": lambda group, x: lambda: group.reduce_scatter(x[: x.numel() // group.size].clone(), x),
-    "all_to_all": lambda group, x: lambda: group.all_to_all(torch.empty_like(x), x),
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
     "exchange": _exchange,
 }
 

@@ -83,7 +83,7 @@ class Profiled:
         computing += self._growing(f"task {OF_PHASE[phase]}", instructions(function))
         computing += sum(self._gradients(function, phase))
         computing += sum(self._gathers(function, phase))
-        met = (self._collective(c, function, in_a_task=True) for c in of_task(self.facts, function, phase))
+        met = (self._collective(c, function) for c in of_task(self.facts, function, phase))
         return total((Cost(computing), *met))
 
     def _instructions(self, function: Function, phase: Phase) -> Iterator[float]:
@@ -126,17 +126,17 @@ class Profiled:
 
     # -- what travels --------------------------------------------------------------------------------------------------
 
-    def _collective(self, found: Collective, where: Function | FlatParam, *, in_a_task: bool = False) -> Cost:
+    def _collective(self, found: Collective, where: Function | FlatParam) -> Cost:
+        """Among ranks that come as they did in the tasks that were recorded, if these had as much to exchange."""
         ranks = math.prod(n for axis, n in where.submesh.axes if axis in found.axes)
-        return self._among(found.kind, found.size_bytes, ranks, in_a_task=in_a_task)
+        met = self.profile.network.get((IN_A_TASK.format(found.kind), ranks))
+        return self._among(found.kind, found.size_bytes, ranks, met)
 
-    def _among(self, kind: str, size: int, ranks: int, *, in_a_task: bool = False) -> Cost:
-        """Among ranks that come at once; in a task as they came in the runs that were recorded, if these had as much to
-        exchange."""
+    def _among(self, kind: str, size: int, ranks: int, met: Curve | None = None) -> Cost:
+        """Among ranks that come at once, unless it is known how they come."""
         if ranks < 2:
             return FREE
         sent = CommCost(kind, "", 1, size, ranks)
-        met = self.profile.network.get((IN_A_TASK.format(kind), ranks)) if in_a_task else None
         curve = met if met is not None and met.covers(size) else self.profile.network.get((kind, ranks))
         if curve is None:
             self.lacking[f"{kind} among {ranks} ranks"] = None
