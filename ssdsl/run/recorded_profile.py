@@ -17,6 +17,7 @@ from ssdsl.codegen.scope import Scope
 from ssdsl.ir.function import Backward, Function, Instr
 from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
+from ssdsl.run.clocked import usual_steps
 from ssdsl.run.result import RankResult, RunResult, Spent
 from ssdsl.runtime.clock import MET
 from ssdsl.simulate.collectives import Facts, flat_bytes, shards
@@ -31,9 +32,8 @@ OF_FLATS = ("reduce", "gather", "drop", "scatter")
 def recorded_profile(program: Program, result: RunResult, source: str) -> Profile:
     """What the clocks of a run's ranks say. `source` says which run it was."""
     found = _Found(Facts(program))
-    for rank in result.ranks:
-        for step in usual_steps(result.ranks):
-            found.add(rank, rank.clocked[step])
+    for rank, step in usual_steps(result.ranks):
+        found.add(rank, step)
     first = result.ranks[0]
     machine = Machine(processor(), version("torch"), first.threads, len(os.sched_getaffinity(0)), len(result.ranks))
     network: dict[tuple[str, int], list[tuple[int, float]]] = {}
@@ -47,15 +47,6 @@ def recorded_profile(program: Program, result: RunResult, source: str) -> Profil
         mean(found.steps) if found.steps else 0.0,
         (source,),
     )
-
-
-def usual_steps(ranks: Sequence[RankResult]) -> list[int]:
-    """The middle half of the steps that were clocked, by the time they took: what some other process disturbed is not
-    in them. Of these all counts: what is slow once in a while, now this operator and now that, is in every step."""
-    spent = {n: [s for r in ranks for s in r.clocked[n] if s.what != MET] for n in ranks[0].clocked}
-    took = {n: sum(sum(s.times_s) for s in places) for n, places in spent.items()}
-    ordered, out = sorted(took, key=lambda n: took[n]), len(took) // 4
-    return ordered[out : len(ordered) - out]
 
 
 @dataclass

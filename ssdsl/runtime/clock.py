@@ -33,6 +33,7 @@ class Place(NamedTuple):
     line: int = 0
 
 
+COMPUTING = ("F", "B", "D", "W")
 STEP, TALK, CLOCK = Place("step"), Place("talk"), Place("clock")
 MET, MEETINGS = "met", ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 MANY, REPEATS = 200, 5  # lines, or nodes, by which the clock's own time is measured, and how often
@@ -119,7 +120,7 @@ class Clock:
 
     def meets(self, kind: str, size_bytes: int, time_s: float) -> None:
         """A collective of the task that runs has taken so long."""
-        if self._task.what and self.world.last is not None:
+        if self._task.what in COMPUTING and self.world.last is not None:
             place = Place(MET, size_bytes, kind, self.world.last.group.size)
             self._met.setdefault(place, []).append(time_s)
 

@@ -15,8 +15,9 @@ import torch
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import Compiled
 from ssdsl.ir.action import Compute
-from ssdsl.run.recorded_profile import recorded_profile, usual_steps
-from ssdsl.run.result import RankResult, RunResult, Spent
+from ssdsl.run.clocked import usual_steps
+from ssdsl.run.recorded_profile import recorded_profile
+from ssdsl.run.result import RankResult, Recorded, RunResult, Spent
 from ssdsl.runtime import clock as clocks
 from ssdsl.runtime.record import CLOCKED
 from ssdsl.runtime.train.engine import Engine
@@ -97,14 +98,29 @@ def test_a_run_predicts_itself(
 
 
 def test_the_middle_half_of_the_steps_counts() -> None:
-    """By what both ranks took; what a collective waited is in the time of the talk."""
+    """By what both ranks took together; what they `met` for is in the time of their talk."""
 
     def rank(times_s: list[float]) -> RankResult:
         spent = {n: (Spent("F", 0, "", 1, (s,)), Spent("met", 8, "", 2, (50.0,) * n)) for n, s in enumerate(times_s)}
         return RankResult(0, "gpus", (), (), 0, {}, clocked=spent)
 
-    assert usual_steps([rank([1.0, 2.0, 3.0, 1.0]), rank([1.0, 2.0, 1.0, 9.0])]) == [1, 2]
-    assert usual_steps([rank([1.0, 3.0, 2.0])]) == [0, 2, 1]
+    def counted(*ranks: RankResult) -> list[float]:
+        return [spent.times_s[0] for _, step in usual_steps(ranks) for spent in step if spent.what == "F"]
+
+    assert counted(rank([1.0, 2.0, 3.0, 1.5]), rank([1.1, 2.1, 1.2, 9.0])) == [2.0, 3.0, 2.1, 1.2]
+    assert counted(rank([1.0, 3.0, 2.0])) == [1.0, 2.0, 3.0]
+
+
+def test_what_the_clock_adds_is_known_by_the_steps_without_it() -> None:
+    """Tasks take 9 s where the clock says 10; beside tasks, and in what they wait for messages, it adds nothing."""
+    places = (Spent("F", 0, "", 1, (3.0, 1.0)), Spent("B", 0, "", 1, (4.0,)), Spent("met", 8, "", 2, (2.0,)))
+    others = (Spent("talk", 0, "", 0, (5.0,)), Spent("update", 0, "", 0, (6.0,)))
+    plain = (Recorded("F0[0]", 0.0, 4.0, 1.0), Recorded("reduce", 4.0, 5.0, 0.0), Recorded("B0[0]", 5.0, 11.0, 0.0))
+    first = (Recorded("F0[0]", 0.0, 80.0, 0.0),)  # before the clock: it warms up
+    steps = (first, plain, plain)
+    rank = RankResult(0, "gpus", (), (), 0, {}, recorded=steps, clocked={1: (*places, *others)})
+    ((_, found),) = usual_steps([rank])
+    assert [sum(s.times_s) for s in found] == pytest.approx([3.6, 3.6, 1.8, 5.0, 6.0])
 
 
 @pytest.mark.parametrize("plan", ["tensor_parallel", "zero"])
