@@ -1,10 +1,10 @@
 """Real runs on this machine against the simulator, whose costs come from a profile of other plans.
 
 `RECORDED` are the plans that a profile is recorded from, `PREDICTED` those that it predicts: none is in both. Each
-round records a profile anew and then runs every plan, in turn, so that what slows the machine for a while slows all of
-them; a plan's time is the median of its rounds, each round's the mean of the middle half of its steps, as in a profile.
-Memory is what tensors take at most, of the fullest process. The machine has to be quiet: `noise` says by how much
-rounds differ.
+round records a profile anew and runs every plan, some behind each that is recorded, so that what slows the machine for
+a while slows both. A plan's time is the median of its rounds, each round's the mean of the middle half of its steps, as
+in a profile. Memory is what tensors take at most, of the fullest process. The machine has to be quiet: `noise` says by
+how much rounds differ.
 
     python -m bench foresight --only real --rounds 5
 """
@@ -33,7 +33,8 @@ HERE = Path(__file__).parent / "plans"
 RECORDED = (
     "pipeline,S=2,M=2",
     f"{HERE / 'replicas.ssp'},D=2,M=2,Z=3",
-    f"{HERE / 'replicas.ssp'},D=2,M=4,Z=2",
+    f"{HERE / 'replicas.ssp'},D=2,M=2,Z=2",
+    "interleaved,S=2,V=4,M=8",
     "zero_bubble,S=2,M=4,H=2",
     "zero_bubble,S=2,M=8,H=2",
     f"{HERE / 'wide.ssp'},T=2,M=2",
@@ -92,29 +93,39 @@ def measure(model: str = MODEL, rounds: int = ROUNDS, steps: int = STEPS) -> dic
     found = {name: Rounds() for name in PREDICTED}
     for number in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
-            profile = Path(folder) / "profile.json"
-            _say(f"round {number + 1} of {rounds}: recording")
-            _ssdsl("profile", *RECORDED, "--model", model, "--steps", str(RECORDING_STEPS), "--out", str(profile))
-            for name, plan in PREDICTED.items():
-                one = found[name]
-                _round(one, plan, model, steps, profile)
-                times = f"{1e3 * one.steps_s[-1]:.1f} ms, predicted {1e3 * one.predicted_s[-1]:.1f} ms"
-                _say(f"round {number + 1} of {rounds}: {name}: {times}")
+            _round(found, model, steps, Path(folder) / "profile.json")
+        for name, one in found.items():
+            times = f"{1e3 * one.steps_s[-1]:.1f} ms, predicted {1e3 * one.predicted_s[-1]:.1f} ms"
+            _say(f"round {number + 1} of {rounds}: {name}: {times}")
     return found
 
 
-def _round(found: Rounds, plan: str, model: str, steps: int, profile: Path) -> None:
-    """A run and a prediction; the first round also measures memory, in a run of its own."""
-    name, *settings = plan.split(",")
-    words = [name, "--model", model, *(word for one in settings for word in ("--set", one)), "--json"]
+def _round(found: dict[str, Rounds], model: str, steps: int, profile: Path) -> None:
+    """A profile and a run of every plan, some behind each plan that is recorded; then the predictions."""
+    for at, recorded in enumerate(RECORDED):
+        _ssdsl("profile", recorded, "--model", model, "--steps", str(RECORDING_STEPS), "--out", str(profile))
+        for name in list(PREDICTED)[at :: len(RECORDED)]:
+            _run(found[name], _words(name, model), steps)
+    for name, one in found.items():
+        report = json.loads(_ssdsl("simulate", *_words(name, model), "--costs", str(profile)))
+        one.predicted_s.append(report["step_s"])
+        one.predicted_peak = report["peak_bytes"]
+
+
+def _words(name: str, model: str) -> list[str]:
+    plan, *settings = PREDICTED[name].split(",")
+    return [plan, "--model", model, *(word for one in settings for word in ("--set", one)), "--json"]
+
+
+def _run(found: Rounds, words: list[str], steps: int) -> None:
+    """The first round also measures memory, in a run of its own."""
     ranks = json.loads(_ssdsl("run", *words, "--steps", str(steps)))
     found.steps_s.append(_usual([max(times) for times in zip(*(r["step_s"][WARM:] for r in ranks), strict=True)]))
-    if not found.peak:
-        ranks = json.loads(_ssdsl("run", *words, "--steps", "3", "--profile", str(profile.with_name("memory.json"))))
-        found.peak = max(r["tensor_bytes"] for r in ranks)
-    report = json.loads(_ssdsl("simulate", *words, "--costs", str(profile)))
-    found.predicted_s.append(report["step_s"])
-    found.predicted_peak = report["peak_bytes"]
+    if found.peak:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = json.loads(_ssdsl("run", *words, "--steps", "3", "--profile", str(Path(folder) / "memory.json")))
+    found.peak = max(r["tensor_bytes"] for r in ranks)
 
 
 def _usual(steps_s: list[float]) -> float:
