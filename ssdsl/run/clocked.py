@@ -16,10 +16,10 @@ IN_TASKS = ("F", "B", "D", "W", "R", "first gradient", "next gradient", "gather"
 
 
 def usual_steps(ranks: Sequence[RankResult]) -> Iterator[tuple[RankResult, list[Spent]]]:
-    """What each rank's places took in the steps that count, without the clock."""
+    """What each rank's places took in the steps that count, without the clock; nothing of a run that had none."""
     took = {n: sum(_spent_s(r.clocked[n]) for r in ranks) for n in ranks[0].clocked}
     steps = middle_half(took)
-    for rank in ranks:
+    for rank in ranks if steps else ():
         share = _share(rank, steps)
         for step in steps:
             yield rank, [_scaled(spent, share) for spent in rank.clocked[step]]

@@ -58,6 +58,7 @@ class _Found:
     growing: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     steps: list[float] = field(default_factory=list)
     met: list[tuple[str, int, int, float]] = field(default_factory=list)
+    _lines: dict[str, "Lines"] = field(default_factory=dict)
 
     @property
     def program(self) -> Program:
@@ -69,8 +70,10 @@ class _Found:
 
     def add(self, rank: RankResult, step: Sequence[Spent]) -> None:
         """One rank's, of a step."""
-        role = next(r for r in self.program.roles if r.name == rank.role)
-        lines = Lines.of(self.program, role)
+        if rank.role not in self._lines:
+            self._lines[rank.role] = Lines.of(self.program, next(r for r in self.program.roles if r.name == rank.role))
+        lines = self._lines[rank.role]
+        role = lines.scope.role
         engine: dict[tuple[int, Phase], list[tuple[float, ...]]] = {}
         ran: dict[tuple[int, Phase], set[Instr]] = {}
         for spent in step:

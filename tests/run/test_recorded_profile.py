@@ -109,6 +109,7 @@ def test_the_middle_half_of_the_steps_counts() -> None:
 
     assert counted(rank([1.0, 2.0, 3.0, 1.5]), rank([1.1, 2.1, 1.2, 9.0])) == [2.0, 3.0, 2.1, 1.2]
     assert counted(rank([1.0, 3.0, 2.0])) == [1.0, 2.0, 3.0]
+    assert counted(rank([])) == []
 
 
 def test_what_the_clock_adds_is_known_by_the_steps_without_it() -> None:
