@@ -58,7 +58,8 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class StartReduce:
-    """Starts to complete the gradient of a flat parameter, to which nothing is added any more."""
+    """Starts to complete the gradient of a flat parameter, to which nothing is added any more; ZeRO-2's behind each
+    backward that adds to it."""
 
     flat: int
 

@@ -110,14 +110,16 @@ class Profiled:
         return self._words[key]
 
     def _gradients(self, function: Function, phase: Phase) -> Iterator[float]:
-        """A weight's gradient, in the mean over the function's tasks; in halves it is the operator's."""
+        """A weight's gradient, in the mean over the function's tasks; in halves it is the operator's. ZeRO-2 hands each
+        to its owner at once, so that every one is a first."""
         if phase is not Phase.BACKWARD:
             return
         tasks = math.prod(index.parts for index in function.time)
-        for size in gradient_bytes(self.facts, function):
-            yield self._growing("first gradient", size) / tasks
-            if tasks > 1:
-                yield self._growing("next gradient", size) * (tasks - 1) / tasks
+        for flat, size in gradients(self.facts, function):
+            first = tasks if flat.zero is Zero.GRADS else 1
+            yield self._growing("first gradient", size) * first / tasks
+            if tasks > first:
+                yield self._growing("next gradient", size) * (tasks - first) / tasks
 
     def _gathers(self, function: Function, phase: Phase) -> Iterator[float]:
         """What ZeRO-3 copies, beside what travels."""
@@ -194,19 +196,19 @@ def runs(function: Function, instr: Instr, phase: Phase) -> bool:
     return learns and function.backward is not Backward.NONE
 
 
-def gradient_bytes(facts: Facts, function: Function) -> Iterator[int]:
-    """The bytes of each gradient that backward gives a weight; of ZeRO-3's, those of a shard for each gather that
-    learns."""
+def gradients(facts: Facts, function: Function) -> Iterator[tuple[FlatParam, int]]:
+    """Of each gradient that backward gives a weight, the flat parameter and the bytes; of ZeRO-3's, those of a shard
+    for each gather that learns."""
     flats = {w: f for f in facts.program.flats if f.submesh == function.submesh for w in f.weights}
     for parameter in function.parameters:
         flat = flats.get(parameter.var.name.value)
         if parameter.var.gradient is not None and flat is not None and flat.zero is not Zero.WEIGHTS:
-            yield size_bytes(parameter.var)
+            yield flat, size_bytes(parameter.var)
     for section in function.sections:
         for number in section.gathers:
             flat = facts.program.flats[number]
             if learns_weights(facts, function, section, flat):
-                yield flat_bytes(flat) // shards(flat)
+                yield flat, flat_bytes(flat) // shards(flat)
 
 
 def copies(facts: Facts, function: Function, phase: Phase) -> Iterator[tuple[str, int]]:

@@ -21,7 +21,7 @@ from ssdsl.simulate.simulate import simulate
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-FOLDERS = (HERE / "plans", ROOT / "tests" / "verify" / "plans", ROOT / "examples")
+FOLDERS = (HERE / "plans", *(ROOT / name for name in ("tests/verify/plans", "examples", "bench/foresight/plans")))
 UNIT = Times(1.0, 1.0, 1.0)
 
 

@@ -74,6 +74,15 @@ def test_what_grows_with_a_task() -> None:
     assert costs.of(Compute(0, (0,), Phase.BACKWARD), role).compute_s == pytest.approx(100 + weights * (1 + 3) / 2)
 
 
+def test_zero_2_gives_each_gradient_as_a_first_one() -> None:
+    """Behind each micro-batch a device keeps its shard alone: nothing is there to which the next could be added."""
+    shared, whole = (compiled("replicas", "gpt:tiny", D=2, M=2, Z=z) for z in (2, 1))
+    own = profile_of(shared)
+    own = replace(own, growing={name: curve for name, curve in own.growing.items() if name != "next gradient"})
+    assert lacking(shared.program, own) == ()
+    assert any("next gradient" in words for words in lacking(whole.program, own))
+
+
 @pytest.mark.parametrize("plan", [("data_parallel", {"D": 2}), ("zero", {"D": 2, "Z": 1})])
 def test_a_pipeline_of_two_predicts_data_parallel(plan: tuple[str, dict[str, int]]) -> None:
     """Two micro-batches of a pipeline are as large as two replicas' parts, and so are their operators."""
