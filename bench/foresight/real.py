@@ -3,8 +3,8 @@
 `RECORDED` are the plans that a profile is recorded from, `PREDICTED` those that it predicts: none is in both. Each
 round records a profile anew and runs every plan, some behind each that is recorded, so that what slows the machine for
 a while slows both. A plan's time is the median of its rounds, each round's the mean of the middle half of its steps, as
-in a profile. Memory is what tensors take at most, of the fullest process. The machine has to be quiet: `noise` says by
-how much rounds differ.
+in a profile. Memory is what tensors take at most, of the fullest process. The machine has to be quiet: how well every
+other round predicts the rest says whether it was, as no simulation can predict better.
 
     python -m bench foresight --only real --rounds 5
 """
@@ -70,7 +70,7 @@ class Rounds:
     predicted_peak: int = 0
 
     @property
-    def noise(self) -> float:
+    def spread(self) -> float:
         """By how much the slowest round differs from the fastest."""
         return max(self.steps_s) / min(self.steps_s) - 1
 
@@ -155,11 +155,21 @@ def show(console: Console, model: str = MODEL, rounds: int = ROUNDS, steps: int 
         chosen = [row for row in rows_of(found) if row.unit == unit]
         console.print(_table(chosen))
         kept &= _mean_error(chosen) <= MEAN_ERROR and (unit != "ms" or _ranks(chosen) >= CORRELATION)
-    noise = median(one.noise for one in found.values())
-    console.print(f"{rounds} rounds of {steps} steps; rounds differ by {noise:.1%} in the median")
+    spread = median(one.spread for one in found.values())
+    console.print(f"{rounds} rounds of {steps} steps; rounds differ by {spread:.1%} in the median")
+    if rounds > 1:
+        again = _repeated(found)
+        known = f"{_mean_error(again):.1%}, correlation {_ranks(again):.3f}"
+        console.print(f"every other round predicts the rest to {known}")
     bars = f"mean errors of {MEAN_ERROR:.0%}, correlation of {CORRELATION}"
     console.print(f"bars: {bars}: {'kept' if kept else 'NOT KEPT'}\n")
     return kept
+
+
+def _repeated(found: dict[str, Rounds]) -> list[Row]:
+    """What half of the rounds measured, as a prediction of the other half."""
+    halves = ((name, [1e3 * median(one.steps_s[at::2]) for at in (0, 1)]) for name, one in found.items())
+    return [Row(name, first, second, "ms") for name, (first, second) in halves]
 
 
 def _mean_error(found: list[Row]) -> float:
