@@ -4,7 +4,7 @@
 round records a profile anew and runs every plan, some behind each that is recorded, so that what slows the machine for
 a while slows both. A plan's time is the median of its rounds, each round's the mean of the middle half of its steps, as
 in a profile. Memory is what tensors take at most, of the fullest process. The machine has to be quiet: how well every
-other round predicts the rest says whether it was, as no simulation can predict better.
+other round predicts the rest says whether it was, as what runs do not repeat no simulation can predict.
 
     python -m bench foresight --only real --rounds 5
 """
@@ -23,6 +23,7 @@ from rich.table import Table
 
 from bench.accuracy import spearman
 from bench.foresight.row import Row
+from ssdsl.run.clocked import middle_half
 
 MODEL = "gpt:small,layers=8,batch=16"
 ROUNDS, STEPS = 3, 14
@@ -120,18 +121,13 @@ def _words(name: str, model: str) -> list[str]:
 def _run(found: Rounds, words: list[str], steps: int) -> None:
     """The first round also measures memory, in a run of its own."""
     ranks = json.loads(_ssdsl("run", *words, "--steps", str(steps)))
-    found.steps_s.append(_usual([max(times) for times in zip(*(r["step_s"][WARM:] for r in ranks), strict=True)]))
+    took = dict(enumerate(max(times) for times in zip(*(r["step_s"][WARM:] for r in ranks), strict=True)))
+    found.steps_s.append(mean(took[n] for n in middle_half(took)))
     if found.peak:
         return
     with tempfile.TemporaryDirectory() as folder:
         ranks = json.loads(_ssdsl("run", *words, "--steps", "3", "--profile", str(Path(folder) / "memory.json")))
     found.peak = max(r["tensor_bytes"] for r in ranks)
-
-
-def _usual(steps_s: list[float]) -> float:
-    """The mean of the middle half."""
-    ordered, out = sorted(steps_s), len(steps_s) // 4
-    return mean(ordered[out : len(ordered) - out])
 
 
 def _ssdsl(*words: str) -> str:
