@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
-from ssdsl.ir.function import Offset, Op, Split, WindowPart
+from ssdsl.ir.function import Offset, Op, WindowPart
 from ssdsl.ir.value import Axis, Coordinate, Size, Time
 from ssdsl.model.call import schema_arguments
 from ssdsl.model.graph import Operator, Ref
-from ssdsl.model.ops.reader import axes_of
 from ssdsl.model.ops.registry import row
 from ssdsl.plan.regions import Runs
 from ssdsl.text.diagnostic import InternalError
@@ -107,23 +106,22 @@ def _kernel(operator: Operator, op: Op, args: Arguments, kwargs: Mapping[str, st
     kernel, own = op.kernel, row(operator)
     named = _named(operator, args, kwargs)
     if kernel.windows:
-        inside = " + ".join(_offset(offset, group) for offset in kernel.offsets)
+        inside = _sum(kernel.offsets, group)
         rows = min((offset.stride for offset in kernel.offsets), default=0)
         named["parts"] = f"[{', '.join(_window(part, group, inside, rows) for part in kernel.windows)}]"
         return own.windows.format_map(named)
     given = next((k for k in (own.kernel, own.ring) if k is not None and k.function == kernel.function), None)
     if given is None:
         raise InternalError(f"the row of `{operator.target}` has no kernel `{kernel.function}`")
-    dims = [d for axis in axes_of(operator, *given.axis) for d in axis]
-    named["start"] = " + ".join(_offset(offset, group) for offset in kernel.offsets)
-    named["part"] = _part(kernel.offsets, group)
-    named["count"] = str(math.prod(dim.size for dim in operator.dims if dim.combined))
-    named["size"] = str(math.prod(operator.dims[d].size for d in dims))
-    named["group"] = group(kernel.axes) if kernel.axes else ""
-    if "{regions}" in given.call:
-        (split,) = (s for s in op.splits if isinstance(s, Split) and not {*s.dims}.isdisjoint(dims))
-        named["regions"] = str(split.regions(operator.dims[split.dim].size))
-    return given.call.format_map(named)
+    told = {
+        "start": _sum(kernel.offsets, group),
+        "part": _sum(kernel.before, group),
+        "regions": None if kernel.region is None else kernel.region.runs,
+        "size": kernel.size,
+        "count": kernel.count,
+        "group": group(kernel.axes) if kernel.axes else None,
+    }
+    return given.call.format_map(named | {word: str(told[word]) for word in told if given.tells(word)})
 
 
 def _window(part: WindowPart, group: GroupName, inside: str, rows: int) -> str:
@@ -150,21 +148,17 @@ def place_text(coordinate: Coordinate, group: GroupName) -> str:
     return f"{group((coordinate.name,))}.index" if isinstance(coordinate, Axis) else coordinate.name
 
 
+def _sum(offsets: tuple[Offset, ...], group: GroupName) -> str:
+    return " + ".join(_offset(offset, group) for offset in offsets)
+
+
 def _offset(offset: Offset, group: GroupName) -> str:
     """Where a part begins: `tp.index * 64`, or `(0, 3)[m]` behind unequal parts."""
     place = place_text(offset.coordinate, group)
     if offset.sizes is None:
-        return f"{place} * {offset.stride}"
+        return place if offset.stride == 1 else f"{place} * {offset.stride}"
     starts = itertools.accumulate((n * offset.stride for n in offset.sizes[:-1]), initial=0)
     return f"({', '.join(map(str, starts))})[{place}]"
-
-
-def _part(offsets: tuple[Offset, ...], group: GroupName) -> str:
-    """How many parts lie before one: several indices cut into equal parts, of which it begins behind so many."""
-    if len(offsets) == 1:
-        return place_text(offsets[0].coordinate, group)
-    starts = " + ".join(_offset(offset, group) for offset in offsets)
-    return f"({starts}) // {min((o.stride for o in offsets), default=1)}" if offsets else "0"
 
 
 def extent_text(size: Size, group: GroupName, unequal: Mapping[str, tuple[int, ...] | None]) -> str:

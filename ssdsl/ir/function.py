@@ -12,7 +12,7 @@ from ssdsl.ir.comm import Step
 from ssdsl.ir.layout import Cut, Submesh
 from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var
 from ssdsl.model.saved_tensors import Saved
-from ssdsl.plan.regions import Regions, Run, lengths_of, overlapping, parts_of
+from ssdsl.plan.regions import Regions, Run, Runs, lengths_of, merged, overlapping, parts_of
 from ssdsl.text.source import Span
 
 # -- operators ---------------------------------------------------------------------------------------------------------
@@ -47,6 +47,17 @@ class Split:
     def regions(self, size: int) -> Regions:
         """Which positions of a dimension of this size each part has, where no other split cuts it."""
         return self.at or parts_of((size // self.parts,) * self.parts)
+
+    def runs(self, size: int, part: int) -> Runs:
+        """The positions of a dimension of this size with one value of the digit.
+
+        >>> Split(Time("m"), dim=0, stride=2, parts=3).runs(12, part=1)
+        ((2, 4), (8, 10))
+        """
+        if self.at is not None:
+            return self.at[part]
+        first, each = part * self.stride, self.stride * self.parts
+        return merged((start + first, start + first + self.stride) for start in range(0, size, each))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +104,37 @@ class WindowPart:
 
 
 @dataclass(frozen=True, slots=True)
+class Region:
+    """Which positions of a tensor's axis the parts have: of axis number `axis`, made of dimensions of the sizes `of`.
+
+    `runs` are positions on the whole axis, of a dimension that is one of several on it as well. They are in the order
+    of the devices along the kernel's axes, as its process group numbers them.
+    """
+
+    axis: int
+    of: tuple[int, ...]
+    runs: Regions
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """What computes a part of an operator: its own call (`function` empty), or a function of the runtime.
 
-    `axes` are those over which it communicates by itself. The sum of the `offsets` is where the part begins along the
-    split axis. `windows` are the axes along which it reads windows.
+    `axes` are those over which it communicates by itself. All else is what the function is told, where it is told so:
+    the sum of the `offsets` is where the part begins along the split axis (`{start}`), that of `before` how many parts
+    lie in front of it (`{part}`); `windows` are the axes along which it reads windows (`{parts}`); `region` says which
+    positions of the split axis all parts have (`{regions}`), `size` how long it is; `count` is the number of elements
+    that all parts have along the combined dimensions.
     """
 
     function: str = ""
     axes: tuple[str, ...] = ()
     offsets: tuple[Offset, ...] = ()
+    before: tuple[Offset, ...] = ()
     windows: tuple[WindowPart, ...] = ()
+    region: Region | None = None
+    size: int | None = None
+    count: int | None = None
 
 
 CALL = Kernel()

@@ -33,6 +33,25 @@ def merged(runs: Iterable[Run]) -> Runs:
     return tuple(found)
 
 
+def on_axis(kept: Sequence[tuple[int, Runs]]) -> Runs:
+    """The positions of an axis that is made of several dimensions, given which positions of each are kept.
+
+    `kept` has the size and the runs of each dimension, the outermost first. Of an image of 3 rows and 4 columns, whose
+    pixels are one axis, the rows 1 and 2, and the columns 0 and 1:
+
+    >>> on_axis([(3, ((1, 3),)), (4, ((0, 4),))]), on_axis([(3, ((0, 3),)), (4, ((0, 2),))])
+    (((4, 12),), ((0, 2), (4, 6), (8, 10)))
+    """
+    found: Runs = ((0, 1),)
+    for size, runs in kept:
+        if runs == ((0, size),):
+            found = tuple((start * size, end * size) for start, end in found)
+        else:
+            outer = (at for start, end in found for at in range(start, end))
+            found = merged((at * size + start, at * size + end) for at in outer for start, end in runs)
+    return found
+
+
 def lengths_of(at: Regions) -> tuple[int, ...]:
     """How many positions each part has."""
     return tuple(sum(end - start for start, end in runs) for runs in at)

@@ -237,7 +237,7 @@ class Walk:
             self._check_splits(op)
             self._check_operands(operator, op)
             part = part_of(operator, op.splits)
-            check_kernel(operator, op)
+            check_kernel(operator, op, self.axes)
             check_first(operator, op)
             locals_, self.parts[op.operator] = part.results, part
         except Wrong as wrong:

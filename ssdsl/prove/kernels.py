@@ -1,18 +1,20 @@
-"""Which kernel a part of an operator needs, and where it begins: derived from the digits that its splits fix."""
+"""Which kernel a part of an operator needs, and what it is told: derived from the digits that its splits fix."""
 
+import dataclasses
+import itertools
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
-from ssdsl.ir.function import Kernel, Op, Split, WindowPart
-from ssdsl.ir.value import Axis, Coordinate
+from ssdsl.ir.function import Kernel, Offset, Op, Region, Split, WindowPart
+from ssdsl.ir.value import Axis
 from ssdsl.model.graph import Operand, Operator
-from ssdsl.model.ops.reader import argument, parameters
+from ssdsl.model.ops.reader import argument, axes_of, parameters
 from ssdsl.model.ops.registry import row
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.operators import combining
+from ssdsl.prove.local import Axes, Regions, Runs
+from ssdsl.prove.operators import Combining, combining
 from ssdsl.prove.windows import is_inside, part_function, parts_of
-
-Offsets = dict[Coordinate, tuple[int, tuple[int, ...] | None]]  # per coordinate: elements per part, or the parts' sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +34,60 @@ ADDING = {
 }
 
 
-def check_kernel(operator: Operator, op: Op) -> None:
-    """Raises Wrong unless the kernel is the one that computes this part."""
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A kernel, and what it is told of its part. Sums over coordinates have no order; nor do the axes."""
+
+    function: str
+    axes: frozenset[str] = frozenset()
+    offsets: frozenset[Offset] = frozenset()
+    before: frozenset[Offset] = frozenset()
+    windows: frozenset[WindowPart] = frozenset()
+    region: Region | None = None
+    size: int | None = None
+    count: int | None = None
+
+    def __str__(self) -> str:
+        words = [self.function or "its own call", f"over {{{', '.join(sorted(self.axes))}}}"]
+        for field in dataclasses.fields(self)[2:]:
+            value = getattr(self, field.name)
+            if isinstance(value, frozenset) and value:
+                words.append(f"{field.name} {', '.join(sorted(map(str, value)))}")
+            elif not isinstance(value, frozenset) and value is not None:
+                words.append(f"{field.name} {value}")
+        return " ".join(words)
+
+
+def check_kernel(operator: Operator, op: Op, axes: Axes) -> None:
+    """Raises Wrong unless the kernel is the one that computes this part, and is told where the part lies. `axes` are
+    those of the submesh."""
     splits = [s for s in op.splits if isinstance(s, Split)]
-    function, axes, offsets = _wanted(operator, splits)
-    kernel = op.kernel
-    if (windows := _windows(operator, splits)) or kernel.windows:
-        function = part_function(operator) or "a kernel that does not exist"
-        of = {d.window.of for d in operator.dims if d.window is not None}
-        inside = (s for s in splits if s.dim in of and s.also is None and is_inside(operator, s))
-        offsets = {s.coordinate: (s.stride, None) for s in inside}
-        if set(kernel.windows) != windows or len(kernel.windows) != len(windows):
-            raise Wrong(Rule.KERNEL, sorted(map(str, windows)), sorted(map(str, kernel.windows)))
-    found: Offsets = {o.coordinate: (o.stride, o.sizes) for o in kernel.offsets}
-    once = len(found) == len(kernel.offsets) and len(set(kernel.axes)) == len(kernel.axes)
-    if (kernel.function, set(kernel.axes), found) != (function, axes, offsets) or not once:
-        raise Wrong(Rule.KERNEL, _words(function, axes, offsets), _words(kernel.function, set(kernel.axes), found))
+    windows = _windows(operator, splits)
+    wanted = _reading_windows(operator, splits, windows) if windows else _wanted(operator, splits, axes)
+    told = op.kernel
+    given = (told.axes, told.offsets, told.before, told.windows)
+    found = Told(
+        told.function,
+        frozenset(told.axes),
+        frozenset(told.offsets),
+        frozenset(told.before),
+        frozenset(told.windows),
+        told.region,
+        told.size,
+        told.count,
+    )
+    if found != wanted or any(len(set(items)) != len(items) for items in given):
+        raise Wrong(Rule.KERNEL, str(wanted), str(found))
 
 
-def _windows(operator: Operator, splits: list[Split]) -> set[WindowPart]:
+def _reading_windows(operator: Operator, splits: list[Split], windows: frozenset[WindowPart]) -> Told:
+    of = {d.window.of for d in operator.dims if d.window is not None}
+    inside = (s for s in splits if s.dim in of and s.also is None and is_inside(operator, s))
+    offsets = frozenset(Offset(s.coordinate, s.stride) for s in inside)
+    return Told(part_function(operator) or "a kernel that does not exist", offsets=offsets, windows=windows)
+
+
+def _windows(operator: Operator, splits: list[Split]) -> frozenset[WindowPart]:
     """The axes of which a part reads windows."""
     found = set()
     for number, dim in enumerate(operator.dims):
@@ -60,7 +97,7 @@ def _windows(operator: Operator, splits: list[Split]) -> set[WindowPart]:
                 axis = next(a for o in operator.inputs for a, dims in enumerate(o.axes) if number in dims)
                 results, needs = zip(*parts_of(operator, split, number), strict=True)
                 found.add(WindowPart(split.coordinate, axis, results, needs, dim.size))
-    return found
+    return frozenset(found)
 
 
 def check_first(operator: Operator, op: Op) -> None:
@@ -71,55 +108,130 @@ def check_first(operator: Operator, op: Op) -> None:
         raise Wrong(Rule.FIRST, [c.name for c in wanted], [c.name for c in op.first])
 
 
-def _wanted(operator: Operator, splits: list[Split]) -> tuple[str, set[str], Offsets]:
+def _wanted(operator: Operator, splits: list[Split], axes: Axes) -> Told:
     combined = [s for s in splits if any(operator.dims[d].combined for d in s.dims)]
-    axes = {s.coordinate.name for s in combined if isinstance(s.coordinate, Axis)}
-    if combined and not operator.target.startswith("aten::"):
-        return _of_users(operator, combined, axes)
-    if combined:
+    if combined and operator.target.startswith("aten::"):
         found = combining(operator, together=any(s.also is not None for s in combined))
-        if found is None:
-            return "a kernel that does not exist", axes, {}
-        return found.function, axes, _offsets(operator, operator.inputs[0], combined) if found.begins else {}
+        dims = {d for s in combined for d in s.dims if operator.dims[d].combined}
+        operand = next(o for o in operator.inputs if any(o.carries(d) for d in dims))
+        along = tuple(axis for axis in operand.axes if not dims.isdisjoint(axis))
+        return _combining(operator, found, Along(operand, along), combined, axes)
+    if combined:
+        return _combining(operator, *_of_users(operator), combined, axes)
     for target in (operator.target, operator.target.partition(".")[0]):
         if (adding := ADDING.get(target)) is not None:
             operand = operator.inputs[adding.operand]
-            axis = argument(operator, adding.axis) if isinstance(adding.axis, str) else adding.axis
-            rows = [s for s in splits if operand.axes and s.dim in operand.axes[axis] and operator.summed(s.dim)]
+            number = argument(operator, adding.axis) if isinstance(adding.axis, str) else adding.axis
+            rows = [s for s in splits if operand.axes and s.dim in operand.axes[number] and operator.summed(s.dim)]
             if rows:
-                return adding.function, set(), _offsets(operator, operand, rows)
-    return Kernel().function, set(), {}
+                return Told(adding.function, offsets=frozenset(_offsets(operator, operand, rows)))
+    return Told(Kernel().function)
 
 
-def _of_users(operator: Operator, combined: list[Split], axes: set[str]) -> tuple[str, set[str], Offsets]:
-    """A user's operator: its row says which kernel combines the parts, and what the kernel is told."""
+@dataclass(frozen=True, slots=True)
+class Along:
+    """The operand along some of whose axes a kernel works."""
+
+    operand: Operand
+    axes: tuple[tuple[int, ...], ...]
+
+
+def _of_users(operator: Operator) -> tuple[Combining | None, Along]:
+    """What a user's row says of its kernel."""
     kernel = row(operator).kernel
     if kernel is None:
-        return "a kernel that does not exist", axes, {}
+        return None, Along(operator.inputs[0], ())
     parameter, _ = kernel.axis
-    split = next(o for name, o in zip(parameters(operator), operator.inputs, strict=True) if name == parameter)
-    offsets = _offsets(operator, split, combined) if kernel.is_placed else {}
-    return kernel.function, axes if "{group}" in kernel.call else set(), offsets
+    operand = next(o for name, o in zip(parameters(operator), operator.inputs, strict=True) if name == parameter)
+    told = tuple(word for word in ("start", "part", "regions", "size", "count") if kernel.tells(word))
+    return Combining(kernel.function, told, kernel.tells("group")), Along(operand, axes_of(operator, *kernel.axis))
 
 
-def _offsets(operator: Operator, operand: Operand, splits: list[Split]) -> Offsets:
+def _combining(operator: Operator, found: Combining | None, along: Along, splits: list[Split], axes: Axes) -> Told:
+    """The kernel that combines parts, told what it has to know."""
+    over = frozenset(s.coordinate.name for s in splits if isinstance(s.coordinate, Axis))
+    if found is None:
+        return Told("a kernel that does not exist", over)
+    is_placed = "start" in found.told or "part" in found.told
+    offsets = _offsets(operator, along.operand, splits) if is_placed else []
+    return Told(
+        found.function,
+        over if found.talks else frozenset(),
+        offsets=frozenset(offsets if "start" in found.told else ()),
+        before=frozenset(_before(splits, offsets) if "part" in found.told else ()),
+        region=_region(operator, along.operand, splits, axes) if "regions" in found.told else None,
+        size=math.prod(operator.dims[d].size for a in along.axes for d in a) if "size" in found.told else None,
+        count=math.prod(d.size for d in operator.dims if d.combined) if "count" in found.told else None,
+    )
+
+
+def _offsets(operator: Operator, operand: Operand, splits: list[Split]) -> list[Offset]:
     """Where a part begins along the axis of an operand; raises Wrong where the part is not one run of it."""
     axis = next(a for a in operand.axes if splits[0].dim in a)
     if any(s.dim not in axis for s in splits):
         raise Wrong(Rule.KERNEL, "splits of one axis", [s.dim for s in splits])
-    steps: Offsets = {}
+    offsets = []
     for s in splits:
         if any(len(runs) != 1 for runs in s.at or ()) or [*(s.at or ())] != sorted(s.at or ()):
             raise Wrong(Rule.KERNEL, "parts one behind the other", s.at)
         inner = math.prod(operator.dims[d].size for d in axis[axis.index(s.dim) + 1 :])
-        steps[s.coordinate] = (inner if s.sizes else s.stride * inner, s.sizes)
+        offsets.append(Offset(s.coordinate, inner if s.sizes else s.stride * inner, s.sizes))
     whole = math.prod(operator.dims[d].size for d in axis)
     is_run = len(splits) == 1 and splits[0].sizes is not None and splits[0].dim == axis[0]
-    if not is_run and min(step for step, _ in steps.values()) * math.prod(s.parts for s in splits) != whole:
+    if not is_run and min(o.stride for o in offsets) * math.prod(s.parts for s in splits) != whole:
         raise Wrong(Rule.KERNEL, "parts that are runs of the axis", [s.dim for s in splits])
-    return steps
+    return offsets
 
 
-def _words(function: str, axes: set[str], offsets: Offsets) -> str:
-    begins = ", ".join(f"{c.name} * {sizes or step}" for c, (step, sizes) in offsets.items())
-    return f"{function or 'its own call'} over {{{', '.join(sorted(axes))}}} from ({begins})"
+def _before(splits: list[Split], offsets: list[Offset]) -> list[Offset]:
+    """How many parts lie before one: a step of an outer index passes all parts of the inner ones."""
+    steps = list(zip(splits, offsets, strict=True))
+    return [
+        Offset(s.coordinate, math.prod(t.parts for t, inner in steps if inner.stride < own.stride)) for s, own in steps
+    ]
+
+
+def _region(operator: Operator, operand: Operand, splits: list[Split], axes: Axes) -> Region:
+    """The positions on an axis that each device of the kernel's axes has, in the order of the mesh."""
+    found = [n for n, axis in enumerate(operand.axes) if any(d in axis for s in splits for d in s.dims)]
+    (number, *others) = found
+    axis = operand.axes[number]
+    ordered = [s for name, _ in axes for s in splits if s.coordinate == Axis(name)]
+    places = [[axis.index(d) for d in s.dims if d in axis] for s in ordered]
+    if others or len(ordered) != len(splits) or any(len(place) != 1 for place in places):
+        raise Wrong(Rule.KERNEL, "devices that cut one axis", [str(s.coordinate) for s in splits])
+    of = tuple(operator.dims[d].size for d in axis)
+    cuts = tuple((place, s.stride, s.parts, s.at) for (place,), s in zip(places, ordered, strict=True))
+    return Region(number, of, _positions(of, cuts))
+
+
+@lru_cache(maxsize=1024)
+def _positions(of: tuple[int, ...], cuts: tuple[tuple[int, int, int, Regions | None], ...]) -> Regions:
+    """Goes through an axis position by position: each belongs to one part of each cut of its dimensions.
+
+    `cuts` have the place of the dimension on the axis, and a digit. Of 2 rows and 4 columns the columns in two halves:
+
+    >>> _positions((2, 4), ((1, 2, 2, None),))
+    (((0, 2), (4, 6)), ((2, 4), (6, 8)))
+    """
+    owners = [
+        [p // stride % parts for p in range(of[place])] if at is None else _owners(of[place], at)
+        for place, stride, parts, at in cuts
+    ]
+    runs: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for position, digits in enumerate(itertools.product(*map(range, of))):
+        part = tuple(owner[digits[place]] for owner, (place, *_) in zip(owners, cuts, strict=True))
+        own = runs.setdefault(part, [])
+        start = own.pop()[0] if own and own[-1][1] == position else position
+        own.append((start, position + 1))
+    every = itertools.product(*(range(parts) for _, _, parts, _ in cuts))
+    return tuple(tuple(runs.get(part, ())) for part in every)
+
+
+def _owners(size: int, at: tuple[Runs, ...]) -> list[int]:
+    """The part of each position."""
+    found = [-1] * size
+    for part, runs in enumerate(at):
+        for start, end in runs:
+            found[start:end] = [part] * (end - start)
+    return found

@@ -29,25 +29,34 @@ from ssdsl.prove.windows import windows_of
 
 @dataclass(frozen=True, slots=True)
 class Combining:
-    """The function of the runtime that combines the parts of a dimension; `begins`: it is told where its part does."""
+    """The function that combines the parts of a dimension; `told` is what it has to know of its part.
+
+    `talks`: the parts communicate.
+    """
 
     function: str
-    begins: bool = False
+    told: tuple[str, ...] = ()
+    talks: bool = True
+
+
+def _parts(kinds: str, *told: str) -> dict[str, Combining]:
+    return {kind: Combining(f"{kind}_parts", told) for kind in kinds.split()}
 
 
 COMBINING = {  # by the kind of operator, or by its full name
-    **{kind: Combining(f"{kind}_parts") for kind in ("batch_norm", "group_norm", "instance_norm")},
-    "cross_entropy_loss": Combining("cross_entropy_parts", begins=True),
-    **{kind: Combining(f"{kind}_parts") for kind in ("softmax", "log_softmax", "logsumexp", "amax", "amin")},
-    **{kind: Combining(f"{kind}_parts", begins=True) for kind in ("argmax", "argmin")},
-    **{f"aten::{kind}.dim": Combining(f"{kind}_parts", begins=True) for kind in ("max", "min")},
+    **_parts("batch_norm group_norm instance_norm", "count"),
+    "cross_entropy_loss": Combining("cross_entropy_parts", ("start", "size")),
+    **_parts("softmax log_softmax logsumexp amax amin"),
+    **_parts("argmax argmin", "start"),
+    **{f"aten::{kind}.dim": Combining(f"{kind}_parts", ("start",)) for kind in ("max", "min")},
     **{f"aten::{kind}": Combining(f"a{kind}_parts") for kind in ("max", "min")},
-    "scaled_dot_product_attention": Combining("attention_keys"),
-    **{kind: Combining(f"{kind}_parts", begins=True) for kind in ("cumsum", "cumprod", "logcumsumexp", "topk")},
+    "scaled_dot_product_attention": Combining("attention_keys", ("regions",)),
+    **_parts("cumsum cumprod logcumsumexp", "part"),
+    **_parts("topk", "start", "part"),
 }
 
-
-TOGETHER_WITH = {"scaled_dot_product_attention": Combining("attention_ring")}  # keys that are cut as their queries are
+# Keys that are cut as their queries are.
+TOGETHER_WITH = {"scaled_dot_product_attention": Combining("attention_ring", ("regions",))}
 
 
 def combining(operator: Operator, *, together: bool = False) -> Combining | None:

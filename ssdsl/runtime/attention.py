@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 from .merges import widened
-from .regions import Regions, Run, Runs
+from .regions import Regions, Run, Runs, length
 from .windows import Part
 from .world import Group
 
@@ -149,7 +149,12 @@ class Attending:
                 part += _for_given(added, part)
 
     def _blocks(self) -> Iterator[_Block]:
-        """What rows see of the columns: all of them, or a square on the diagonal."""
+        """What rows see of the columns: all of them, wherever they lie, or up to a square on the diagonal."""
+        if not self.is_causal:
+            count, width = length(self.queries), length(self.keys)
+            if count and width:
+                yield _Block(slice(0, count), slice(0, width))
+            return
         before = 0
         for first, last in self.queries:
             columns = 0
@@ -159,15 +164,12 @@ class Attending:
                         (low, high), (left, right) = rows, keys
                         here = slice(before + low - first, before + high - first)
                         there = slice(columns + left - start, columns + right - start)
-                        yield _Block(here, there, 1 if self.is_causal and right > low else None)
+                        yield _Block(here, there, 1 if right > low else None)
                 columns += end - start
             before += last - first
 
     def _seen(self, rows: Run, keys: Run) -> Iterator[tuple[Run, Run]]:
         """Of two runs, those that see each other; where they are the same, up to the diagonal."""
-        if not self.is_causal:
-            yield rows, keys
-            return
         (first, last), (start, end) = rows, keys
         both = max(first, start), min(last, end)
         yield (max(first, end), last), keys

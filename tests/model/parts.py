@@ -47,7 +47,7 @@ def part_of(operator: Operator, cuts: tuple[Split, ...]) -> Op:
         sizes = local_sizes(operand_shape(operator, operand), type_, axes)
         results.append(Var(Name(operand.value), type_, None, sizes, "float32"))
     reads = tuple(Name(o.value) for o in operator.inputs)
-    return Op(operator.name, cuts, reads, tuple(results), kernel_of(operator, cuts), first_of(operator, cuts))
+    return Op(operator.name, cuts, reads, tuple(results), kernel_of(operator, cuts, axes), first_of(operator, cuts))
 
 
 def run_graph(graph: Graph, outside: Values) -> Values:

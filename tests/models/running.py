@@ -71,5 +71,27 @@ def _net(along: Callable[[Tensor], Tensor]) -> tuple[nn.Module, list[dict[str, T
     return Net(along).double(), batches, AXES
 
 
+class Packed(nn.Module):
+    """Documents in a row: their numbers are a running sum of an input, of where they start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rise, self.fall = nn.Linear(HIDDEN, WIDE), nn.Linear(WIDE, HIDDEN)
+
+    def forward(self, x: Tensor, starts: Tensor) -> Tensor:
+        document = starts.cumsum(1)
+        seen = (document[:, :, None] == document[:, None]) & torch.ones(SEQ, SEQ, dtype=torch.bool).tril()
+        y = self.rise(x).tanh()
+        scores = (y @ y.transpose(1, 2)).masked_fill(~seen, -torch.inf)
+        return (self.fall(scores.softmax(-1) @ y) * (1 + document[..., None]) - x).square().mean()
+
+
+def net_packed() -> tuple[nn.Module, list[dict[str, Tensor]], dict[str, Any]]:
+    _, batches, axes = _net(summed)
+    draw = torch.Generator().manual_seed(2)
+    batches = [batch | {"starts": (torch.rand(BATCH, SEQ, generator=draw) < 0.4).long()} for batch in batches]
+    return Packed().double(), batches, axes | {"starts": ("batch", "seq")}
+
+
 for _kind in KINDS:
     globals()[f"net_{_kind.__name__}"] = functools.partial(_net, _kind)

@@ -42,6 +42,8 @@ OTHERS = [  # plans of these tests for models of their own
     ("ring", f"{HERE.parent / 'models' / 'sequences.py'}:causal"),
     ("zigzag", f"{HERE.parent / 'models' / 'sequences.py'}:causal"),
     ("travelling", f"{HERE.parent / 'ir' / 'models.py'}:two_routers"),
+    ("pixels", f"{HERE.parent / 'models' / 'pixels.py'}:causal"),
+    ("told", f"{HERE / 'models.py'}:told"),
 ]
 if importlib.util.find_spec("transformers"):
     OTHERS.append(("routed", f"{HERE / 'models.py'}:routed"))

@@ -61,6 +61,19 @@ def test_unequal_parts_inside_of_unequal_ones_are_refused(name: str) -> None:
     assert (outcome.kind, outcome.sign) == ("refused", "E0406"), outcome.text
 
 
+CHUNKS = plan("cp = 2", "seq into cp = [1, 2, 2, 1] parts [[0, 3], [1, 2]]")
+
+
+def test_running_sums_of_inputs_are_computed_whole_where_chunks_are_apart() -> None:
+    outcome = tried("packed", CHUNKS)
+    assert outcome.kind == "equal", outcome.text
+
+
+def test_running_sums_of_activations_need_runs() -> None:
+    outcome = tried("summed", CHUNKS)
+    assert (outcome.kind, outcome.sign) == ("refused", "E0408"), outcome.text
+
+
 KERNELS = [
     ("summed", "seq", {"cumsum_parts"}),
     ("summed", "swapped", {"cumsum_parts"}),

@@ -13,6 +13,8 @@ from tests.verify.conftest import captured
 
 PLANS = {
     "dp": "mesh gpus(dp = 2)\nsplit model by batch into dp\nassign model to gpus\n",
+    "channels": 'mesh gpus(tp = 2)\nsplit model by "a.weight.0" into tp\nassign model to gpus\n',
+    "apart": 'mesh gpus(tp = 2)\nsplit model by "a.weight.0" into tp parts [[0, 3], [1, 2]]\nassign model to gpus\n',
     "micro": "mesh gpus(dp = 1)\nsplit model by batch into m = 2\nassign model to gpus\n",
     "1f1b": """\
 use pipeline: one_f_one_b
@@ -30,7 +32,12 @@ def tried(name: str, plan: str) -> Outcome:
     return try_plan(model, graph, PLANS[plan], Training(2, optimizer="adamw", lr=0.02))
 
 
-@pytest.mark.parametrize("plan", PLANS)
+def test_statistics_of_a_part_of_the_channels_are_stored_in_runs() -> None:
+    assert tried("whole", "channels").kind == "equal"
+    assert (tried("whole", "apart").kind, tried("whole", "apart").sign) == ("refused", "E0408")
+
+
+@pytest.mark.parametrize("plan", ["dp", "micro", "1f1b"])
 @pytest.mark.parametrize("name", ["grouped", "grouped_cumulative", "grouped_plain"])
 def test_statistics_of_micro_batches(name: str, plan: str) -> None:
     outcome = tried(name, plan)

@@ -15,6 +15,7 @@ from ssdsl.ir.function import (
     Instr,
     Kernel,
     Merge,
+    Offset,
     Op,
     Output,
     Prologue,
@@ -143,13 +144,22 @@ def splits_text(splits: Iterable[Split | Carried], operator: Operator) -> str:
 
 def _kernel(kernel: Kernel, kind: str) -> str:
     axes = f"<{', '.join(kernel.axes)}>" if kernel.axes else ""
-    starts = " + ".join(
-        f"{o.coordinate.name}·{o.stride}" if o.sizes is None else f"sum of the parts before {o.coordinate.name}"
-        for o in kernel.offsets
-    )
-    windows = ", ".join(f"axis {w.axis} of {w.size} by {w.coordinate.name}" for w in kernel.windows)
-    inside = "; ".join(filter(None, (f"from {starts}" if starts else "", windows)))
+    told = [f"from {starts}"] if (starts := _sum(kernel.offsets)) else []
+    told += [f"behind {parts} parts"] if (parts := _sum(kernel.before)) else []
+    told += [f"axis {w.axis} of {w.size} by {w.coordinate.name}" for w in kernel.windows]
+    if (region := kernel.region) is not None:
+        told.append(f"axis {region.axis} of {'·'.join(map(str, region.of))} at {regions_text(region.runs)}")
+    told += [f"of {kernel.size}"] if kernel.size is not None else []
+    told += [f"{kernel.count} combined"] if kernel.count is not None else []
+    inside = "; ".join(told)
     return f"{kernel.function or kind}{axes}{f'[{inside}]' if inside else ''}"
+
+
+def _sum(offsets: Iterable[Offset]) -> str:
+    return " + ".join(
+        f"{o.coordinate.name}·{o.stride}" if o.sizes is None else f"sum of the parts before {o.coordinate.name}"
+        for o in offsets
+    )
 
 
 def _input(given: Input, names: tuple[str, ...]) -> str:

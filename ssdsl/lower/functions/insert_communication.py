@@ -123,7 +123,7 @@ class _Builder:
             var = self._var(draft, name, shape, type_, with_sunk(gradient, axes, sunk))
             self.made[operand.value] = Made(draft.number, operator, operand, var)
             results.append(var)
-        kernel, first = kernel_of(operator, splits), first_of(operator, splits)
+        kernel, first = kernel_of(operator, splits, axes), first_of(operator, splits)
         draft.body.append(Op(operator.name, splits, tuple(reads), tuple(results), kernel, first))
         for operand, var in zip(operator.outputs, results, strict=True):
             if (buffer := self.updates.get(operand.value)) is not None:

@@ -1,19 +1,23 @@
 """Which kernel computes a part of an operator: its own call on slices, or one of the runtime's where that is not it."""
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from ssdsl.ir.function import CALL, Kernel, Offset, OpSplit, Split, WindowPart
+from ssdsl.ir.function import CALL, Kernel, Offset, OpSplit, Region, Split, WindowPart
 from ssdsl.ir.value import Axis, Coordinate
-from ssdsl.lower.operators.operand_types import is_inner, windows_on
+from ssdsl.lower.operators.operand_types import Axes, is_inner, windows_on
 from ssdsl.model.graph import Operand, Operator
-from ssdsl.model.ops.reader import kernel_dims, parameters
+from ssdsl.model.ops.op import PartKernel
+from ssdsl.model.ops.reader import axes_of, kernel_dims, parameters
 from ssdsl.model.ops.registry import row
+from ssdsl.plan.regions import Runs, on_axis
+from ssdsl.runtime.regions import shared
 from ssdsl.text.diagnostic import InternalError
 
 
-def kernel_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Kernel:
-    """The kernel of a part with these splits."""
+def kernel_of(operator: Operator, splits: tuple[OpSplit, ...], axes: Axes) -> Kernel:
+    """The kernel of a part with these splits, on a submesh with these axes, and all that it is told."""
     if windows := tuple(_windows(operator, splits)):
         function = row(operator).windows.partition("(")[0]
         return Kernel(function, offsets=tuple(_inside(operator, splits)), windows=windows)
@@ -25,13 +29,29 @@ def kernel_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Kernel:
     over = tuple(s for s in splits if isinstance(s, Split) and not {*s.dims}.isdisjoint(dims))
     if not over:
         return CALL
-    axes = tuple(s.coordinate.name for s in over if isinstance(s.coordinate, Axis)) if "{group}" in kernel.call else ()
-    offsets: tuple[Offset, ...] = ()
-    if kernel.is_placed:
-        tensors = zip(parameters(operator), operator.inputs, strict=True)
-        split = next(o for name, o in tensors if name == kernel.axis[0])
-        offsets = _offsets(operator, split, over)
-    return Kernel(kernel.function, axes, offsets)
+    over_axes = tuple(s.coordinate.name for s in over if isinstance(s.coordinate, Axis))
+    offsets = _offsets(operator, _split_operand(operator, kernel), over) if kernel.is_placed else ()
+    whole = axes_of(operator, *kernel.axis)
+    return Kernel(
+        kernel.function,
+        over_axes if kernel.tells("group") else (),
+        offsets=offsets if kernel.tells("start") else (),
+        before=_before(offsets) if kernel.tells("part") else (),
+        region=_region(operator, _split_operand(operator, kernel), over, axes) if kernel.tells("regions") else None,
+        size=_size(operator, (d for axis in whole for d in axis)) if kernel.tells("size") else None,
+        count=_size(operator, (n for n, d in enumerate(operator.dims) if d.combined))
+        if kernel.tells("count")
+        else None,
+    )
+
+
+def _split_operand(operator: Operator, kernel: PartKernel) -> Operand:
+    """The tensor along whose axis the kernel works."""
+    return next(o for name, o in zip(parameters(operator), operator.inputs, strict=True) if name == kernel.axis[0])
+
+
+def _size(operator: Operator, dims: Iterable[int]) -> int:
+    return math.prod(operator.dims[d].size for d in dims)
 
 
 def _windows(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[WindowPart]:
@@ -67,5 +87,31 @@ def _offsets(operator: Operator, operand: Operand, splits: tuple[Split, ...]) ->
     axis = next(a for a in operand.axes if splits[0].dim in a)
     if any(s.dim != axis[0] for s in splits):
         raise InternalError(f"parts of `{operand.value}` along an inner factor are not consecutive")
-    inner = math.prod(operator.dims[d].size for d in axis[1:])
+    inner = _size(operator, axis[1:])
     return tuple(Offset(s.coordinate, inner if s.sizes else s.stride * inner, s.sizes) for s in splits)
+
+
+def _before(offsets: tuple[Offset, ...]) -> tuple[Offset, ...]:
+    """How many parts lie before one, given where it begins: of unequal parts, which one index makes, its number."""
+    if len(offsets) == 1:
+        return (Offset(offsets[0].coordinate, 1),)
+    least = min(offset.stride for offset in offsets)
+    return tuple(Offset(offset.coordinate, offset.stride // least) for offset in offsets)
+
+
+def _region(operator: Operator, operand: Operand, splits: tuple[Split, ...], axes: Axes) -> Region:
+    """Which positions of the axis of an operand the parts have, in the order of the devices."""
+    number, axis = next((n, a) for n, a in enumerate(operand.axes) if not {*splits[0].dims}.isdisjoint(a))
+    ordered = [s for name, _ in axes for s in splits if s.coordinate == Axis(name)]
+
+    sizes = tuple(operator.dims[d].size for d in axis)
+
+    def kept(d: int, size: int, parts: tuple[int, ...]) -> Runs:
+        runs: Runs = ((0, size),)
+        for split, part in zip(ordered, parts, strict=True):
+            runs = shared(runs, split.runs(size, part)) if d in split.dims else runs
+        return runs
+
+    places = itertools.product(*(range(s.parts) for s in ordered))
+    of_all = ([(size, kept(d, size, parts)) for d, size in zip(axis, sizes, strict=True)] for parts in places)
+    return Region(number, sizes, tuple(map(on_axis, of_all)))

@@ -11,6 +11,7 @@ from ssdsl.lower.functions.reshard import reshard
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import operator_splits
 from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, operand_types
+from ssdsl.lower.operators.shard_operators import possible_indices
 from ssdsl.model.call import refs_in
 from ssdsl.model.graph import Operator, Origin, Stage
 
@@ -102,7 +103,7 @@ class PrologueBuilder:
 
     def _data(self, draft: _Draft, operator: Operator) -> None:
         axes, submesh = draft.submesh.axes, draft.submesh
-        indices = self.lowering.plan.indices.get(operator.name, ())
+        indices = possible_indices(operator, self.lowering.plan.indices.get(operator.name, ()), submesh)
         splits: tuple[Split, ...] = tuple(
             s for s in operator_splits(operator, indices, submesh) if isinstance(s.coordinate, Axis)
         )
@@ -119,5 +120,5 @@ class PrologueBuilder:
             var = Var(name, made, None, local_sizes(shape, made, axes), dtype)
             draft.made[operand.value] = var, shape
             results.append(var)
-        kernel, first = kernel_of(operator, splits), first_of(operator, splits)
+        kernel, first = kernel_of(operator, splits, axes), first_of(operator, splits)
         draft.body.append(Op(operator.name, splits, tuple(reads), tuple(results), kernel, first))

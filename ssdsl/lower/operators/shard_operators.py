@@ -10,6 +10,7 @@ from ssdsl.ir.value import Axis, Coordinate
 from ssdsl.lower.errors import CombinedInTime, PartsApart, UnevenWithOthers
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
+from ssdsl.lower.operators.operand_types import operand_shape, operand_types
 from ssdsl.model.graph import Operator, Stage
 from ssdsl.model.ops.reader import kernel_dims
 from ssdsl.model.ops.registry import row
@@ -39,10 +40,17 @@ def shard_operators(lowering: Lowering) -> Lowering:
     return replace(lowering, splits=splits)
 
 
+def possible_indices(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Index, ...]:
+    """The indices by which an operator can be cut, where it may also be computed whole along the others."""
+    refused = {name for _, name in _problems(operator, indices, submesh)}
+    return tuple(i for i in indices if i.name not in refused)
+
+
 def _problems(
     operator: Operator, indices: tuple[Index, ...], submesh: Submesh
 ) -> Iterator[tuple[UnevenWithOthers | CombinedInTime | PartsApart, str]]:
     path = operator.module
+    moved = _moved_statistics(operator, indices, submesh)
     batch = operator.inputs[0].axes[0] if operator.inputs and operator.inputs[0].axes else ()
     for index in indices:
         dim = operator.dims[index.dim]
@@ -52,7 +60,10 @@ def _problems(
         windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == index.dim]
         is_of_keys = any(operator.dims[d].beside is not None for d in index.dims)
         reads_windows = is_of_keys or any(not isinstance(w, Prefix) for w in windows)
-        if why := _needs_runs(operator, index, coordinate_of(index, submesh)):
+        why = _needs_runs(operator, index, coordinate_of(index, submesh))
+        if not why and index.name in moved:
+            why = "its running statistics are stored in runs, one behind the other"
+        if why:
             problem = PartsApart(index.span, dim.name, index.name, why, operator.kind, path, operator.source)
             yield problem, index.name
         if others and (index.sizes is not None or reads_windows):
@@ -66,6 +77,18 @@ def _problems(
                 CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, groups),
                 index.name,
             )
+
+
+def _moved_statistics(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> set[str]:
+    """The axes along which an operator needs its running statistics in another layout than they are stored in: it would
+    change a copy."""
+    splits, moved = operator_splits(operator, indices, submesh), set[str]()
+    for operand in (o for o in operator.inputs if o.value in operator.statistics):
+        needed = operand_types(operator, splits, operand, submesh.axes, is_output=False)[0].layout
+        stored = needed.stored(operand_shape(operator, operand))
+        pairs = zip(submesh.axes, needed.places, stored.places, strict=True)
+        moved |= {name for (name, _), here, there in pairs if here != there}
+    return moved
 
 
 def _cut_in_front(operator: Operator, index: Index, indices: tuple[Index, ...]) -> tuple[str, str] | None:

@@ -72,10 +72,14 @@ class PartKernel:
     backward: Collectives
     saved: SavedRule
 
+    def tells(self, word: str) -> bool:
+        """Whether the call hands over what a word stands for: start, part, size, regions, count or group."""
+        return f"{{{word}}}" in self.call
+
     @property
     def is_placed(self) -> bool:
         """Whether it is told where its part is, which is then a run of the axis."""
-        return "{start}" in self.call or "{part}" in self.call
+        return self.tells("start") or self.tells("part")
 
     @property
     def function(self) -> str:

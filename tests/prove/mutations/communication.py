@@ -47,6 +47,22 @@ def write_dropped(program: Program) -> Found:
 
 
 @mutation
+def write_changed(program: Program) -> Found:
+    """A buffer takes the value in another part of itself, over all of itself, or takes another version of the value."""
+    values = {v.name for f in program.functions for i in f.body() for v in results_of(i)}
+    for where, instr, become in instructions(program):
+        if isinstance(instr, Write):
+            for other in sorted(values - {instr.source}):
+                yield f"{where} {other}", become(replace(instr, source=other))
+            for k, (index, cut) in enumerate(instr.slices):
+                yield f"{where} not of {index.name}", become(replace(instr, slices=put(instr.slices, k)))
+                for new in cuts(cut):
+                    yield f"{where} {new}", become(replace(instr, slices=put(instr.slices, k, (index, new))))
+            yield f"{where} of another buffer", become(replace(instr, buffer=f"{instr.buffer}.other"))
+            yield f"{where} twice", become(instr, instr)
+
+
+@mutation
 def step_dropped(program: Program) -> Found:
     for where, instr, direction, become in _directions(program):
         steps = getattr(instr, direction)

@@ -101,10 +101,29 @@ def kernel_changed(program: Program) -> Found:
         yield f"{where} its own call", become(replace(op, kernel=Kernel()))
         for k in range(len(op.kernel.axes)):
             yield f"{where} an axis less", become(replace(op, kernel=replace(op.kernel, axes=put(op.kernel.axes, k))))
-        for k, offset in enumerate(op.kernel.offsets):
+        for told, kernel in _told_otherwise(op.kernel):
+            yield f"{where} {told}", become(replace(op, kernel=kernel))
+
+
+def _told_otherwise(kernel: Kernel) -> Iterator[tuple[str, Kernel]]:
+    """The same function, told another place, other sizes, or nothing."""
+    for field in ("offsets", "before"):
+        sums = getattr(kernel, field)
+        for k, offset in enumerate(sums):
             for new in ((), (replace(offset, stride=offset.stride * 2),), (replace(offset, coordinate=Axis("other")),)):
-                offsets = put(op.kernel.offsets, k, *new)
-                yield f"{where} offset {new}", become(replace(op, kernel=replace(op.kernel, offsets=offsets)))
+                yield f"{field} {new}", replace(kernel, **{field: put(sums, k, *new)})
+    for field in ("size", "count"):
+        if (number := getattr(kernel, field)) is not None:
+            for other in (None, number + 1, number // 2):
+                yield f"{field} {other}", replace(kernel, **{field: other})
+    if (region := kernel.region) is not None:
+        runs = region.runs
+        shifted = tuple(tuple((start + 1, end + 1) for start, end in part) for part in runs)
+        others = (runs[::-1], (*runs[1:], runs[0]), (runs[0],) * len(runs), shifted, runs[:-1])
+        yield "nothing of the axis", replace(kernel, region=None)
+        yield "another axis", replace(kernel, region=replace(region, axis=region.axis - 1))
+        for other in dict.fromkeys(o for o in others if o != runs):
+            yield f"at {other}", replace(kernel, region=replace(region, runs=other))
 
 
 @mutation

@@ -36,6 +36,8 @@ def _other_types(var: Var, program: Program) -> Iterator[tuple[str, Var]]:
                 break
     if type_.time:
         yield "time", replace(var, type=replace(type_, time=type_.time[1:]))
+    if type_.owed:
+        yield "sum", replace(var, type=replace(type_, owed=type_.owed[1:]))
     if var.gradient is not None:
         yield "no gradient", replace(var, gradient=None)
         for k, place in enumerate(var.gradient.layout.places):
