@@ -51,6 +51,7 @@ class Split:
     def runs(self, size: int, part: int) -> Runs:
         """The positions of a dimension of this size with one value of the digit.
 
+        >>> from ssdsl.ir.value import Time
         >>> Split(Time("m"), dim=0, stride=2, parts=3).runs(12, part=1)
         ((2, 4), (8, 10))
         """
