@@ -8,9 +8,11 @@ from typing import ClassVar
 
 from ssdsl.ir.function import OpSplit
 from ssdsl.ir.layout import Submesh
-from ssdsl.model.graph import Graph
+from ssdsl.model.graph import Graph, Operator
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
+
+MOST_OPERATORS = 3  # that a failure names
 
 
 class Rule(Enum):
@@ -85,24 +87,36 @@ class ProofFailed(Diagnostic):
     Before a program runs, ssdsl derives from its instructions alone which part of which tensor of the model every local
     tensor is, forward and backward, and checks that each instruction gets what it needs, that every gradient is counted
     once and completed before the weights are updated, and that no devices wait for each other in a circle. One
-    of these checks has failed. The text names the instruction, the tensor, what was wanted and what is there. It is a
-    mistake of the compiler, not of the plan; the statement shown is the one that the instruction follows from.
+    of these checks has failed. The text names the instruction, the tensor, the operators of the model that make it and
+    read it, what was wanted and what is there. It is a mistake of the compiler, not of the plan; the statement shown is
+    the one that the instruction follows from. A plan that does not cut these operators does without the instruction.
     """
 
     code: ClassVar[str] = "E0451"
     title: ClassVar[str] = "not proved: {rule}"
     label: ClassVar[str] = "what follows from this statement"
-    note: ClassVar[str] = "in {where}\ntensor: {tensor}\nwanted: {wanted}\nfound:  {had}"
-    help: ClassVar[str] = "this is a bug of ssdsl: report it with the plan and the model"
+    note: ClassVar[str] = "in {where}\ntensor: {tensor}\nof: {places}\nwanted: {wanted}\nfound:  {had}"
+    help: ClassVar[str] = "this is a bug of ssdsl: report it with the plan and the model{without}"
     rule: str
     where: str
     tensor: str
     wanted: str
     had: str
+    operators: tuple[tuple[str, str, str], ...] = ()  # those that make and read the tensor: kind, path, source line
 
     def text(self, template: str) -> str:
-        """Without the line of a tensor where the failure is of none."""
-        return "\n".join(line for line in super().text(template).split("\n") if line != "tensor:")
+        """Without the lines of a tensor where the failure is of none."""
+        return "\n".join(line for line in super().text(template).split("\n") if line not in ("tensor:", "of:"))
+
+    @property
+    def places(self) -> str:
+        return ", ".join(f"`{kind}` in module `{path}` ({source})" for kind, path, source in self.operators)
+
+    @property
+    def without(self) -> str:
+        """What a plan can leave out meanwhile."""
+        out = dict.fromkeys(f'model["{path}"].{kind}' for kind, path, _ in self.operators)
+        return f";\nuntil it is mended, split `{' - '.join(('model', *out))}` instead of `model`" if out else ""
 
 
 class Wrong(Exception):
@@ -119,6 +133,7 @@ class Failures:
 
     graph: Graph
     found: dict[ProofFailed, Rule] = field(default_factory=dict)
+    near: dict[str, list[Operator]] = field(default_factory=dict)  # the operators that make and read a value
 
     def add(
         self,
@@ -135,7 +150,17 @@ class Failures:
         def named(text: object) -> str:
             return re.sub(r"factor (\d+)", lambda m: self._dim(classes, int(m[1])), str(text))
 
-        self.found[ProofFailed(span, rule.value, where, str(tensor), named(wanted), named(had))] = rule
+        around = tuple((o.kind, o.module, o.source) for o in self._around(str(tensor).partition("@")[0]))
+        failed = ProofFailed(span, rule.value, where, str(tensor), named(wanted), named(had), around)
+        self.found[failed] = rule
+
+    def _around(self, name: str) -> list[Operator]:
+        """The operator of this name, or those that make a value and read it, the first few."""
+        if not self.near:
+            for operator in self.graph.operators:
+                for value in dict.fromkeys((operator.name, *(o.value for o in (*operator.outputs, *operator.inputs)))):
+                    self.near.setdefault(value, []).append(operator)
+        return self.near.get(name, [])[:MOST_OPERATORS]
 
     def _dim(self, classes: list[int], factor: int) -> str:
         known = factor < len(classes) and classes[factor] in self.graph.dim_names
