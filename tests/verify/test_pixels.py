@@ -11,7 +11,7 @@ from ssdsl.text.source import Source
 from tests.verify.conftest import ROOT, captured
 
 TRAINING = Training(2, optimizer="sgd", lr=0.1)
-KINDS = ("open_", "causal", "masked", "groups", "crossed")
+KINDS = ("open_", "masked", "groups", "crossed")
 PARTS = {
     "height": "mesh gpus(a = 2)\nsplit {ops} by {height} into a",
     "width": "mesh gpus(a = 2)\nsplit {ops} by {width} into a",
@@ -31,8 +31,10 @@ def text_of(graph: Graph, parts: str) -> str:
     return PARTS[parts].format(ops=ops, height=height, width=width) + "\nassign model to gpus\n"
 
 
-@pytest.mark.parametrize("parts", PARTS)
-@pytest.mark.parametrize("kind", KINDS)
+CASES = [("causal", parts) for parts in PARTS] + [(kind, parts) for kind in KINDS for parts in ("width", "both")]
+
+
+@pytest.mark.parametrize(("kind", "parts"), CASES)
 def test_numbers_are_those_of_one_device(kind: str, parts: str) -> None:
     model, graph = captured(f"pixels.py:{kind}")
     outcome = try_plan(model, graph, text_of(graph, parts), TRAINING)
