@@ -54,13 +54,18 @@ class DoesNotDivide(Traced, Diagnostic):
     title = "cannot split `{dim}` into {cut.count} equal parts"
     label = "{cut}"
     note = "{where}"
-    help = "{change}"
+    help = "{change}\n{or_leave}"
     dim: str
     cut: Division
     taken: tuple[Division, ...]  # the cuts that the dimension has already, the outermost first, if all are equal ones
     whole: int  # the size before all cuts
     left: int  # the size that this one cuts
     paths: tuple[str, ...]
+    has_others: bool  # whether the statement names operators that can be cut so
+
+    @property
+    def or_leave(self) -> str:
+        return "or leave these whole: write `where possible` behind the statement" if self.has_others else ""
 
     @property
     def where(self) -> str:
