@@ -212,3 +212,23 @@ def test_what_nobody_places_stays_whole_where_it_does_not_divide(graph: Graph) -
         interpret_all(parse(Source("plan.ssp", "split model by rows into tp = 3\n")), hidden)
     (found,) = caught.value.diagnostics
     assert found.code == "E0204" and "`rows`" not in found.text(found.note)
+
+
+@pytest.mark.parametrize(
+    ("line", "warned"),
+    [
+        ("split model by ffn into tpp = 2", True),
+        ("split model by ffn into m = 2", False),
+        ("split model by batch into dpp = 2, dp", False),
+        ("split model by ffn into tp, tpp = 2", False),
+        ("split model by ffn into chunk = 2", False),
+    ],
+)
+def test_a_slip_in_the_name_of_an_axis(plan, line: str, warned: bool) -> None:
+    found = plan.warnings(MESH + line + "\n" + ASSIGN)
+    assert [d.code for d in found] == ["E0280"] * warned
+
+
+def test_an_axis_that_the_devices_fix_is_in_use(plan) -> None:
+    text = "mesh gpus(stage = 2)\nsplit model by batch into stages = 4\nassign model to gpus[stage = 0]\n"
+    assert not plan.warnings(text)

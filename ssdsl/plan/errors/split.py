@@ -240,22 +240,65 @@ class CannotSplit(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class UnknownCount(Traced, Diagnostic):
-    """Into how many parts? A bare index takes its number of parts from the mesh axis of the same name."""
+    """Into how many parts? A bare index takes its number of parts from the mesh axis of the same name.
+
+    No mesh above the statement has such an axis, or several have it with different numbers of devices. Then the
+    statement says the number of the mesh that its operators are assigned to, or there is a statement for each mesh. An
+    index that is no axis of the operators' mesh is one in time: its parts run one after another on each device.
+    """
 
     code = "E0207"
     title = "the number of parts of `{name}` is unknown"
     label = "{reason}"
-    help = "{suggestion}\nsay how many: `into {name} = 4`"
+    help = "{change}"
     name: str
-    axes: tuple[str, ...]
+    meshes: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]  # those above, with their axes
+
+    @property
+    def sizes(self) -> dict[int, str]:
+        """The numbers of devices along the axis, each with the meshes that have it so."""
+        found: dict[int, list[str]] = {}
+        for mesh, axes in self.meshes:
+            if self.name in dict(axes):
+                found.setdefault(dict(axes)[self.name], []).append(mesh)
+        return {size: listed(meshes, 3) for size, meshes in found.items()}
 
     @property
     def reason(self) -> str:
-        return "the meshes have axes of different sizes" if self.name in self.axes else "no mesh above has this axis"
+        each = joined([f"{size} in {meshes}" for size, meshes in self.sizes.items()], "and")
+        return f"devices along it: {each}" if each else "no mesh above has this axis"
 
     @property
-    def suggestion(self) -> str:
-        return suggest(self.name, self.axes)
+    def change(self) -> str:
+        if each := joined([f"`{self.name} = {size}` for {meshes}" for size, meshes in self.sizes.items()], "or"):
+            return f"say the number of the mesh that these operators are assigned to: write {each}"
+        if found := suggest(self.name, (axis for _, axes in self.meshes for axis, _ in axes)):
+            return found
+        mesh, axes = self.meshes[0] if self.meshes else ("gpus", ())
+        written = ", ".join(f"{axis} = {size}" for axis, size in (*axes, (self.name, 2)))
+        in_time = f"or, for parts that run one after another on a device, say how many: `{self.name} = 2`"
+        return f"to split over devices, declare the axis above: `mesh {mesh}({written})`\n{in_time}"
+
+
+@dataclass(frozen=True)
+class NearAxis(Traced, Diagnostic):
+    """An index in time has nearly the name of a mesh axis that its operators leave unused: `tpp` for `tp`.
+
+    An index that is no axis of the operators' mesh is one in time: its parts run one after another on each device.
+    With a slip in the name of the axis, the devices along the axis would all do the same work.
+    """
+
+    code = "E0280"
+    severity = "warning"
+    title = "`{name}` is no axis of `{mesh}`: its {count} parts run one after another"
+    label = "in time"
+    note = "no operator of this statement is split over the {size} devices of `{axis}`"
+    help = "did you mean `{axis}`? If its parts are to run in time, choose a name that is not like an axis"
+    name: str
+    count: int
+    mesh: str
+    axis: str
+    size: int
 
 
 @dataclass(frozen=True)
