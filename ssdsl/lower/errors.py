@@ -16,7 +16,8 @@ class UnevenWithOthers(Diagnostic):
     into dp, m = [3, 1]` cuts each of the parts of `dp` into 3 and 1, and `m = [6, 2], dp` says the same of all of it.
     It may not where a part has to be a run of the dimension, as in a loss along its classes. Cut a dimension that
     convolutions read by windows, such as the height of an image, by one index. Of causal attention a part of the
-    queries reads the keys in front of it: another index cannot cut these.
+    queries reads the keys in front of it: another index cannot cut these. Parts of one size in another order stand
+    behind the index that cuts equal ones: `into m = 4, way parts [[1], [0]]`.
     """
 
     code: ClassVar[str] = "E0401"
@@ -29,14 +30,18 @@ class UnevenWithOthers(Diagnostic):
     other: str
     path: str
     windows: bool
+    is_outer: bool  # whether `other` cuts the parts of `index`
+    permuted: bool  # parts of one size, in another order
 
     @property
     def parts(self) -> str:
-        return "parts that read windows" if self.windows else "unequal parts"
+        return "parts that read windows" if self.windows else "permuted parts" if self.permuted else "unequal parts"
 
     @property
     def change(self) -> str:
         alone = f"cut `{self.dim}` by it alone"
+        if self.permuted and self.is_outer and not self.windows:
+            return f"put `{self.other}` in front of `{self.index}`: `into {self.other} ..., {self.index} parts ...`"
         return alone if self.windows else f"give `{self.index}` a number of equal parts, or {alone}"
 
 

@@ -16,6 +16,7 @@ TESTS = Path(__file__).parent.parent
 CASES = {  # by the plan: a code, and what tells it from others with that code
     "E0366": "moving",
     "E0401": "chain",
+    "E0401_permuted": "chain",
     "E0408": "chain",
     "E0402": "chain_norm",
     "E0403": "chain",

@@ -56,16 +56,26 @@ def _problems(
             problem = PartsApart(index.span, dim.name, index.name, why, operator.kind, path, operator.source)
             yield problem, index.name
         if others and (index.sizes is not None or reads_windows):
-            yield UnevenWithOthers(index.span, dim.name, index.name, others[0], path, reads_windows), index.name
+            is_outer, permuted = same[-1].name != index.name, _is_permuted(index)
+            uneven = UnevenWithOthers(
+                index.span, dim.name, index.name, others[0], path, reads_windows, is_outer, permuted
+            )
+            yield uneven, index.name
         elif (cut := _cut_in_front(operator, index, indices)) is not None:
             keys, other = cut
-            yield UnevenWithOthers(index.span, keys, index.name, other, path, windows=True), index.name
+            uneven = UnevenWithOthers(index.span, keys, index.name, other, path, True, is_outer=False, permuted=False)
+            yield uneven, index.name
         elif any(operator.dims[d].combined for d in index.dims) and not isinstance(coordinate_of(index, submesh), Axis):
             groups = parts if index.dim in batch else 0
             yield (
                 CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, groups),
                 index.name,
             )
+
+
+def _is_permuted(index: Index) -> bool:
+    """Whether the parts are equal runs, in another order than that of the dimension."""
+    return index.sizes is not None and len({*index.sizes}) == 1 and all(len(runs) == 1 for runs in index.at or ())
 
 
 def _cut_in_front(operator: Operator, index: Index, indices: tuple[Index, ...]) -> tuple[str, str] | None:
