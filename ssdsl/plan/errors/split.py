@@ -172,37 +172,75 @@ class NoSuchDimension(Traced, Diagnostic):
 
     @property
     def change(self) -> str:
-        alike = tuple(n for words in ALIKE if self.dim in words for n in words if n in self.known)
-        found = f"here it is {either(alike)}" if alike else suggest(self.dim, (*self.known, *self.aliases))
+        same = tuple(n for n in alike(self.dim) if n in self.known)
+        found = f"here it is {either(same)}" if same else suggest(self.dim, (*self.known, *self.aliases))
         lists = "`ssdsl show PLAN --model MODEL dims` lists what there is"
         return found or f"{lists}; for models that may lack it, add `where possible`"
+
+
+@dataclass(frozen=True)
+class Other:
+    """A dimension that a statement may have meant: `dim` of size `size` in `path`, which has no index of this name."""
+
+    path: str
+    dim: str
+    size: int
+
+
+def alike(dim: str) -> tuple[str, ...]:
+    """The words that may stand for one dimension, this one first."""
+    return tuple(dict.fromkeys((dim, *(word for words in ALIKE if dim in words for word in words))))
 
 
 @dataclass(frozen=True)
 class Contradiction(Conflict, Diagnostic):
     """Two statements say different things of one operator's index.
 
-    An index is added once: two splits into `tp` must cut the same dimension into as many parts.
+    An index is added once: two splits into `tp` must cut the same dimension into as many parts. Names of dimensions are
+    those that an analysis finds, which may not be those of the paper: between the two matrices of a low-rank adapter
+    `ffn` is the rank, and the width between two adapters is `hidden`. `ssdsl show PLAN dims` lists them with sizes, and
+    `dim inner = model["h.*.rise.b"].hidden` gives one a name of its own.
     """
 
     code = "E0205"
     title = "`{operator}` already has an index `{name}`"
-    label = "cuts `{dim}` into {count}"
-    help = "choose another index{change}"
+    label = "cuts `{dim}` = {size} into {count}"
+    help = "{change}\n{or_other}"
     operator: str
     name: str
     dim: str
+    size: int
     count: int
     first_dim: str
+    first_size: int
     first_count: int
-    without: str  # the selection without the operators that have it; empty if they are all
+    given: str  # what the statement splits
+    asked: str  # the dimension that it names
+    is_all: bool  # whether all operators that have the dimension have the index
+    other: Other | None
 
     @property
     def change(self) -> str:
-        return f", or leave out the operators that have it: `{self.without}`" if self.without else ""
+        if self.dim == self.first_dim:
+            same = (
+                f"number of parts, `{self.name} = {self.first_count}`" if self.count != self.first_count else "chunks"
+            )
+            return f"give both the same {same}, or choose another index"
+        if self.is_all:
+            return "choose another index"
+        some = f"`split {self.given}[{self.name} = none] by {self.asked} into {self.name}`"
+        return f"choose another index, or leave out the operators that have it: {some}"
+
+    @property
+    def or_other(self) -> str:
+        if self.other is None:
+            return ""
+        named = f'`dim inner = model["{self.other.path}"].{self.other.dim}`'
+        then = f"`split {self.given} by inner into {self.name}`"
+        return f"or, if the dimension of {self.other.size} is meant there, name it: {named}, and {then}"
 
     def earlier(self) -> str:
-        return f"cuts `{self.first_dim}` into {self.first_count}"
+        return f"cuts `{self.first_dim}` = {self.first_size} into {self.first_count}"
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,11 @@ from ssdsl.plan.errors.split import (
     LeftWhole,
     NoSuchCondition,
     NoSuchDimension,
+    Other,
+    alike,
 )
 from ssdsl.plan.eval.expressions import evaluate
-from ssdsl.plan.eval.paths import match_names, starred
+from ssdsl.plan.eval.paths import match_names, starred, starred_module
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.values import StateOf
@@ -225,13 +227,52 @@ def _is_known(
         return False
     if _is_free(ctx, op, at, parts) or known.also == at:
         return True
-    now, before = op.dims[at].name, op.dims[known.dim].name
-    others = find_dims(ctx, [o for o in operators if ctx.facts.index(o.name, name) is None], s.dim.text)
-    without = f"{written(s.operators, POST, 'model')}[{name} = none]" if others else ""
-    span = parts.cut.span
-    raise PlanError(
-        Contradiction(span, op.module, name, now, parts.count, before, known.count, without, first=known.span)
+    raise PlanError(_contradiction(ctx, s, operators, place, parts, known))
+
+
+def _contradiction(
+    ctx: Context,
+    s: nodes.Split,
+    operators: list[Operator],
+    place: tuple[Operator, int],
+    parts: Parts,
+    known: Index,
+) -> Contradiction:
+    """An operator that has another index of this name."""
+    op, at = place
+    now, before = op.dims[at], op.dims[known.dim]
+    free = [o for o in operators if ctx.facts.index(o.name, known.name) is None]
+    return Contradiction(
+        parts.cut.span,
+        op.module,
+        known.name,
+        now.name,
+        now.size,
+        parts.count,
+        before.name,
+        before.size,
+        known.count,
+        given=written(s.operators, POST, "model"),
+        asked=s.dim.text,
+        is_all=not find_dims(ctx, free, s.dim.text),
+        other=_other_dim(ctx, s.dim.text, known.name, free),
+        first=known.span,
     )
+
+
+def _other_dim(ctx: Context, name: str, index: str, free: list[Operator]) -> Other | None:
+    """The largest dimension that may be meant by a name, and that can be cut: of a weight of operators without this
+    index, and of no operator that has it or needs all of it."""
+    graph, words = ctx.model.graph, alike(name)
+    taken = {d.cls for o in graph.operators for d in o.dims if d.fixed or ctx.facts.index(o.name, index) is not None}
+    weights = {value.name for value in graph.of(Origin.WEIGHT)}
+    found = [
+        Other(starred_module(op.module), dim.name, dim.size)
+        for op in free
+        for dim in op.dims
+        if dim.name in words and dim.cls not in taken and any(i.value in weights for i in op.inputs)
+    ]
+    return max(found, key=lambda other: other.size, default=None)
 
 
 def _cannot_split(
