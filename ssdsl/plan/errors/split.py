@@ -47,14 +47,15 @@ class DoesNotDivide(Traced, Diagnostic):
 
     `split model by heads into tp` with 12 heads and `tp = 8` does not go. Of a dimension that is cut several times the
     size must be a multiple of the product: `split model by batch into dp, m = 4` with `dp = 2` needs a multiple of 8.
-    Sizes may be given: `into m = [3, 5]`.
+    Sizes may be given: `into m = [3, 5]`. Where each of some parts of the batch has its own statistics in batch norm,
+    the batch is cut between these parts alone, so that there must be as many as all splits of the batch make.
     """
 
     code = "E0203"
     title = "cannot split `{dim}` into {cut.count} equal parts"
     label = "{cut}"
-    note = "{where}"
-    help = "{change}\n{or_leave}"
+    note = "{where}\n{what_it_is}"
+    help = "{change}\n{or_leave}\n{or_more}"
     dim: str
     cut: Division
     taken: tuple[Division, ...]  # the cuts that the dimension has already, the outermost first, if all are equal ones
@@ -62,6 +63,20 @@ class DoesNotDivide(Traced, Diagnostic):
     left: int  # the size that this one cuts
     paths: tuple[str, ...]
     has_others: bool  # whether the statement names operators that can be cut so
+    statistics: int | None = None  # the parts of the batch with own statistics that would do, if the dimension is these
+
+    @property
+    def what_it_is(self) -> str:
+        if self.statistics is None:
+            return ""
+        return f"`{self.dim}` are {self.whole} parts of the batch, each with its own statistics in batch norm"
+
+    @property
+    def or_more(self) -> str:
+        if not self.statistics:
+            return ""
+        own = f"`ssdsl.micro_batch_statistics(module, {self.statistics})`"
+        return f"or let more parts have their own: {own}, or `statistics={self.statistics}` of a shipped model"
 
     @property
     def or_leave(self) -> str:

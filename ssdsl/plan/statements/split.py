@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from math import lcm, prod
 
 from ssdsl.lang import nodes
 from ssdsl.lang.formatter.spell import BINDING, POST, spell
@@ -304,7 +305,26 @@ def _not_so(ctx: Context, s: nodes.Split, parts: Parts, bad: dict[int, Places], 
     taken = tuple(Division(i.name, i.count, ctx.facts.cut_origins.get(i.span)) for i in cuts)
     taken = () if any(i.at for i in cuts) else taken
     division = Division(index, parts.pieces, parts.origin)
-    return DoesNotDivide(s.dim.span, name, division, taken, op.dims[at].size, left, _modules(where), has_others)
+    statistics = _statistics(ctx, op.dims[at], prod(c.count for c in (division, *taken)))
+    return DoesNotDivide(
+        s.dim.span, name, division, taken, op.dims[at].size, left, _modules(where), has_others, statistics
+    )
+
+
+def _statistics(ctx: Context, dim: Dim, parts: int) -> int | None:
+    """Into how many parts with own statistics the batch has to be divided for so many cuts, 0 if it cannot be; None for
+    a dimension that is no number of such parts.
+
+    A batch norm of each part sees the parts beside the channels, and takes its statistics over the rest of the batch.
+    """
+    norms = [op for op in ctx.model.graph.operators if op.kind == "batch_norm"]
+    if not any(op.dims[d].cls == dim.cls for op in norms for d in op.inputs[0].axes[1]):
+        return None
+    inputs = ctx.model.graph.of(Origin.INPUT)
+    axes = ((f, n) for v in inputs for f, n in zip(v.factors, v.sizes, strict=True) if dim.cls in f)
+    batch = next((prod(sizes) for _, sizes in axes), 0)
+    wanted = lcm(dim.size, parts)
+    return 0 if batch % wanted else wanted
 
 
 def _sizes_left(ctx: Context, op: Operator, at: int, before: str = "") -> list[int]:
