@@ -31,9 +31,10 @@ def explain_cycle(graph: TaskGraph, stuck: set[int]) -> OrderCycle:
     shown = names if len(names) <= MOST_TASKS else [*names[: MOST_TASKS - 1], f"... {len(names) - MOST_TASKS + 1} more"]
     text = "\n-> ".join([*shown, names[0]])
     tasks = [t for k in cycle if isinstance(t := graph.nodes[k].task, Compute)]
-    if (back := _back(graph, tasks)) is not None:
-        return OrderCycle(back.maker.span, text, (back.reader.span,) * (back.reader.span != back.maker.span), back)
-    return OrderCycle(spans[0] if spans else None, text, tuple(spans[1:4]), _whole(graph, tasks))
+    cause = _whole(graph, tasks) or _back(graph, tasks)
+    if isinstance(cause, Back):
+        return OrderCycle(cause.maker.span, text, (cause.reader.span,) * (cause.reader.span != cause.maker.span), cause)
+    return OrderCycle(spans[0] if spans else None, text, tuple(spans[1:4]), cause)
 
 
 def _short_cycle(after: dict[int, list[int]]) -> list[int]:
