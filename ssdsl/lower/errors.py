@@ -16,7 +16,8 @@ class UnevenWithOthers(Diagnostic):
     into dp, m = [3, 1]` cuts each of the parts of `dp` into 3 and 1, and `m = [6, 2], dp` says the same of all of it.
     It may not where a part has to be a run of the dimension, as in a loss along its classes. Cut a dimension that
     convolutions read by windows, such as the height of an image, by one index. Of causal attention a part of the
-    queries reads the keys in front of it: another index cannot cut these.
+    queries reads the keys in front of it: another index cannot cut these. Parts of one size in another order stand
+    behind the index that cuts equal ones: `into m = 4, way parts [[1], [0]]`.
     """
 
     code: ClassVar[str] = "E0401"
@@ -29,14 +30,18 @@ class UnevenWithOthers(Diagnostic):
     other: str
     path: str
     windows: bool
+    is_outer: bool  # whether `other` cuts the parts of `index`
+    permuted: bool  # parts of one size, in another order
 
     @property
     def parts(self) -> str:
-        return "parts that read windows" if self.windows else "unequal parts"
+        return "parts that read windows" if self.windows else "permuted parts" if self.permuted else "unequal parts"
 
     @property
     def change(self) -> str:
         alone = f"cut `{self.dim}` by it alone"
+        if self.permuted and self.is_outer and not self.windows:
+            return f"put `{self.other}` in front of `{self.index}`: `into {self.other} ..., {self.index} parts ...`"
         return alone if self.windows else f"give `{self.index}` a number of equal parts, or {alone}"
 
 
@@ -113,13 +118,14 @@ class CombinedInTime(Diagnostic):
     dim: str
     index: str
     source: str
-    parts: int  # of the batch, 0 of another dimension
+    parts: int  # with statistics of their own, so that all cuts of the batch keep them whole; 0 if that does not help
 
     @property
     def request(self) -> str:
         if self.kind != "batch_norm" or not self.parts:
             return ""
-        return f"or let each part have its own statistics: `ssdsl.micro_batch_statistics(module, {self.parts})`"
+        own = f"`ssdsl.micro_batch_statistics(module, {self.parts})`"
+        return f"or let each part have its own statistics: {own}, or `statistics={self.parts}` of a shipped model"
 
 
 @dataclass(frozen=True)
@@ -141,10 +147,91 @@ class Whole:
     beside: tuple[int, ...] = ()
     part: int = 0
 
+    @property
+    def fact(self) -> str:
+        needs = "needs other parts" if self.beside else "needs all parts"
+        at_once = "" if self.beside else " at once"
+        return f"`{self.kind}` {needs} along `{self.index}`{at_once}, and the `order` puts one of them behind it"
+
+    @property
+    def reason(self) -> str:
+        where = f"`{self.kind}` in {f'module `{self.path}`' if self.path else 'the model'} ({self.source})"
+        every = ", ".join(map(str, range(self.parts)))
+        if self.backward:
+            return f"all parts read what {where} makes: its backward waits for those of {self.index} = {every}"
+        if self.beside:
+            some = ", ".join(map(str, self.beside))
+            return f"{where} reads windows: its part {self.part} waits for {self.index} = {some}"
+        why = "reads a sum over them, in which it is not linear" if self.sums else "mixes them"
+        return f"{where} {why}: it waits for {self.index} = {every}"
+
+    @property
+    def change(self) -> str:
+        if self.beside:
+            return "take the `order` away: each part runs as soon as those are there that it reads"
+        if self.split:
+            return (
+                f"leave `{self.kind}` and what follows out of the split into `{self.index}`, or take the `order` away"
+            )
+        loss = f"train with a loss that is a sum over the parts, without this `{self.kind}`"
+        return f"run all forwards before the first backward, as `gpipe` does, or {loss}"
+
+
+@dataclass(frozen=True)
+class End:
+    """An operator that makes a value or reads it, where it runs, and the statement that puts it there."""
+
+    kind: str
+    path: str
+    source: str
+    devices: str
+    span: Span
+
+    def __str__(self) -> str:
+        return f"`{self.kind}` in {f'module `{self.path}`' if self.path else 'the model'} ({self.source})"
+
+
+@dataclass(frozen=True)
+class Back:
+    """A value that goes back to an earlier stage. `own` is the path of what a module calls itself, if one end is so:
+    the maker, or else the reader."""
+
+    maker: End
+    reader: End
+    own: str | None
+    is_of_maker: bool
+
+    @property
+    def fact(self) -> str:
+        return f"a value goes back from `{self.maker.devices}` to `{self.reader.devices}`, against the order of tasks"
+
+    @property
+    def reason(self) -> str:
+        made, read = (
+            f"{self.maker} on {self.maker.devices} makes it",
+            f"{self.reader} on {self.reader.devices} reads it",
+        )
+        return f"{made}\n{read}\nother values go the other way, so each of the two stages waits for the other"
+
+    @property
+    def change(self) -> str:
+        if self.own is None:
+            return "assign these two operators to the same devices, or cut the model by `balance(model, S)`"
+        devices = (self.maker if self.is_of_maker else self.reader).devices
+        return (
+            f'leave what this module calls itself out of the selection on `{devices}`: append `- model["{self.own}"]`\n'
+            "each of these operators then runs where its operands are made\n"
+            "or cut the model by `balance(model, S)`"
+        )
+
 
 @dataclass(frozen=True)
 class OrderCycle(Diagnostic):
     """The plan's `order` statements contradict each other or the data flow: some tasks wait for themselves.
+
+    Where a value goes back, from a stage to an earlier one, an `assign` is at the root of it: `model - first` also
+    takes the operators that modules call themselves, such as the sum of two embeddings, and puts them on the last
+    stage. The first stage then waits for the last, and the last for the first.
 
     Often the data flow is at the root of it: an operator of the model needs all micro-batches at once. The exponential
     of a mean loss, a product of two means, a similarity of every example with every other are no sums of terms that
@@ -155,48 +242,42 @@ class OrderCycle(Diagnostic):
 
     code: ClassVar[str] = "E0403"
     title: ClassVar[str] = "{fact}"
-    label: ClassVar[str] = "one of the statements on the cycle"
-    note: ClassVar[str] = "{reason}\n{cycle}"
+    label: ClassVar[str] = "{role}"
+    note: ClassVar[str] = "{reason}\n{shown}"
     help: ClassVar[str] = "{change}"
     cycle: str
     places: tuple[Span, ...] = ()
-    whole: Whole | None = None
+    cause: Whole | Back | None = None
 
     @property
     def fact(self) -> str:
-        if (one := self.whole) is None:
-            return "the `order` statements form a dependency cycle"
-        if one.beside:
-            return f"`{one.kind}` needs other parts along `{one.index}`, and the `order` puts one of them behind it"
-        return f"`{one.kind}` needs all parts along `{one.index}` at once, and the `order` puts one of them behind it"
+        return "the `order` statements form a dependency cycle" if self.cause is None else self.cause.fact
+
+    @property
+    def role(self) -> str:
+        match self.cause:
+            case Back(maker):
+                return f"puts `{maker.kind}` on {maker.devices}"
+        return "one of the statements on the cycle"
 
     @property
     def reason(self) -> str:
-        if (one := self.whole) is None:
-            return ""
-        where = f"`{one.kind}` in {f'module `{one.path}`' if one.path else 'the model'} ({one.source})"
-        if one.backward:
-            parts = ", ".join(map(str, range(one.parts)))
-            return f"all parts read what {where} makes: its backward waits for those of {one.index} = {parts}"
-        if one.beside:
-            return (
-                f"{where} reads windows: its part {one.part} waits for {one.index} = {', '.join(map(str, one.beside))}"
-            )
-        why = "reads a sum over them, in which it is not linear" if one.sums else "mixes them"
-        return f"{where} {why}: it waits for {one.index} = {', '.join(map(str, range(one.parts)))}"
+        return "" if self.cause is None else self.cause.reason
+
+    @property
+    def shown(self) -> str:
+        return "" if isinstance(self.cause, Back) else self.cycle
 
     @property
     def change(self) -> str:
-        if (one := self.whole) is None:
+        if self.cause is None:
             return "remove or reverse one of the `order` statements on the cycle"
-        if one.beside:
-            return "take the `order` away: each part runs as soon as those are there that it reads"
-        if one.split:
-            return f"leave `{one.kind}` and what follows out of the split into `{one.index}`, or take the `order` away"
-        loss = f"train with a loss that is a sum over the parts, without this `{one.kind}`"
-        return f"run all forwards before the first backward, as `gpipe` does, or {loss}"
+        return self.cause.change
 
     def others(self) -> tuple[tuple[Span, str], ...]:
+        match self.cause:
+            case Back(_, reader):
+                return tuple((span, f"puts `{reader.kind}` on {reader.devices}") for span in self.places)
         return tuple((span, "and this one") for span in self.places)
 
 

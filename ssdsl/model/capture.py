@@ -12,11 +12,11 @@ from torch import fx
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.export import export, failure, quiet
 from ssdsl.model.graph import Origin, Ref
-from ssdsl.model.node_place import path_of, source_of
+from ssdsl.model.node_place import path_of, source_of, span_of
 from ssdsl.model.on_meta import without_numbers
 from ssdsl.model.ops.registry import is_known
 from ssdsl.model.source import Model
-from ssdsl.model.trace_errors import CaptureFailed, NotALoss
+from ssdsl.model.trace_errors import CONTROL_FLOW, INSTEAD, CaptureFailed, NotALoss
 from ssdsl.text.diagnostic import PlanError
 
 CHECK = "replace it by an operator that checks nothing, such as `torch.linalg.inv_ex` for `torch.linalg.inv`"
@@ -59,7 +59,8 @@ def _functional(model: Model) -> torch.export.ExportedProgram:
         with quiet(), draws_kept():
             program: torch.export.ExportedProgram = exported.run_decompositions(dict(_composites()))
     except Exception as error:  # torch raises its own, of any type
-        raise PlanError(failure(model, error)) from error
+        cause = next((n for n in exported.graph.nodes if _depends_on_data(n.meta.get("val"))), None)
+        raise PlanError(failure(model, error) if cause is None else _data_dependent(model.name, cause)) from error
     written = {name.removeprefix("module.") for name in program.graph_signature.buffers_to_mutate.values()}
     for name in sorted(decisive & written):
         fact = f"buffer `{name}` decides what the forward does, and the forward changes it"
@@ -198,9 +199,9 @@ class _Reader:
             results, at = node.args
             self.names[node.name] = self.names[str(results)][at]
         elif isinstance(node.target, torch._ops.HigherOrderOperator):
-            fact = f"`{node.target}` takes functions as arguments, at {source_of(node)}"
+            fact = f"`{node.target}` takes functions as arguments"
             change = "write it without functions as arguments; `torch.where` chooses between tensors"
-            raise PlanError(CaptureFailed(None, self.model, fact, change))
+            raise PlanError(CaptureFailed(span_of(node), self.model, fact, change))
         elif not str(node.target).startswith("aten._assert"):
             self._call(node)
 
@@ -209,9 +210,8 @@ class _Reader:
         results = list(value) if isinstance(value, (list, tuple)) else [value]
         if value is None:  # a check of values
             return
-        if any(map(_depends_on_data, results)):
-            fact = f"`{kind_of(node.target)}` gives a number, or a shape, that depends on a tensor's values"
-            raise PlanError(CaptureFailed(None, self.model, f"{fact}, at {source_of(node)}"))
+        if _depends_on_data(value):
+            raise PlanError(_data_dependent(self.model, node))
         name = self._free(node.name)
         outputs = [name] if not isinstance(value, (list, tuple)) else [f"{name}_out{i}" for i in range(len(results))]
         for output, result in zip(outputs, results, strict=True):
@@ -245,8 +245,16 @@ class _Reader:
         return item
 
 
+def _data_dependent(model: str, node: fx.Node) -> CaptureFailed:
+    kind = kind_of(node.target)
+    fact = f"`{kind}` gives a number, or a shape, that depends on a tensor's values"
+    return CaptureFailed(span_of(node), model, fact, INSTEAD.get(kind, CONTROL_FLOW))
+
+
 def _depends_on_data(result: Any) -> bool:
     """Whether a result is a number read from a tensor, or has a size that is known only when it runs."""
+    if isinstance(result, (list, tuple)):
+        return any(map(_depends_on_data, result))
     if isinstance(result, torch.Tensor):
         return any(isinstance(n, torch.SymInt) for n in result.shape)
     return isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool))

@@ -27,13 +27,12 @@ from ssdsl.model.result import NoSuchOutput
 from ssdsl.model.rewrite.recurrent import split_recurrent
 from ssdsl.model.source import Model
 from ssdsl.model.state import Snapshot, changes, replaced, snapshot, unsteady
-from ssdsl.model.trace_errors import CaptureFailed, NotALoss
+from ssdsl.model.trace_errors import CONTROL_FLOW, MASK, NUMPY, CaptureFailed, NotALoss
 from ssdsl.model.witness import Witness, watching
 from ssdsl.model.writes import lost_writes
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 ATTRIBUTE = re.compile(r"Constant (?:module\.)?(\S+) is mutated in the forward")
-CONTROL_FLOW = "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
 CTC = "give the lengths as tensors: their mean as numbers is computed where no graph can see it"
 
 
@@ -146,15 +145,21 @@ def quiet() -> Iterator[None]:
 
 def failure(model: Model, error: Exception) -> Diagnostic:
     """Why there is no graph: the module's own mistake, if it fails without torch.export as well."""
-    place = raised(error)
     reason = str(error).strip().split("\n")[0] or type(error).__name__
     if (own := _eager(model)) is not None:
         return own_failure(model.name, "forward", own)
     if attribute := ATTRIBUTE.match(reason):
         return _attribute_changed(model, attribute[1])
     lines = "".join(traceback.format_tb(error.__traceback__))
-    change = CTC if "torch.ctc_loss(" in lines else CONTROL_FLOW
-    return CaptureFailed(None, model.name, f"torch.export says: {reason}, at {place}", change)
+    causes = (
+        ("torch.ctc_loss(" in lines, CTC),
+        (".numpy()" in reason, NUMPY),
+        ("Size-like symbols: u" in reason, MASK),
+    )
+    change = next((change for is_so, change in causes if is_so), CONTROL_FLOW)
+    place = raised(error)
+    span = place.span() if place is not None and is_own(place.file) else None
+    return CaptureFailed(span, model.name, f"torch.export says: {reason}", change)
 
 
 def _eager(model: Model) -> Exception | None:

@@ -108,6 +108,11 @@ class Operator:
         return self.path or ROOT
 
     @property
+    def own_path(self) -> str:
+        """The path of what its module calls itself, without the modules in that: `h.0.`, and `.` for the model."""
+        return f"{self.path}." if self.path else ROOT
+
+    @property
     def statistics(self) -> tuple[str, ...]:
         """The buffers that it changes in place: the running statistics of a batch norm in training."""
         if self.kind != "batch_norm" or self.args[6] is not True:
@@ -183,6 +188,14 @@ class Graph:
         """The classes of dimensions that windows join: parts of them may be unequal."""
         pairs = ((op, d) for op in self.operators for d in op.dims if d.window is not None)
         return frozenset(cls for op, d in pairs if d.window for cls in (d.cls, op.dims[d.window.of].cls))
+
+    @cached_property
+    def parents(self) -> frozenset[str]:
+        """The paths of modules with modules in them, "" for the model itself. What these call themselves, such as a
+        residual, lies in no module that a path such as `h.0.mlp` names."""
+        paths = {op.path for op in self.operators}
+        inside = {path[:at] for path in paths for at, sign in enumerate(path) if sign == "."}
+        return frozenset(inside | ({""} if any(paths) else set()))
 
     @property
     def step_flops(self) -> int:

@@ -4,7 +4,8 @@ import re
 
 from torch import fx
 
-from ssdsl.model.place import Place, innermost
+from ssdsl.model.place import Place, innermost, is_own
+from ssdsl.text.source import Span
 
 
 def path_of(node: fx.Node) -> str:
@@ -45,3 +46,9 @@ def place_of(node: fx.Node) -> Place | None:
 def source_of(node: fx.Node) -> str:
     """That line as `name.py:12`."""
     return str(place_of(node) or "unknown")
+
+
+def span_of(node: fx.Node) -> Span | None:
+    """The text of that line, where its file can be read."""
+    place = place_of(node)
+    return place.span() if place is not None and is_own(place.file) else None

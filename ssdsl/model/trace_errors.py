@@ -5,6 +5,15 @@ from typing import ClassVar
 
 from ssdsl.text.diagnostic import Diagnostic
 
+CONTROL_FLOW = "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
+NUMBER = "keep it a tensor: leave out what reads a number from one, as `.item()`, `float(x)` or `.tolist()`"
+NUMPY = "compute with torch in place of numpy: a graph has operators of torch alone"
+MASK = (
+    "keep the shape, and the mask as a factor: `torch.where(mask, x, 0)` for `x[mask]`\n"
+    "of a mean, divide the sum by `mask.sum()`; of a loss, mark targets that do not count by `ignore_index`"
+)
+INSTEAD = {"index": MASK, "masked_select": MASK, "nonzero": MASK, "_local_scalar_dense": NUMBER}  # by operator
+
 
 @dataclass(frozen=True)
 class CaptureFailed(Diagnostic):
@@ -13,7 +22,8 @@ class CaptureFailed(Diagnostic):
     ssdsl captures the module with `torch.export.export(strict=False)`, which follows one run of `forward` on the
     example batch. Control flow that depends on the values of tensors (`if x.sum() > 0`, `.item()`), shapes that do
     (`x[x > 0]`) and operators that torch.export does not know stop it. Rewrite that place with tensor operations
-    (`torch.where`), or move it out of the module.
+    (`torch.where`), or move it out of the module. What a mask chooses has as many elements as it happens; a masked sum
+    of all elements is the same number, and has one shape.
     """
 
     code: ClassVar[str] = "E0330"
@@ -22,7 +32,7 @@ class CaptureFailed(Diagnostic):
     help: ClassVar[str] = "{change}"
     model: str
     reason: str
-    change: str = "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
+    change: str = CONTROL_FLOW
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from ssdsl.plan.errors.place import NoMesh, NotAssigned, RelatesNothing, SplitAn
 from ssdsl.plan.errors.split import CountMismatch
 from ssdsl.plan.eval.units import module_of
 from ssdsl.plan.facts import Facts
+from ssdsl.plan.in_time import near_axes
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Index, Mesh
 from ssdsl.text.diagnostic import Diagnostic
@@ -27,10 +28,10 @@ def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
     return list(found.values())
 
 
-def warnings(facts: Facts, source: Source) -> list[Diagnostic]:
-    """What was left whole, and orders of the plan itself that relate nothing."""
+def warnings(facts: Facts, model: ModelIndex, source: Source) -> list[Diagnostic]:
+    """What was left whole, indices in time that look like axes, and orders of the plan itself that relate nothing."""
     idle = (span for span, count in facts.pairs.items() if not count and span.source is source)
-    return [*facts.left_whole, *map(RelatesNothing, idle)]
+    return [*facts.left_whole, *near_axes(facts, model), *map(RelatesNothing, idle)]
 
 
 def _meets(facts: Facts, op: Operator, index: Index, mesh: Mesh, size: int) -> Diagnostic | None:

@@ -15,6 +15,7 @@ from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.place_beside import place_beside
 from ssdsl.plan.plan import Index, Plan
+from ssdsl.plan.round_trips import round_trips
 from ssdsl.plan.statements.execute import execute
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
@@ -39,7 +40,11 @@ def interpret_all(
     mistakes = mistakes or check(ctx.facts, ctx.model)
     if mistakes:
         raise PlanError(*mistakes[:MOST_MISTAKES])
-    return plan_of(ctx), (*beside, *warnings(ctx.facts, script.span.source))
+    return plan_of(ctx), (
+        *beside,
+        *round_trips(ctx.facts, ctx.model),
+        *warnings(ctx.facts, ctx.model, script.span.source),
+    )
 
 
 def interpret_part(

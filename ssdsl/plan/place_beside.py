@@ -17,9 +17,8 @@ from ssdsl.text.diagnostic import Diagnostic
 
 def place_beside(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
     """Place the operators of modules that have modules in them, as far as no statement does; a warning says so."""
-    inside = {path[:at] for path in model.paths for at, sign in enumerate(path) if sign == "."}
-    inside |= {""} if any(model.paths) else set()
-    left = [op for op in model.ordered(model.compute) if op.name not in facts.placements and op.path in inside]
+    parents = model.graph.parents
+    left = [op for op in model.ordered(model.compute) if op.name not in facts.placements and op.path in parents]
     hosts: dict[str, str] = {}
     if not facts.placements or not left:
         return []
@@ -83,8 +82,5 @@ def _said(facts: Facts, model: ModelIndex, hosts: dict[str, str]) -> PlacedBesid
     first = placed[0]
     modules = tuple(dict.fromkeys(op.module for op in placed))
     kinds = tuple(dict.fromkeys(op.kind for op in placed))
-    placement = facts.placements[first.name]
-    where = ", ".join(f"{axis} = {at}" for axis, at in placement.fixed)
-    devices = f"{placement.mesh}[{where}]" if where else placement.mesh
-    own = first.path + "." if first.path else first.module
-    return PlacedBeside(None, len(placed), modules, kinds, own, devices)
+    devices = str(facts.placements[first.name])
+    return PlacedBeside(None, len(placed), modules, kinds, first.own_path, devices)

@@ -63,6 +63,10 @@ class Placement:
     fixed: tuple[tuple[str, int], ...]
     span: Span
 
+    def __str__(self) -> str:
+        inside = ", ".join(f"{axis} = {coordinate}" for axis, coordinate in self.fixed)
+        return f"{self.mesh}[{inside}]" if inside else self.mesh
+
 
 class Phase(StrEnum):
     """A plan may name the halves of a backward: the gradients of its inputs, and those of its weights."""

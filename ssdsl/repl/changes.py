@@ -8,6 +8,7 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.eval.devices import mesh_size
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Devices, Function
+from ssdsl.plan.in_time import is_in_time, meshes_of
 from ssdsl.plan.plan import Index, State
 from ssdsl.repl.describe import counted, describe, devices_text
 from ssdsl.repl.session import Reading
@@ -74,14 +75,23 @@ def _splits(old: Context, new: Context) -> Iterator[str]:
     for name, index in _indices(new):
         if not old.facts.index(name, index.name):
             dimension = new.model.operators[name].dims[index.dim].name.removesuffix(".0")
-            key: tuple[object, ...] = (index.name, dimension, index.count, index.at)
+            key: tuple[object, ...] = (index.name, dimension, index.count, index.at, _runs(new, name, index))
             groups.setdefault(key, []).append(name)
             examples.setdefault(key, index)
     for key, names in groups.items():
         index = examples[key]
         sizes = f" ({joined(list(map(str, index.sizes)), 'and')})" if index.sizes else ""
         count = _operators(new, names)
-        yield f"split {count} by {key[1]} into {counted(index.count, 'part')}{sizes}, {index.name}"
+        yield f"split {count} by {key[1]} into {counted(index.count, 'part')}{sizes}, {index.name}{key[-1]}"
+
+
+def _runs(ctx: Context, operator: str, index: Index) -> str:
+    """Whether the parts run over devices or in time, as far as a mesh above says it."""
+    if not ctx.facts.meshes:
+        return ""
+    if is_in_time(ctx.facts, operator, index):
+        return ", in time"
+    return f", over {joined([m.name for m in meshes_of(ctx.facts, operator) if index.name in dict(m.axes)], 'and')}"
 
 
 def _indices(ctx: Context) -> Iterator[tuple[str, Index]]:

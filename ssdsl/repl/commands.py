@@ -31,7 +31,7 @@ from ssdsl.repl.session import (
 )
 from ssdsl.repl.terminal.highlight import coloured
 from ssdsl.repl.views import VIEWS, simulated, view
-from ssdsl.show.check import check_views
+from ssdsl.show.check import check_views, repeated_warnings
 from ssdsl.text.diagnostic import PlanError
 
 Answer = tuple[Session, Reply]
@@ -154,7 +154,7 @@ def _show(session: Session, argument: str) -> Answer:
 def _check(session: Session, argument: str) -> Answer:
     program = compiled(session)
     right = Text("the plan is complete and free of deadlock", style="green")
-    return session, Reply((*check_views(program), right, *program.warnings))
+    return session, Reply((*check_views(program), right, *program.warnings, *repeated_warnings(program.program)))
 
 
 def _simulate(session: Session, argument: str) -> Answer:

@@ -15,7 +15,6 @@ from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.plan.eval.values import Builtin, Devices, Function, GathersOf, Marker, Selection, StateOf
-from ssdsl.plan.statements.assign import describe as placement_text
 from ssdsl.repl.reply import Shown
 from ssdsl.show.pattern import merged
 
@@ -117,7 +116,7 @@ def _rows(ctx: Context, value: Selection) -> Iterator[tuple[str, str]]:
     yield "dimensions", _some(f"{name}={size}" for name, size in dimensions)
     yield "indices", _some(_indices(ctx, operators))
     placed = [ctx.facts.placements[op.name] for op in operators if op.name in ctx.facts.placements]
-    places = Counter(map(placement_text, placed))
+    places = Counter(map(str, placed))
     yield "devices", _some(name if count == len(operators) else f"{name} ({count})" for name, count in places.items())
 
 

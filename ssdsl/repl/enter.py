@@ -83,13 +83,22 @@ def _answer(session: Session, value: Value) -> Reply:
     return Reply(shown(session.facts.context, value))
 
 
-def _warnings(before: Reading, after: Reading) -> tuple[Diagnostic, ...]:
+def _warnings(before: Reading, after: Reading) -> list[Diagnostic]:
     """Those that the plan did not have before."""
-    known = len(warnings(before.context.facts, before.source))
-    return tuple(warnings(after.context.facts, after.source)[known:])
+    known = {_place(d) for d in _all_warnings(before)}
+    return [d for d in _all_warnings(after) if _place(d) not in known]
 
 
-def _nothing_new(new: list[nodes.Statement], warned: tuple[Diagnostic, ...]) -> tuple[str, ...]:
+def _all_warnings(reading: Reading) -> list[Diagnostic]:
+    return warnings(reading.context.facts, reading.context.model, reading.source)
+
+
+def _place(warning: Diagnostic) -> tuple[str, str, str]:
+    """What tells two warnings apart, whatever text stands below."""
+    return warning.code, warning.text(warning.title), str(warning.span)
+
+
+def _nothing_new(new: list[nodes.Statement], warned: list[Diagnostic]) -> tuple[str, ...]:
     if not new or warned:
         return ()
     holds = all(isinstance(s, nodes.Require) for s in new)

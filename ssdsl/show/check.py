@@ -14,6 +14,7 @@ from ssdsl.plan.plan import Plan
 from ssdsl.show.communication import communication_view
 from ssdsl.show.errors import RepeatedWork
 from ssdsl.show.pattern import merged
+from ssdsl.show.splits import splits_view
 from ssdsl.show.view import Column, Kind, View, as_json
 from ssdsl.simulate.state import MIXED
 from ssdsl.text.diagnostic import Diagnostic
@@ -24,7 +25,8 @@ MOSTLY = 0.5  # of the work: a warning
 def check_views(compiled: Compiled) -> tuple[View, ...]:
     """The tables of a plan that is right."""
     program = compiled.program
-    return meshes_view(compiled.plan), _roles(compiled), repeated_view(program), *_if_any(whole_view(program))
+    splits, whole = splits_view(compiled.plan), whole_view(program)
+    return meshes_view(compiled.plan), *_if_any(splits), _roles(compiled), repeated_view(program), *_if_any(whole)
 
 
 def _if_any(view: View) -> tuple[View, ...]:
@@ -52,6 +54,7 @@ def check_json(compiled: Compiled) -> dict[str, Any]:
     program = compiled.program
     views = {
         "meshes": meshes_view(compiled.plan),
+        "splits": splits_view(compiled.plan),
         "roles": _roles(compiled),
         "repeated": repeated_view(program),
         "whole": whole_view(program),

@@ -96,3 +96,33 @@ class Totalled(nn.Module):
 
 def totalled() -> Built:
     return Totalled(), {"x": torch.randn(8, 4)}, AXES
+
+
+class Summed(nn.Module):
+    """The model itself adds up what two layers make, in front of two more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c, self.d = (nn.Linear(4, 4) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.mse_loss(self.d(self.c(self.a(x) + self.b(x))), x)
+
+
+def summed() -> Built:
+    return Summed(), {"x": torch.randn(8, 4)}, AXES
+
+
+def chain_statistics(parts: int) -> Built:
+    """`chain_norm`, in which each part of the batch has its own statistics."""
+    from ssdsl import micro_batch_statistics
+
+    return micro_batch_statistics(Chain(norm=True), parts), {"x": torch.randn(8, 4)}, AXES
+
+
+def chain_statistics_2() -> Built:
+    return chain_statistics(2)
+
+
+def chain_statistics_4() -> Built:
+    return chain_statistics(4)

@@ -1,11 +1,17 @@
 """`split`: which operators get which indices."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ssdsl.lang.parse import parse
+from ssdsl.model.graph import Dim, Graph
+from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan, State
 from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
+from ssdsl.text.source import Source
 
 MESH = "mesh gpus(dp = 2, tp = 2)\n"
 ASSIGN = "assign model to gpus\n"
@@ -163,3 +169,66 @@ def test_a_misspelt_dimension_is_not_hidden_by_a_missing_axis(plan) -> None:
     with pytest.raises(PlanError) as caught:
         plan("split model by hedas into tp\n" + MESH + ASSIGN)
     assert [d.code for d in caught.value.diagnostics] == ["E0204", "E0207"]
+
+
+def with_dims(graph: Graph, names: dict[str, Dim]) -> Graph:
+    """The graph with another first dimension for some operators."""
+    changed = (replace(o, dims=(names[o.name], *o.dims[1:])) if o.name in names else o for o in graph.operators)
+    return replace(graph, operators=tuple(changed), dim_names=graph.dim_names | {d.cls: d.name for d in names.values()})
+
+
+def test_the_name_of_an_axis_begins_at_any_segment(graph: Graph) -> None:
+    dims = {"linear_41": "volume.grid.1", "linear_44": "line.0.grid.1", "gelu_10": "line.1.grid.1"}
+    made = with_dims(graph, {op: Dim(name, 8, 90 + k) for k, (op, name) in enumerate(dims.items())})
+
+    def split_by(name: str) -> set[str]:
+        text = f'mesh gpus(tp = 2)\nsplit model by "{name}" into tp\nassign model to gpus\n'
+        return set(interpret_all(parse(Source("plan.ssp", text)), made)[0].indices)
+
+    for name in ("grid.1", "*.grid.1"):
+        assert split_by(name) == set(dims)
+    assert split_by("line.*.grid.1") == {"linear_44", "gelu_10"}
+    assert split_by("volume.grid.1") == {"linear_41"}
+
+
+def test_what_nobody_places_stays_whole_where_it_does_not_divide(graph: Graph) -> None:
+    """Index arithmetic has dimensions that no view shows: they are no mistake of the user."""
+    made = with_dims(graph, {"shift_1": Dim("heads", 2, 90), "gelu_10": Dim("heads", 6, 91)})
+
+    def split_into(tp: int, where: str = "") -> Plan | str:
+        text = f"mesh gpus(tp = {tp})\nsplit model by heads into tp {where}\nassign model to gpus\n"
+        try:
+            return interpret_all(parse(Source("plan.ssp", text)), made)[0]
+        except PlanError as error:
+            return render(error.diagnostics[0])
+
+    three = split_into(3)
+    assert isinstance(three, Plan) and "gelu_10" in three.indices and "shift_1" not in three.indices
+    four = split_into(4)
+    assert isinstance(four, str) and "has heads = 6\n" in four and "write `where possible`" in four
+    assert isinstance(split_into(4, "where possible"), Plan)
+    hidden = with_dims(graph, {"shift_1": Dim("rows", 2, 90)})
+    with pytest.raises(PlanError) as caught:
+        interpret_all(parse(Source("plan.ssp", "split model by rows into tp = 3\n")), hidden)
+    (found,) = caught.value.diagnostics
+    assert found.code == "E0204" and "`rows`" not in found.text(found.note)
+
+
+@pytest.mark.parametrize(
+    ("line", "warned"),
+    [
+        ("split model by ffn into tpp = 2", True),
+        ("split model by ffn into m = 2", False),
+        ("split model by batch into dpp = 2, dp", False),
+        ("split model by ffn into tp, tpp = 2", False),
+        ("split model by ffn into chunk = 2", False),
+    ],
+)
+def test_a_slip_in_the_name_of_an_axis(plan, line: str, warned: bool) -> None:
+    found = plan.warnings(MESH + line + "\n" + ASSIGN)
+    assert [d.code for d in found] == ["E0280"] * warned
+
+
+def test_an_axis_that_the_devices_fix_is_in_use(plan) -> None:
+    text = "mesh gpus(stage = 2)\nsplit model by batch into stages = 4\nassign model to gpus[stage = 0]\n"
+    assert not plan.warnings(text)

@@ -42,8 +42,11 @@ def facts(plan: Plan) -> tuple[Any, ...]:
         ("let names = 0..4", "let names: 0..4, 4 numbers"),
         ("let attn = model.scaled_dot_product_attention", "let attn: N operators"),
         ("mesh more(ep = 3)", "mesh more: 3 devices (ep = 3)"),
-        ("split model by ffn into tp", "split N operators by ffn into 2 parts, tp"),
-        ("split model by vocab into v = [100, 412]", "split N operators by vocab into 2 parts (100 and 412), v"),
+        ("split model by ffn into tp", "split N operators by ffn into 2 parts, tp, over gpus"),
+        (
+            "split model by vocab into v = [100, 412]",
+            "split N operators by vocab into 2 parts (100 and 412), v, in time",
+        ),
         ("split model.weights by row into tp", "split 52 weights by row over tp"),
         ("split model.grads by row into tp", "split the gradients of 52 weights by row over tp"),
         ("dim wide = model.tanh.ffn", "dim wide: a further name of `ffn`"),
@@ -68,7 +71,7 @@ def test_a_statement_says_what_it_did(planned: Entering, line: str, said: str) -
 def test_the_statements_of_a_plan(enter_: Entering) -> None:
     assert enter_("param S = 2 # stages") == "param S = 2"
     assert enter_("mesh gpus(pp = S, tp = 2)") == "mesh gpus: 4 devices (pp = 2, tp = 2)"
-    assert enter_("split model by batch into m = 4").endswith("by batch into 4 parts, m")
+    assert enter_("split model by batch into m = 4").endswith("by batch into 4 parts, m, in time")
     assert enter_("let stage = balance(model, S)").startswith("let stage: a list of 2 selections (")
     lines = enter_("assign stage[s] to gpus[pp = s] for s in 0..S").split("\n")
     assert [line.split(" to ")[1] for line in lines] == ["gpus[pp = 0] (2 devices)", "gpus[pp = 1] (2 devices)"]
@@ -87,7 +90,7 @@ def test_a_param_of_the_command_line(with_four_stages: Entering, tmp_path: Path)
 def test_the_operators_that_are_counted_are_those_that_a_plan_places(planned: Entering, gpt: Graph) -> None:
     computing = [op for op in gpt.operators if op.stage is Stage.COMPUTE]
     wide = sum(any(d.name == "ffn" for d in op.dims) for op in computing)
-    assert planned("split model by ffn into f = 2") == f"split {wide} operators by ffn into 2 parts, f"
+    assert planned("split model by ffn into f = 2") == f"split {wide} operators by ffn into 2 parts, f, in time"
     planned(":undo 3")
     assert planned("assign model to gpus") == f"assigned {len(computing)} operators to gpus (4 devices)"
 
@@ -294,6 +297,15 @@ def test_show(planned: Entering, view: str) -> None:
 
 def test_check(planned: Entering) -> None:
     assert "the plan is complete and free of deadlock" in planned(":check")
+
+
+def test_an_index_that_is_nearly_an_axis_is_warned_of_at_once_and_in_check(enter_: Entering) -> None:
+    enter_("mesh gpus(tp = 2)")
+    said = enter_("split model by ffn into tpp = 2")
+    assert "by ffn into 2 parts, tpp, in time" in said and "did you mean `tp`?" in said
+    assert "E0280" not in enter_("assign model to gpus"), "once is enough"
+    said = enter_(":check")
+    assert "E0280" in said and "E0267" in said, "as the command says it"
 
 
 def test_diff_is_against_the_last_simulation(planned: Entering) -> None:

@@ -26,12 +26,13 @@ def shard_operators(lowering: Lowering) -> Lowering:
     """
     splits: dict[str, tuple[OpSplit, ...]] = {}
     wrong: dict[tuple[str, str], Diagnostic] = {}
+    cuts = _cuts(lowering)
     for operator in lowering.graph.operators:
         if operator.stage is not Stage.COMPUTE:
             continue
         submesh = lowering.submeshes[operator.name]
         indices = lowering.plan.indices.get(operator.name, ())
-        for problem, index in _problems(operator, indices, submesh):
+        for problem, index in _problems(operator, indices, submesh, cuts):
             wrong.setdefault((problem.code, index), problem)
         carried = lowering.splits.get(operator.name, ())
         splits[operator.name] = (*operator_splits(operator, indices, submesh), *carried)
@@ -42,12 +43,26 @@ def shard_operators(lowering: Lowering) -> Lowering:
 
 def possible_indices(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Index, ...]:
     """The indices by which an operator can be cut, where it may also be computed whole along the others."""
-    refused = {name for _, name in _problems(operator, indices, submesh)}
+    refused = {name for _, name in _problems(operator, indices, submesh, {})}
     return tuple(i for i in indices if i.name not in refused)
 
 
+def _cuts(lowering: Lowering) -> dict[int, int]:
+    """By the class of a dimension the least number of equal parts that all cuts of it keep whole: the multiple of those
+    of each operator."""
+    cuts: dict[int, int] = {}
+    for operator in lowering.graph.operators:
+        parts: dict[int, int] = {}
+        for index in lowering.plan.indices.get(operator.name, ()):
+            cls = operator.dims[index.dim].cls
+            parts[cls] = parts.get(cls, 1) * index.count
+        for cls, count in parts.items():
+            cuts[cls] = math.lcm(cuts.get(cls, 1), count)
+    return cuts
+
+
 def _problems(
-    operator: Operator, indices: tuple[Index, ...], submesh: Submesh
+    operator: Operator, indices: tuple[Index, ...], submesh: Submesh, cuts: dict[int, int]
 ) -> Iterator[tuple[UnevenWithOthers | CombinedInTime | PartsApart, str]]:
     path = operator.module
     moved = _moved_statistics(operator, indices, submesh)
@@ -56,7 +71,6 @@ def _problems(
         dim = operator.dims[index.dim]
         same = [i for i in indices if not {*i.dims}.isdisjoint(index.dims)]
         others = [i.name for i in same if i.name != index.name]
-        parts = math.prod(i.count for i in same)
         windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == index.dim]
         is_of_keys = any(operator.dims[d].beside is not None for d in index.dims)
         reads_windows = is_of_keys or any(not isinstance(w, Prefix) for w in windows)
@@ -67,12 +81,17 @@ def _problems(
             problem = PartsApart(index.span, dim.name, index.name, why, operator.kind, path, operator.source)
             yield problem, index.name
         if others and (index.sizes is not None or reads_windows):
-            yield UnevenWithOthers(index.span, dim.name, index.name, others[0], path, reads_windows), index.name
+            is_outer, permuted = same[-1].name != index.name, _is_permuted(index)
+            uneven = UnevenWithOthers(
+                index.span, dim.name, index.name, others[0], path, reads_windows, is_outer, permuted
+            )
+            yield uneven, index.name
         elif (cut := _cut_in_front(operator, index, indices)) is not None:
             keys, other = cut
-            yield UnevenWithOthers(index.span, keys, index.name, other, path, windows=True), index.name
+            uneven = UnevenWithOthers(index.span, keys, index.name, other, path, True, is_outer=False, permuted=False)
+            yield uneven, index.name
         elif any(operator.dims[d].combined for d in index.dims) and not isinstance(coordinate_of(index, submesh), Axis):
-            groups = parts if index.dim in batch else 0
+            groups = cuts.get(dim.cls, 0) if index.dim in batch and all(i.sizes is None for i in same) else 0
             yield (
                 CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, groups),
                 index.name,
@@ -89,6 +108,11 @@ def _moved_statistics(operator: Operator, indices: tuple[Index, ...], submesh: S
         pairs = zip(submesh.axes, needed.places, stored.places, strict=True)
         moved |= {name for (name, _), here, there in pairs if here != there}
     return moved
+
+
+def _is_permuted(index: Index) -> bool:
+    """Whether the parts are equal runs, in another order than that of the dimension."""
+    return index.sizes is not None and len({*index.sizes}) == 1 and all(len(runs) == 1 for runs in index.at or ())
 
 
 def _cut_in_front(operator: Operator, index: Index, indices: tuple[Index, ...]) -> tuple[str, str] | None:

@@ -74,6 +74,42 @@ class PlacedBeside(Traced, Diagnostic):
 
 
 @dataclass(frozen=True)
+class RoundTrip(Traced, Diagnostic):
+    """Operators that a module calls itself are far from all their neighbours, so values go there and back again.
+
+    `model - model["h.*"]` also takes the residuals, activations and sums that modules with modules in them call
+    themselves. Where all that these read is made on other devices, and all that they make is read there, each value
+    crosses twice, forward and backward.
+    """
+
+    code = "E0281"
+    severity = "warning"
+    title = "{what} on `{there}` between operators on `{here}`"
+    label = "puts `{first}` on `{there}`"
+    note = "{where}; each value goes to the other devices and back"
+    help = """leave what this module calls itself out of the selection: append `- model["{own}"]`
+each of these operators then runs where its operands are made"""
+    kinds: tuple[str, ...]
+    there: str
+    here: str
+    path: str
+    own: str  # the path of what the module calls itself
+    source: str  # the line of the first of them
+
+    @property
+    def first(self) -> str:
+        return self.kinds[0]
+
+    @property
+    def what(self) -> str:
+        return f"{listed(dict.fromkeys(self.kinds))} {'runs' if len(self.kinds) == 1 else 'run'}"
+
+    @property
+    def where(self) -> str:
+        return f"in the forward of {'the model itself' if self.path == ROOT else f'`{self.path}`'} ({self.source})"
+
+
+@dataclass(frozen=True)
 class NoSuchAxis(Traced, Diagnostic):
     """A slice names an axis that the mesh does not have: `gpus[pipe = 0]`."""
 

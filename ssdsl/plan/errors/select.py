@@ -82,21 +82,45 @@ class NothingSelected(Traced, Diagnostic):
     help = "select some: `a & b` is what both have, `a | b` all of both; `ssdsl show PLAN --model MODEL ops` lists them"
 
 
+INSTEAD = {  # of a part that a statement names
+    "assign": "to run the parts on devices of their own, give the mesh an axis `{index}`: write `{mesh}`, and "
+    "`assign ... to gpus`\nor permute the parts of an axis, as pipelines in opposite directions do: "
+    "docs/schedules.md#opposite-directions",
+    "split": "all parts are cut alike: leave the index `{index}` out",
+    "recompute": "all parts are computed again alike: leave the index `{index}` out, and recompute fewer operators, as "
+    '`recompute model["h.{{0-1}}"]`',
+}
+
+
 @dataclass(frozen=True)
 class NotWhole(Traced, Diagnostic):
-    """`split`, `assign` and `recompute` speak of whole operators; phases and fixed indices are for `order`."""
+    """`split`, `assign` and `recompute` speak of whole operators; phases and fixed indices are for `order`.
+
+    The parts of an operator are alike: they are cut and recomputed alike, and run on the devices of one mesh, either
+    one after another or, where the index is an axis of the mesh, each on devices of its own. Which device has which of
+    them is said by `parts`: with `way parts [[0], [1]]` in the first half of a pipeline and `way parts [[1], [0]]` in
+    the second, half of the samples go through the devices in the opposite direction.
+    """
 
     code = "E0244"
     title = "`{statement}` takes whole operators"
     label = "names {found}"
-    help = "leave {found} out"
+    help = "{change}"
     statement: str
     phase: Phase | None
-    index: str | None
+    index: str
+    count: int  # of its parts
 
     @property
     def found(self) -> str:
         return f"the phase `.{self.phase}`" if self.phase is not None else f"the index `{self.index}`"
+
+    @property
+    def change(self) -> str:
+        if self.phase is not None:
+            return f"leave the phase `.{self.phase}` out"
+        mesh = f"mesh gpus({self.index} = {self.count})"
+        return INSTEAD.get(self.statement, "leave the index `{index}` out").format(index=self.index, mesh=mesh)
 
 
 @dataclass(frozen=True)

@@ -47,20 +47,40 @@ class DoesNotDivide(Traced, Diagnostic):
 
     `split model by heads into tp` with 12 heads and `tp = 8` does not go. Of a dimension that is cut several times the
     size must be a multiple of the product: `split model by batch into dp, m = 4` with `dp = 2` needs a multiple of 8.
-    Sizes may be given: `into m = [3, 5]`.
+    Sizes may be given: `into m = [3, 5]`. Where each of some parts of the batch has its own statistics in batch norm,
+    the batch is cut between these parts alone, so that there must be as many as all splits of the batch make.
     """
 
     code = "E0203"
     title = "cannot split `{dim}` into {cut.count} equal parts"
     label = "{cut}"
-    note = "{where}"
-    help = "{change}"
+    note = "{where}\n{what_it_is}"
+    help = "{change}\n{or_leave}\n{or_more}"
     dim: str
     cut: Division
     taken: tuple[Division, ...]  # the cuts that the dimension has already, the outermost first, if all are equal ones
     whole: int  # the size before all cuts
     left: int  # the size that this one cuts
     paths: tuple[str, ...]
+    has_others: bool  # whether the statement names operators that can be cut so
+    statistics: int | None = None  # the parts of the batch with own statistics that would do, if the dimension is these
+
+    @property
+    def what_it_is(self) -> str:
+        if self.statistics is None:
+            return ""
+        return f"`{self.dim}` are {self.whole} parts of the batch, each with its own statistics in batch norm"
+
+    @property
+    def or_more(self) -> str:
+        if not self.statistics:
+            return ""
+        own = f"`ssdsl.micro_batch_statistics(module, {self.statistics})`"
+        return f"or let more parts have their own: {own}, or `statistics={self.statistics}` of a shipped model"
+
+    @property
+    def or_leave(self) -> str:
+        return "or leave these whole: write `where possible` behind the statement" if self.has_others else ""
 
     @property
     def where(self) -> str:
@@ -167,37 +187,75 @@ class NoSuchDimension(Traced, Diagnostic):
 
     @property
     def change(self) -> str:
-        alike = tuple(n for words in ALIKE if self.dim in words for n in words if n in self.known)
-        found = f"here it is {either(alike)}" if alike else suggest(self.dim, (*self.known, *self.aliases))
+        same = tuple(n for n in alike(self.dim) if n in self.known)
+        found = f"here it is {either(same)}" if same else suggest(self.dim, (*self.known, *self.aliases))
         lists = "`ssdsl show PLAN --model MODEL dims` lists what there is"
         return found or f"{lists}; for models that may lack it, add `where possible`"
+
+
+@dataclass(frozen=True)
+class Other:
+    """A dimension that a statement may have meant: `dim` of size `size` in `path`, which has no index of this name."""
+
+    path: str
+    dim: str
+    size: int
+
+
+def alike(dim: str) -> tuple[str, ...]:
+    """The words that may stand for one dimension, this one first."""
+    return tuple(dict.fromkeys((dim, *(word for words in ALIKE if dim in words for word in words))))
 
 
 @dataclass(frozen=True)
 class Contradiction(Conflict, Diagnostic):
     """Two statements say different things of one operator's index.
 
-    An index is added once: two splits into `tp` must cut the same dimension into as many parts.
+    An index is added once: two splits into `tp` must cut the same dimension into as many parts. Names of dimensions are
+    those that an analysis finds, which may not be those of the paper: between the two matrices of a low-rank adapter
+    `ffn` is the rank, and the width between two adapters is `hidden`. `ssdsl show PLAN dims` lists them with sizes, and
+    `dim inner = model["h.*.rise.b"].hidden` gives one a name of its own.
     """
 
     code = "E0205"
     title = "`{operator}` already has an index `{name}`"
-    label = "cuts `{dim}` into {count}"
-    help = "choose another index{change}"
+    label = "cuts `{dim}` = {size} into {count}"
+    help = "{change}\n{or_other}"
     operator: str
     name: str
     dim: str
+    size: int
     count: int
     first_dim: str
+    first_size: int
     first_count: int
-    without: str  # the selection without the operators that have it; empty if they are all
+    given: str  # what the statement splits
+    asked: str  # the dimension that it names
+    is_all: bool  # whether all operators that have the dimension have the index
+    other: Other | None
 
     @property
     def change(self) -> str:
-        return f", or leave out the operators that have it: `{self.without}`" if self.without else ""
+        if self.dim == self.first_dim:
+            same = (
+                f"number of parts, `{self.name} = {self.first_count}`" if self.count != self.first_count else "chunks"
+            )
+            return f"give both the same {same}, or choose another index"
+        if self.is_all:
+            return "choose another index"
+        some = f"`split {self.given}[{self.name} = none] by {self.asked} into {self.name}`"
+        return f"choose another index, or leave out the operators that have it: {some}"
+
+    @property
+    def or_other(self) -> str:
+        if self.other is None:
+            return ""
+        named = f'`dim inner = model["{self.other.path}"].{self.other.dim}`'
+        then = f"`split {self.given} by inner into {self.name}`"
+        return f"or, if the dimension of {self.other.size} is meant there, name it: {named}, and {then}"
 
     def earlier(self) -> str:
-        return f"cuts `{self.first_dim}` into {self.first_count}"
+        return f"cuts `{self.first_dim}` = {self.first_size} into {self.first_count}"
 
 
 @dataclass(frozen=True)
@@ -235,22 +293,65 @@ class CannotSplit(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class UnknownCount(Traced, Diagnostic):
-    """Into how many parts? A bare index takes its number of parts from the mesh axis of the same name."""
+    """Into how many parts? A bare index takes its number of parts from the mesh axis of the same name.
+
+    No mesh above the statement has such an axis, or several have it with different numbers of devices. Then the
+    statement says the number of the mesh that its operators are assigned to, or there is a statement for each mesh. An
+    index that is no axis of the operators' mesh is one in time: its parts run one after another on each device.
+    """
 
     code = "E0207"
     title = "the number of parts of `{name}` is unknown"
     label = "{reason}"
-    help = "{suggestion}\nsay how many: `into {name} = 4`"
+    help = "{change}"
     name: str
-    axes: tuple[str, ...]
+    meshes: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]  # those above, with their axes
+
+    @property
+    def sizes(self) -> dict[int, str]:
+        """The numbers of devices along the axis, each with the meshes that have it so."""
+        found: dict[int, list[str]] = {}
+        for mesh, axes in self.meshes:
+            if self.name in dict(axes):
+                found.setdefault(dict(axes)[self.name], []).append(mesh)
+        return {size: listed(meshes, 3) for size, meshes in found.items()}
 
     @property
     def reason(self) -> str:
-        return "the meshes have axes of different sizes" if self.name in self.axes else "no mesh above has this axis"
+        each = joined([f"{size} in {meshes}" for size, meshes in self.sizes.items()], "and")
+        return f"devices along it: {each}" if each else "no mesh above has this axis"
 
     @property
-    def suggestion(self) -> str:
-        return suggest(self.name, self.axes)
+    def change(self) -> str:
+        if each := joined([f"`{self.name} = {size}` for {meshes}" for size, meshes in self.sizes.items()], "or"):
+            return f"say the number of the mesh that these operators are assigned to: write {each}"
+        if found := suggest(self.name, (axis for _, axes in self.meshes for axis, _ in axes)):
+            return found
+        mesh, axes = self.meshes[0] if self.meshes else ("gpus", ())
+        written = ", ".join(f"{axis} = {size}" for axis, size in (*axes, (self.name, 2)))
+        in_time = f"or, for parts that run one after another on a device, say how many: `{self.name} = 2`"
+        return f"to split over devices, declare the axis above: `mesh {mesh}({written})`\n{in_time}"
+
+
+@dataclass(frozen=True)
+class NearAxis(Traced, Diagnostic):
+    """An index in time has nearly the name of a mesh axis that its operators leave unused: `tpp` for `tp`.
+
+    An index that is no axis of the operators' mesh is one in time: its parts run one after another on each device.
+    With a slip in the name of the axis, the devices along the axis would all do the same work.
+    """
+
+    code = "E0280"
+    severity = "warning"
+    title = "`{name}` is no axis of `{mesh}`: its {count} parts run one after another"
+    label = "in time"
+    note = "no operator of this statement is split over the {size} devices of `{axis}`"
+    help = "did you mean `{axis}`? If its parts are to run in time, choose a name that is not like an axis"
+    name: str
+    count: int
+    mesh: str
+    axis: str
+    size: int
 
 
 @dataclass(frozen=True)

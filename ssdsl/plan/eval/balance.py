@@ -52,7 +52,7 @@ def _arguments(ctx: Context, e: nodes.Call, given: tuple[Value, ...]) -> tuple[f
         raise PlanError(WrongType(operators_at, Wanted.OPERATORS, value))
     if not is_whole(stages):
         raise PlanError(WrongType(stages_at, Wanted.WHOLE, stages))
-    require_whole(value, e, "balance")
+    require_whole(ctx, value, e, "balance")
     if stages < 1:
         raise PlanError(BadCount(stages_at, stages))
     if not ctx.model.only_compute(value.operators):

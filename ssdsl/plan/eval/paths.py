@@ -43,15 +43,16 @@ def _match_own(paths: dict[str, frozenset[str]], pattern: str) -> tuple[frozense
     return tuple(paths[path] for path in paths if path in found)
 
 
-def match_names(names: Iterable[str], pattern: str) -> frozenset[str]:
-    """The names that a pattern spells whole: one as it is, or with `*` for segments; a path may begin anywhere."""
+def match_names(names: Iterable[str], pattern: str, anywhere: bool = False) -> frozenset[str]:
+    """The names that a pattern spells whole: one as it is, or with `*` for segments. It begins at the root or, if
+    nothing matches there, at any segment; with `anywhere`, at any in any case."""
     known = dict.fromkeys(names)
     if pattern in known:
         return frozenset((pattern,))
     segments = _segments(pattern)
     if "" in segments or len(segments) < 2:
         return frozenset()
-    for start in ([], ["**"]):
+    for start in (["**"],) if anywhere else ([], ["**"]):
         compiled = re.compile(_expression([*start, *segments]))
         if found := frozenset(name for name in known if compiled.fullmatch(name)):
             return found

@@ -26,10 +26,10 @@ def attribute(ctx: Context, e: nodes.Attribute, value: Value) -> Selection | Sta
             raise PlanError(FixedTwice(e.name.span, f".{value.phase}"))
         return Selection(value.operators, value.units, value.fixed, PHASES[name])
     if name in STATES:
-        require_whole(value, e.target, f".{name}")
+        require_whole(ctx, value, e.target, f".{name}")
         return StateOf(value.operators, STATES[name])
     if name == GATHERS:
-        require_whole(value, e.target, f".{name}")
+        require_whole(ctx, value, e.target, f".{name}")
         return GathersOf(value.operators)
     return _of_kind(ctx, e, value)
 
@@ -96,10 +96,11 @@ def _by_index(ctx: Context, value: Selection, name: nodes.Word, key: Value, at: 
     return Selection(value.operators, value.units, (*value.fixed, (name.text, key)), value.phase)
 
 
-def require_whole(value: Selection, e: nodes.Expr, statement: str) -> None:
+def require_whole(ctx: Context, value: Selection, e: nodes.Expr, statement: str) -> None:
     """Raises PlanError for a selection of parts or phases."""
     if value.phase is not None or value.fixed:
-        raise PlanError(NotWhole(e.span, statement, value.phase, value.fixed[0][0] if value.fixed else None))
+        index = value.fixed[0][0] if value.fixed else ""
+        raise PlanError(NotWhole(e.span, statement, value.phase, index, ctx.facts.count(value.operators, index)))
 
 
 def whole_operators(ctx: Context, value: Value, e: nodes.Expr, statement: str) -> list[Operator]:
@@ -107,7 +108,7 @@ def whole_operators(ctx: Context, value: Value, e: nodes.Expr, statement: str) -
     none."""
     if not isinstance(value, Selection):
         raise PlanError(WrongType(e.span, Wanted.OPERATORS, value))
-    require_whole(value, e, statement)
+    require_whole(ctx, value, e, statement)
     if not value.operators:
         raise PlanError(NothingSelected(e.span))
     ctx.budget.spend(e, 1 + len(value.operators) // 256)

@@ -36,27 +36,17 @@ def place(ctx: Context, operators: list[Operator], placement: Placement) -> None
         raise PlanError(AssignedTwice(placement.span, op.module, known, len(twice), first=known.span))
 
 
-def describe(placement: Placement) -> str:
-    """`gpus[pp = 1]`."""
-    fixed = ", ".join(f"{axis} = {at}" for axis, at in placement.fixed)
-    return f"{placement.mesh}[{fixed}]" if fixed else placement.mesh
-
-
 @dataclass(frozen=True)
 class AssignedTwice(Conflict, Diagnostic):
     """Two `assign` put one operator on different devices."""
 
     code = "E0253"
-    title = "`{operator}` is already assigned to `{devices}`"
+    title = "`{operator}` is already assigned to `{before}`"
     note = "{more}"
     help = "leave it out of one: `assign (A - B) to ...`"
     operator: str
     before: Placement
     count: int  # of operators like this
-
-    @property
-    def devices(self) -> str:
-        return describe(self.before)
 
     @property
     def more(self) -> str:

@@ -116,6 +116,6 @@ def _of_axis(ctx: Context, cut: nodes.Cut) -> Parts:
         raise PlanError()
     sizes = {size: mesh for mesh, axis, size in ctx.facts.axes() if axis == name}
     if len(sizes) != 1:
-        raise PlanError(UnknownCount(cut.name.span, name, tuple(axis for _, axis, _ in ctx.facts.axes())))
+        raise PlanError(UnknownCount(cut.name.span, name, tuple((m.name, m.axes) for m in ctx.facts.meshes.values())))
     ((size, mesh),) = sizes.items()
     return Parts(cut, size, origin=ctx.facts.axis_origins.get((mesh.name, name)))

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from math import lcm, prod
 
 from ssdsl.lang import nodes
 from ssdsl.lang.formatter.spell import BINDING, POST, spell
@@ -17,16 +18,18 @@ from ssdsl.plan.errors.split import (
     LeftWhole,
     NoSuchCondition,
     NoSuchDimension,
+    Other,
+    alike,
 )
 from ssdsl.plan.eval.expressions import evaluate
-from ssdsl.plan.eval.paths import match_names, starred
+from ssdsl.plan.eval.paths import match_names, starred, starred_module
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.values import StateOf
 from ssdsl.plan.plan import Index
 from ssdsl.plan.statements.parts import Parts, parts_of_cut
 from ssdsl.plan.statements.shard import shard
-from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 SUM = BINDING["-"]
 LONGEST = 60  # of an expression that a help repeats
@@ -77,9 +80,10 @@ def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: P
     if s.where:
         found = [(op, at) for op, at in found if _is_free(ctx, op, at, parts)]
     new = [(op, at) for op, at in found if not op.dims[at].fixed and not _is_known(ctx, s, operators, (op, at), parts)]
-    if parts.count > 1:
-        new = _dividing(ctx, s, new, parts) if s.where else new
-        _check_sizes(ctx, s, new, parts)
+    if parts.count > 1 and new:
+        new = _dividing(ctx, s, new, parts)
+        if not new and not placed and s.where is None:
+            raise PlanError(no_such_dimension(ctx, s.dim, given))
     if parts.origin is not None:
         ctx.facts.cut_origins[parts.cut.span] = parts.origin
     for op, at in [*new]:
@@ -122,7 +126,7 @@ def _of_one(ctx: Context, s: nodes.Split, operators: list[Operator], parts: Part
     for more parts."""
     if parts.count > 1:
         division = Division(parts.cut.name.text, parts.count, parts.origin)
-        raise PlanError(DoesNotDivide(s.dim.span, s.dim.text, division, (), 1, 1, (ROOT,)))
+        raise PlanError(DoesNotDivide(s.dim.span, s.dim.text, division, (), 1, 1, (ROOT,), has_others=False))
     return [(op, at) for op in operators for at, dim in enumerate(op.dims[:1]) if not dim.fixed]
 
 
@@ -138,11 +142,12 @@ def find_dims(ctx: Context, operators: list[Operator], name: str) -> Places:
     """The operators that have a dimension of this name, and its number; of `seq.0` and `seq.1`, `seq` is the first.
 
     A name may have stars, as `show dims` writes it, and begin at any segment: `h.*.mixer.A_log.1`. An axis of a weight
-    names its dimension, the outermost of several, also where that has a better name.
+    names its dimension, the outermost of several, also where that has a better name. A dimension's whole name is that
+    dimension alone.
     """
-    own = match_names((dim.name for op in operators for dim in op.dims), name)
-    plain = match_names((base_name(ctx, dim) for op in operators for dim in op.dims), name)
-    classes = ctx.facts.aliases.get(name) or (frozenset() if own or plain else _of_weights(ctx, name))
+    own = match_names((dim.name for op in operators for dim in op.dims), name, anywhere=True)
+    plain = match_names((base_name(ctx, dim) for op in operators for dim in op.dims), name, anywhere=True)
+    classes = ctx.facts.aliases.get(name) or (frozenset() if name in own | plain else _of_weights(ctx, name))
     found: Places = []
     for op in operators:
         ways = (
@@ -162,8 +167,9 @@ def base_name(ctx: Context, dim: Dim) -> str:
 
 
 def no_such_dimension(ctx: Context, name: nodes.Word, operators: list[Operator]) -> NoSuchDimension:
-    """What the operators have instead."""
-    known = dict.fromkeys(starred(base_name(ctx, dim)) for op in operators for dim in op.dims if dim.size > 1)
+    """What the operators have instead, as `show dims` lists it."""
+    dims = (dim for op in operators if op.stage is Stage.COMPUTE for dim in op.dims)
+    known = dict.fromkeys(starred(base_name(ctx, dim)) for dim in dims if dim.size > 1 and dim.window is None)
     return NoSuchDimension(name.span, name.text, tuple(known), tuple(ctx.facts.aliases))
 
 
@@ -171,7 +177,7 @@ def _of_weights(ctx: Context, name: str) -> frozenset[int]:
     """The dimensions that axes of weights have: `h.*.mlp.c_fc.weight.1`."""
     weights = ctx.model.graph.of(Origin.WEIGHT) if "." in name else ()
     axes = {f"{w.name}.{at}": axis for w in weights for at, axis in enumerate(w.factors) if axis}
-    return frozenset(axes[axis][0] for axis in match_names(axes, name))
+    return frozenset(axes[axis][0] for axis in match_names(axes, name, anywhere=True))
 
 
 def _is_free(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
@@ -181,21 +187,28 @@ def _is_free(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
 
 
 def _dividing(ctx: Context, s: nodes.Split, places: Places, parts: Parts) -> Places:
-    """Those whose dimension goes into these parts; of the others a warning is noted, one for each size."""
-    whole: dict[int, list[str]] = {}
+    """Those whose dimension goes into these parts. Of the others those that nobody places, as what is computed of
+    indices alone, stay whole; the others do so `where possible`, with a warning, or are a mistake: raises PlanError."""
     kept: Places = []
+    bad: dict[int, Places] = {}
     for op, at in places:
         unequal = _may_be_unequal(ctx, op, at, parts)
-        bad = [size for size in _sizes_left(ctx, op, at) if not parts.go_into(size, unequal=unequal)]
-        if bad and op.stage is Stage.COMPUTE:
-            whole.setdefault(bad[0], []).append(op.module)
-        elif not bad:
+        left = [size for size in _sizes_left(ctx, op, at) if not parts.go_into(size, unequal=unequal)]
+        if not left:
             kept.append((op, at))
-    for size, paths in whole.items():
+        elif op.stage is Stage.COMPUTE:
+            bad.setdefault(left[0], []).append((op, at))
+    if bad and s.where is None:
+        raise PlanError(_not_so(ctx, s, parts, bad, any(op.stage is Stage.COMPUTE for op, _ in kept)))
+    for size, those in bad.items():
         division = Division(parts.cut.name.text, parts.count, parts.origin)
         place = ctx.stack.site or s.dim.span
-        ctx.facts.left_whole.append(LeftWhole(place, s.dim.text, size, division, tuple(dict.fromkeys(paths))))
+        ctx.facts.left_whole.append(LeftWhole(place, s.dim.text, size, division, _modules(those)))
     return kept
+
+
+def _modules(places: Places) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(op.module for op, _ in places))
 
 
 def _may_be_unequal(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
@@ -215,13 +228,52 @@ def _is_known(
         return False
     if _is_free(ctx, op, at, parts) or known.also == at:
         return True
-    now, before = op.dims[at].name, op.dims[known.dim].name
-    others = find_dims(ctx, [o for o in operators if ctx.facts.index(o.name, name) is None], s.dim.text)
-    without = f"{written(s.operators, POST, 'model')}[{name} = none]" if others else ""
-    span = parts.cut.span
-    raise PlanError(
-        Contradiction(span, op.module, name, now, parts.count, before, known.count, without, first=known.span)
+    raise PlanError(_contradiction(ctx, s, operators, place, parts, known))
+
+
+def _contradiction(
+    ctx: Context,
+    s: nodes.Split,
+    operators: list[Operator],
+    place: tuple[Operator, int],
+    parts: Parts,
+    known: Index,
+) -> Contradiction:
+    """An operator that has another index of this name."""
+    op, at = place
+    now, before = op.dims[at], op.dims[known.dim]
+    free = [o for o in operators if ctx.facts.index(o.name, known.name) is None]
+    return Contradiction(
+        parts.cut.span,
+        op.module,
+        known.name,
+        now.name,
+        now.size,
+        parts.count,
+        before.name,
+        before.size,
+        known.count,
+        given=written(s.operators, POST, "model"),
+        asked=s.dim.text,
+        is_all=not find_dims(ctx, free, s.dim.text),
+        other=_other_dim(ctx, s.dim.text, known.name, free),
+        first=known.span,
     )
+
+
+def _other_dim(ctx: Context, name: str, index: str, free: list[Operator]) -> Other | None:
+    """The largest dimension that may be meant by a name, and that can be cut: of a weight of operators without this
+    index, and of no operator that has it or needs all of it."""
+    graph, words = ctx.model.graph, alike(name)
+    taken = {d.cls for o in graph.operators for d in o.dims if d.fixed or ctx.facts.index(o.name, index) is not None}
+    weights = {value.name for value in graph.of(Origin.WEIGHT)}
+    found = [
+        Other(starred_module(op.module), dim.name, dim.size)
+        for op in free
+        for dim in op.dims
+        if dim.name in words and dim.cls not in taken and any(i.value in weights for i in op.inputs)
+    ]
+    return max(found, key=lambda other: other.size, default=None)
 
 
 def _cannot_split(
@@ -242,26 +294,37 @@ def written(e: nodes.Expr, least: int, otherwise: str) -> str:
     return text if len(text) <= LONGEST else otherwise
 
 
-def _check_sizes(ctx: Context, s: nodes.Split, found: Places, parts: Parts) -> None:
-    """Raises PlanError if some of these dimensions cannot be cut into these parts, after the cuts that they have."""
-    bad: dict[int, Places] = {}
-    for op, at in found:
-        for size in _sizes_left(ctx, op, at):
-            if not parts.go_into(size, unequal=_may_be_unequal(ctx, op, at, parts)):
-                bad.setdefault(size, []).append((op, at))
-    if not bad:
-        return
+def _not_so(ctx: Context, s: nodes.Split, parts: Parts, bad: dict[int, Places], has_others: bool) -> Diagnostic:
+    """Dimensions that cannot be cut into these parts, after the cuts that they have; `has_others` if some can."""
     left, where = next(iter(bad.items()))
     op, at = where[0]
-    paths = tuple(dict.fromkeys(op.module for op, _ in where))
     name, index = s.dim.text, parts.cut.name.text
     if parts.total is not None:
-        raise PlanError(BadSizes(parts.cut.span, index, parts.total, name, left, paths))
+        return BadSizes(parts.cut.span, index, parts.total, name, left, _modules(where))
     cuts = [i for i in ctx.facts.indices.get(op.name, ()) if i.dim == at and i.count > 1]
     taken = tuple(Division(i.name, i.count, ctx.facts.cut_origins.get(i.span)) for i in cuts)
     taken = () if any(i.at for i in cuts) else taken
     division = Division(index, parts.pieces, parts.origin)
-    raise PlanError(DoesNotDivide(s.dim.span, name, division, taken, op.dims[at].size, left, paths))
+    statistics = _statistics(ctx, op.dims[at], prod(c.count for c in (division, *taken)))
+    return DoesNotDivide(
+        s.dim.span, name, division, taken, op.dims[at].size, left, _modules(where), has_others, statistics
+    )
+
+
+def _statistics(ctx: Context, dim: Dim, parts: int) -> int | None:
+    """Into how many parts with own statistics the batch has to be divided for so many cuts, 0 if it cannot be; None for
+    a dimension that is no number of such parts.
+
+    A batch norm of each part sees the parts beside the channels, and takes its statistics over the rest of the batch.
+    """
+    norms = [op for op in ctx.model.graph.operators if op.kind == "batch_norm"]
+    if not any(op.dims[d].cls == dim.cls for op in norms for d in op.inputs[0].axes[1]):
+        return None
+    inputs = ctx.model.graph.of(Origin.INPUT)
+    axes = ((f, n) for v in inputs for f, n in zip(v.factors, v.sizes, strict=True) if dim.cls in f)
+    batch = next((prod(sizes) for _, sizes in axes), 0)
+    wanted = lcm(dim.size, parts)
+    return 0 if batch % wanted else wanted
 
 
 def _sizes_left(ctx: Context, op: Operator, at: int, before: str = "") -> list[int]:

@@ -1,0 +1,195 @@
+"""Why tasks wait for each other: one cycle of them, and what the plan or the model has done to close it."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+import networkx
+
+from ssdsl.ir.action import At, Compute
+from ssdsl.ir.function import Concat, Function, Input, Op, Sum, reads_of, results_of
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.value import Name
+from ssdsl.lower.errors import Back, End, OrderCycle, Whole
+from ssdsl.lower.tasks.graph import FORWARD, TaskGraph
+from ssdsl.model.graph import Operator
+from ssdsl.text.diagnostic import InternalError
+
+MOST_TASKS = 8  # of a cycle that are shown
+STARTS = 8  # tasks from which a shorter cycle is looked for
+
+Group = tuple[Submesh, tuple[int, ...]]  # operators on the same devices and in the same sets that the plan orders
+
+
+def explain_cycle(graph: TaskGraph, stuck: set[int]) -> OrderCycle:
+    """One cycle among the nodes that never became ready."""
+    cycle = _short_cycle({k: [a for a in graph.nodes[k].after if a in stuck] for k in sorted(stuck)})
+    edges = zip(cycle, [*cycle[1:], cycle[0]], strict=True)
+    spans = list(dict.fromkeys(graph.spans[e] for e in edges if e in graph.spans))
+    names = [graph.describe(t) for k in cycle if (t := graph.nodes[k].task) is not None]
+    shown = names if len(names) <= MOST_TASKS else [*names[: MOST_TASKS - 1], f"... {len(names) - MOST_TASKS + 1} more"]
+    text = "\n-> ".join([*shown, names[0]])
+    tasks = [t for k in cycle if isinstance(t := graph.nodes[k].task, Compute)]
+    cause = _whole(graph, tasks) or _back(graph, tasks)
+    if isinstance(cause, Back):
+        return OrderCycle(cause.maker.span, text, (cause.reader.span,) * (cause.reader.span != cause.maker.span), cause)
+    return OrderCycle(spans[0] if spans else None, text, tuple(spans[1:4]), cause)
+
+
+def _short_cycle(after: dict[int, list[int]]) -> list[int]:
+    """A cycle without a detour: the shortest through some of the nodes of any cycle."""
+    known = [a for a, _ in networkx.find_cycle(networkx.DiGraph([(k, a) for k, those in after.items() for a in those]))]
+    return min((_shortest(after, start) for start in known[:STARTS]), key=len)
+
+
+def _shortest(after: dict[int, list[int]], start: int) -> list[int]:
+    """The shortest way from a node back to it, as the nodes on it."""
+    came: dict[int, int] = {}
+    queue = deque([start])
+    while start not in came:
+        for then in after[k := queue.popleft()]:
+            if then not in came:
+                came[then] = k
+                queue.append(then)
+    way = [start]
+    while (before := came[way[-1]]) != start:
+        way.append(before)
+    return [start, *reversed(way[1:])]
+
+
+# -- a value that goes back to an earlier stage ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """A value that one operator makes and another on other devices reads, and how far back in the model it goes."""
+
+    maker: Operator
+    reader: Operator
+    distance: float
+
+
+def _back(graph: TaskGraph, tasks: list[Compute]) -> Back | None:
+    """The value on a cycle that goes back: between two groups of operators on different devices that need each other's
+    values, from the later one in the model to the earlier one."""
+    groups = _groups(graph)
+    flows = [flow for given in _sent(graph, tasks) if (flow := _flow(graph, groups, *given)) is not None]
+    if not flows:
+        return None
+    flow = max(flows, key=lambda f: f.distance)
+    own = next((o for o in (flow.maker, flow.reader) if o.path in graph.plan.graph.parents), None)
+    path = None if own is None else own.own_path
+    return Back(_end(graph, flow.maker), _end(graph, flow.reader), path, own is flow.maker)
+
+
+def _groups(graph: TaskGraph) -> dict[str, Group]:
+    """The group of each operator that is placed."""
+    sets = list(dict.fromkeys(tasks.operators for tasks in graph.plan.ordered()))
+    submesh = {op.operator: f.submesh for f in graph.functions for op in f.operators()}
+    return {name: (at, tuple(k for k, those in enumerate(sets) if name in those)) for name, at in submesh.items()}
+
+
+def _sent(graph: TaskGraph, tasks: list[Compute]) -> Iterator[tuple[Function, Function, Input]]:
+    """The values that neighbours on a cycle hand each other, forward or as gradients: maker, reader, input."""
+    for before, task in zip([*tasks[-1:], *tasks], tasks, strict=False):
+        for source, target in ((before, task), (task, before)):
+            maker, reader = graph.functions[source.function], graph.functions[target.function]
+            for given in reader.inputs:
+                if given.producer == maker.number and maker.submesh != reader.submesh:
+                    yield maker, reader, given
+
+
+def _flow(graph: TaskGraph, groups: dict[str, Group], maker: Function, reader: Function, given: Input) -> _Flow | None:
+    """The value, if its reader's group makes something that its maker's group needs."""
+    name = next(o.name for o in maker.outputs if o.name.value == given.var.name.value)
+    source, target = graph.operator_of(_maker(maker, name)), graph.operator_of(_reader(reader, given.var.name))
+    of = {
+        group: [n for n, o in enumerate(graph.plan.graph.operators) if groups.get(o.name) == group]
+        for group in (groups[source.name], groups[target.name])
+    }
+    here, there = of[groups[source.name]], of[groups[target.name]]
+    if groups[source.name] == groups[target.name] or not _reaches(graph, there, here):
+        return None
+    return _Flow(source, target, median(here) - median(there))
+
+
+def _reaches(graph: TaskGraph, sources: list[int], targets: list[int]) -> bool:
+    """Whether a value of some operators, by their numbers, leads to others."""
+    operators = graph.plan.graph.operators
+    reached = {o.value for n in sources for o in operators[n].outputs}
+    for n in range(min(sources), max(targets) + 1):
+        if any(o.value in reached for o in operators[n].inputs):
+            reached.update(o.value for o in operators[n].outputs)
+            if n in targets:
+                return True
+    return False
+
+
+def _end(graph: TaskGraph, operator: Operator) -> End:
+    place = graph.plan.placements[operator.name]
+    return End(operator.kind, operator.path, operator.source, str(place), place.span)
+
+
+# -- an operator that needs all parts at once --------------------------------------------------------------------------
+
+
+def _whole(graph: TaskGraph, tasks: list[Compute]) -> Whole | None:
+    """The operator on a cycle that waits for all parts along an index: it reads a value whose parts become one, or all
+    parts read what it makes, and so its gradient is a sum over them."""
+    pairs = []
+    for before, task in zip([*tasks[-1:], *tasks], tasks, strict=False):
+        first, then = graph.functions[before.function], graph.functions[task.function]
+        if (before.phase is FORWARD) is (task.phase is FORWARD):
+            pairs.append((first, then, task.at) if task.phase is FORWARD else (then, first, before.at))
+    found = (find(graph, *pair) for find in (_joins, _read_by_all) for pair in pairs)
+    return next((whole for whole in found if whole is not None), None)
+
+
+def _joins(graph: TaskGraph, producer: Function, reader: Function, at: At) -> Whole | None:
+    """The operator of a function that reads all parts of what another makes, or for its part `at` some of them."""
+    for given in reader.inputs:
+        if given.producer == producer.number and given.merges:
+            merge = given.merges[0]
+            operator = graph.operator_of(_reader(reader, given.var.name))
+            where = operator.kind, operator.path, operator.source
+            index, is_split = merge.index, merge.index in reader.time
+            if isinstance(merge, Concat) and merge.reads is not None:
+                part = at[[t.name for t in reader.time].index(index.name)]
+                beside = merge.read_by(part)
+                return Whole(*where, index.name, index.parts, sums=False, split=True, beside=beside, part=part)
+            return Whole(*where, index.name, index.parts, isinstance(merge, Sum), is_split)
+    return None
+
+
+def _read_by_all(graph: TaskGraph, producer: Function, reader: Function, _: At) -> Whole | None:
+    """The operator of a function whose result all parts of another one read; its gradient is a sum over them."""
+    late = [index for index in reader.time if index not in producer.time]
+    for given in reader.inputs:
+        if given.producer == producer.number and given.gradient and late:
+            name = next(o.name for o in producer.outputs if o.name.value == given.var.name.value)  # sent or not
+            operator = graph.operator_of(_maker(producer, name))
+            where = operator.kind, operator.path, operator.source
+            return Whole(*where, late[0].name, late[0].parts, sums=True, split=False, backward=True)
+    return None
+
+
+def _maker(function: Function, value: Name) -> str:
+    """The operator that a value comes from, in whatever layout."""
+    for instr in reversed(list(function.body())):
+        if value in (v.name for v in results_of(instr)):
+            if isinstance(instr, Op):
+                return instr.operator
+            value = instr.source
+    raise InternalError(f"function {function.name} does not compute its output {value}")
+
+
+def _reader(function: Function, value: Name) -> str:
+    """The first operator of a function that reads a value, in whatever layout."""
+    known = {value}
+    for instr in function.body():
+        if not known.isdisjoint(reads_of(instr)):
+            if isinstance(instr, Op):
+                return instr.operator
+            known.update(v.name for v in results_of(instr))
+    raise InternalError(f"function {function.name} does not read its input {value}")

@@ -1,0 +1,60 @@
+"""Which indices run over devices and which in time, and slips between the two: `into tpp = 2` for the axis `tp`."""
+
+from dataclasses import dataclass, field
+
+from ssdsl.lang.suggest import nearest
+from ssdsl.model.graph import Operator
+from ssdsl.plan.errors.split import NearAxis
+from ssdsl.plan.facts import Facts
+from ssdsl.plan.model_index import ModelIndex
+from ssdsl.plan.plan import Index, Mesh
+from ssdsl.text.source import Span
+
+SHORTEST = 2  # letters: `m` is like every axis
+
+
+def meshes_of(facts: Facts, operator: str) -> list[Mesh]:
+    """The mesh of an operator; where it has no place yet, all that there are."""
+    place = facts.placements.get(operator)
+    return [*facts.meshes.values()] if place is None else [facts.meshes[place.mesh]]
+
+
+def is_in_time(facts: Facts, operator: str, index: Index) -> bool:
+    """Whether no mesh on which the operator is, or may be, has the index for an axis."""
+    return not any(index.name in dict(mesh.axes) for mesh in meshes_of(facts, operator))
+
+
+@dataclass(slots=True)
+class _InTime:
+    """An index in time of one statement, what else its operators are split into, and the axes that they may use."""
+
+    index: Index
+    beside: set[str] = field(default_factory=set)
+    free: dict[str, Mesh] = field(default_factory=dict)  # axes of more than one device, with their mesh
+
+
+def near_axes(facts: Facts, model: ModelIndex) -> list[NearAxis]:
+    """A warning for each index in time that has nearly the name of an axis which its operators leave unused."""
+    found: dict[Span, _InTime] = {}
+    for op in model.ordered(model.compute & facts.indices.keys()):
+        for index in facts.indices[op.name]:
+            if facts.meshes and index.count > 1 and is_in_time(facts, op.name, index):
+                _note(facts, op, found.setdefault(index.span, _InTime(index)))
+    return [near for one in found.values() if (near := _near(one)) is not None]
+
+
+def _note(facts: Facts, op: Operator, one: _InTime) -> None:
+    place = facts.placements.get(op.name)
+    one.beside.update(i.name for i in facts.indices[op.name])
+    one.beside.update(axis for axis, _ in (place.fixed if place else ()))
+    one.free |= {axis: mesh for mesh in meshes_of(facts, op.name) for axis, size in mesh.axes if size > 1}
+
+
+def _near(one: _InTime) -> NearAxis | None:
+    free = {axis: mesh for axis, mesh in one.free.items() if axis not in one.beside and len(axis) >= SHORTEST}
+    name = one.index.name
+    like = nearest(name, free) if len(name) >= SHORTEST else ()
+    if not like:
+        return None
+    mesh = free[like[0]]
+    return NearAxis(one.index.span, name, one.index.count, mesh.name, like[0], dict(mesh.axes)[like[0]])

@@ -1,0 +1,62 @@
+"""Operators that modules call themselves and that a statement puts far from all their neighbours.
+
+`model - first` takes more than the modules that its writer thought of: a residual or an activation between two
+operators of `first` then runs elsewhere, and its operands and results cross to other devices and back.
+"""
+
+from collections.abc import Iterator
+
+import networkx
+
+from ssdsl.model.graph import Graph, Operator
+from ssdsl.plan.errors.place import RoundTrip
+from ssdsl.plan.facts import Facts
+from ssdsl.plan.model_index import ModelIndex
+from ssdsl.text.source import Span
+
+
+def round_trips(facts: Facts, model: ModelIndex) -> list[RoundTrip]:
+    """A warning for each statement and module whose own operators run between operators on other devices."""
+    places = {name: str(placement) for name, placement in facts.placements.items()}
+    if len({*places.values()}) < 2:
+        return []
+    flows = _flows(model.graph, places)
+    found: dict[tuple[Span, str], RoundTrip] = {}
+    for run in _runs(model, places, flows):
+        first, kinds = run[0], tuple(o.kind for o in run)
+        if (here := _around(places, flows, run)) is not None:
+            span, there = facts.placements[first.name].span, places[first.name]
+            warning = RoundTrip(span, kinds, there, here, first.module, first.own_path, first.source)
+            found.setdefault((span, first.module), warning)
+    return list(found.values())
+
+
+def _flows(graph: Graph, places: dict[str, str]) -> "networkx.DiGraph[str]":
+    """Which operators that have a place hand each other values."""
+    makers = {o.value: op.name for op in graph.operators for o in op.outputs if op.name in places}
+    pairs = ((makers[o.value], op.name) for op in graph.operators for o in op.inputs if o.value in makers)
+    flows: networkx.DiGraph[str] = networkx.DiGraph()
+    flows.add_nodes_from(places)
+    flows.add_edges_from((maker, reader) for maker, reader in pairs if reader in places)
+    return flows
+
+
+def _runs(model: ModelIndex, places: dict[str, str], flows: "networkx.DiGraph[str]") -> Iterator[list[Operator]]:
+    """Operators in one place that modules with modules in them call, those together that hand each other values."""
+    parents = model.graph.parents
+    own = dict.fromkeys(o.name for o in model.graph.operators if o.name in places and o.path in parents)
+    together: networkx.Graph[str] = networkx.Graph()
+    together.add_nodes_from(own)
+    together.add_edges_from((a, b) for a, b in flows.edges if a in own and b in own and places[a] == places[b])
+    for names in networkx.connected_components(together):
+        yield model.ordered(names)
+
+
+def _around(places: dict[str, str], flows: "networkx.DiGraph[str]", run: list[Operator]) -> str | None:
+    """The one other place where all is made that these operators read, and all that they make is read."""
+    names = {o.name for o in run}
+    makers = {places[n] for name in names for n in flows.predecessors(name) if n not in names}
+    readers = {places[n] for name in names for n in flows.successors(name) if n not in names}
+    if len(makers) != 1 or makers != readers or places[run[0].name] in makers:
+        return None
+    return next(iter(makers))

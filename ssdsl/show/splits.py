@@ -1,0 +1,29 @@
+"""The splits of a plan: into which indices, and whether their parts run over devices or in time."""
+
+from collections import Counter
+
+from ssdsl.plan.eval.paths import starred
+from ssdsl.plan.plan import Plan
+from ssdsl.show.view import Column, Kind, View
+
+
+def splits_view(plan: Plan) -> View:
+    """What is split into which index, and whether its parts run over devices or in time."""
+    columns = (
+        Column("index", style="bold cyan"),
+        Column("parts", Kind.COUNT),
+        Column("run", style="green"),
+        Column("split", Kind.PATH, key="dimension"),
+        Column("operators", Kind.COUNT),
+    )
+    operators = {o.name: o for o in plan.graph.operators}
+    axes = {m.name: dict(m.axes) for m in plan.meshes}
+    found: Counter[tuple[str, int, str, str]] = Counter()
+    for name, placement in plan.placements.items():
+        dims = operators[name].dims
+        for index in plan.indices.get(name, ()):
+            run = f"over {placement.mesh}" if index.name in axes[placement.mesh] else "in time"
+            found[index.name, index.count, run, starred(dims[index.dim].name)] += 1
+    rows = tuple((*key, count) for key, count in found.items())
+    note = "over a mesh: each part on devices of its own; in time: one after another on each device"
+    return View("splits", columns, rows, (note,))
