@@ -2,19 +2,11 @@
 
 from ssdsl.ir.function import Function, Instr, Op, Reshard, reads_of, results_of
 from ssdsl.ir.value import Name
-from ssdsl.model.ops.registry import row
+from ssdsl.model.ops.overwritable import overwritable
 from ssdsl.prove.facts import Facts
 from ssdsl.prove.failures import Rule
 
-# The backward of a product needs its factors, not the result, and makes a new tensor for the gradient of each factor.
-# (An addend is different: its gradient may be the very gradient of the result.)
-PRODUCTS = frozenset(
-    """
-    linear mm bmm mv dot matmul addmm addmv baddbmm bilinear conv1d conv2d conv3d
-    conv_transpose1d conv_transpose2d conv_transpose3d
-    """.split()
-)
-OWN_CALL = ("", "conv_part", "conv_transpose_part")  # of such a product: plain, or of what its windows read
+OWN_CALL = ("", "conv_part", "conv_transpose_part")  # a plain call, or one of what its windows read
 
 
 def check_overwrites(facts: Facts, function: Function) -> None:
@@ -33,16 +25,17 @@ def check_overwrites(facts: Facts, function: Function) -> None:
         producer = made.get(instr.source)
         if producer is None or instr.source in leaving or len(readers[instr.source]) != 1:
             return False
-        return _is_product(facts, producer[1]) and (producer[0] == number or not function.sections[number].recompute)
+        is_kept = function.sections[number].recompute and producer[0] != number
+        return not is_kept and instr.source.value in _overwritable(facts, producer[1])[0]
 
     def gradient_is_free(instr: Reshard, number: int) -> bool:
-        """It is a tensor that the backward of a product has just made, in the same region."""
+        """It is a tensor that the backward of an operator has just made, in the same region."""
         name = instr.result.name
         users = readers.get(name, [])
         return (
             bool(users)
             and name not in leaving
-            and all(n == number and _is_product(facts, i) and _is_factor(facts, i, name) for n, i in users)
+            and all(n == number and name.value in _overwritable(facts, i)[1] for n, i in users)
         )
 
     for number, section in enumerate(function.sections):
@@ -65,16 +58,8 @@ def check_overwrites(facts: Facts, function: Function) -> None:
                 )
 
 
-def _is_product(facts: Facts, instr: Instr) -> bool:
-    if not isinstance(instr, Op) or instr.operator not in facts.operators:
-        return False
-    operator = facts.operators[instr.operator]
-    if not operator.target.startswith("aten::"):  # a user's row says it of its operator
-        return row(operator).fresh and not instr.kernel.function
-    return operator.kind in PRODUCTS and instr.kernel.function in OWN_CALL
-
-
-def _is_factor(facts: Facts, instr: Instr, name: Name) -> bool:
-    assert isinstance(instr, Op)
-    operands = facts.operators[instr.operator].inputs
-    return all(not o.once for o, r in zip(operands, instr.reads, strict=False) if r == name)
+def _overwritable(facts: Facts, instr: Instr) -> tuple[frozenset[str], frozenset[str]]:
+    """Of an operator the results that are new tensors which nothing keeps, and the operands whose gradients are."""
+    if not isinstance(instr, Op) or instr.operator not in facts.operators or instr.kernel.function not in OWN_CALL:
+        return frozenset(), frozenset()
+    return overwritable(facts.operators[instr.operator], facts.graph)

@@ -56,11 +56,11 @@ def measured(reader: Reader) -> Saved:
     specs = tuple(_spec(reader, first[kind], values[kind[0]]) for kind in kinds)
     order = {kind: number for number, kind in enumerate(kinds)}
     numbers = iter([order[o.value, reader.shape(o.axes)] for o in operator.inputs])  # as the call refers to them
-    target, *args = _numbered(operator.args, numbers)
+    target, *args = numbered(operator.args, numbers)
     shapes = tuple(reader.shape(o.axes) for o in operator.outputs)
     is_whole = not any(map(reader.is_split, range(len(operator.dims))))
     arguments = tuple(args) if is_whole else _local(target, tuple(args), shapes, specs)
-    found = measure(target, arguments, _numbered(operator.kwargs, numbers), specs)
+    found = measure(target, arguments, numbered(operator.kwargs, numbers), specs)
     names = [value for value, _ in kinds]
     return Saved(
         tuple(dict.fromkeys(names[i] for i in found.inputs)),
@@ -108,13 +108,13 @@ def measure(
     )
 
 
-def _numbered(item: Any, numbers: Iterator[int]) -> Any:
+def numbered(item: Any, numbers: Iterator[int]) -> Any:
     """Arguments whose references are numbers, so that equal calls of several layers are equal."""
     match item:
         case Ref():
             return Ref(str(next(numbers)))
         case tuple() | list():
-            return tuple(_numbered(i, numbers) for i in item)
+            return tuple(numbered(i, numbers) for i in item)
     return item
 
 
