@@ -1,7 +1,13 @@
-"""Steps that work in place: only on tensors that nobody needs any more, autograd and recomputation included."""
+"""Memory: a step works in place only on tensors that nobody needs any more, autograd and recomputation included; an
+operator that asks how its operands lie gets them so; nothing is computed or kept that nobody reads.
+"""
 
-from ssdsl.ir.function import Function, Instr, Op, Reshard, reads_of, results_of
+from collections.abc import Iterable
+
+from ssdsl.ir.comm import Transfer
+from ssdsl.ir.function import Function, Instr, Op, Reshard, Write, reads_of, results_of
 from ssdsl.ir.value import Name
+from ssdsl.model.memory_order import asks_for_order
 from ssdsl.model.ops.overwritable import overwritable
 from ssdsl.prove.facts import Facts
 from ssdsl.prove.failures import Rule
@@ -63,3 +69,55 @@ def _overwritable(facts: Facts, instr: Instr) -> tuple[frozenset[str], frozenset
     if not isinstance(instr, Op) or instr.operator not in facts.operators or instr.kernel.function not in OWN_CALL:
         return frozenset(), frozenset()
     return overwritable(facts.operators[instr.operator], facts.graph)
+
+
+# -- how operands lie --------------------------------------------------------------------------------------------------
+
+
+def check_orders(facts: Facts) -> None:
+    """Adds a failure for each operator whose operands are not laid out in the order that they have on one device: what
+    was gathered, joined or sliced lies in another."""
+    for where, body in _bodies(facts):
+        for op in (i for i in body if isinstance(i, Op) and i.operator in facts.operators):
+            operator = facts.operators[op.operator]
+            wanted = operator.orders if asks_for_order(operator.args[0]) else ()
+            if op.orders != wanted or len(wanted) not in (0, len(op.reads)):
+                place = f"{where}, operator `{op.operator}`"
+                facts.failures.add(Rule.ORDER, place, "", f"axes in the orders {wanted}", op.orders)
+
+
+def _bodies(facts: Facts) -> Iterable[tuple[str, tuple[Instr, ...]]]:
+    for function in facts.program.functions:
+        yield f"function `{function.name}`", tuple(function.body())
+    for prologue in facts.program.prologues:
+        yield f"the prologue on {prologue.submesh}", prologue.body
+
+
+# -- what nothing reads ------------------------------------------------------------------------------------------------
+
+
+def check_unread(facts: Facts) -> None:
+    """Adds a failure for each instruction that nothing needs, and each output that nothing reads: it would be kept to
+    the end of the step, and what it stands for in backward would have no gradient."""
+    program = facts.program
+    kept = {(i.producer, i.slot) for f in program.functions for i in f.inputs}
+    kept |= {(m.producer, m.source_slot) for m in program.messages if isinstance(m, Transfer)}
+    kept |= {(r.function, r.slot) for r in program.results}
+    for function in program.functions:
+        where, span = f"function `{function.name}`", function.submesh.mesh.span
+        for number, output in enumerate(function.outputs):
+            if number != function.loss and (function.number, output.slot) not in kept:
+                facts.failures.add(Rule.UNREAD, where, output.name, "a reader", output.slot, span)
+        _check_read(facts, where, tuple(function.body()), (o.name for o in function.outputs))
+    for prologue in program.prologues:
+        _check_read(facts, f"the prologue on {prologue.submesh}", prologue.body, prologue.results)
+
+
+def _check_read(facts: Facts, where: str, body: tuple[Instr, ...], leaving: Iterable[Name]) -> None:
+    read = {*leaving, *(name for instr in body for name in reads_of(instr))}
+    for instr in body:
+        operator = facts.operators.get(instr.operator) if isinstance(instr, Op) else None
+        has_effect = isinstance(instr, Write) or (operator is not None and bool(operator.statistics))
+        if not has_effect and read.isdisjoint(v.name for v in results_of(instr)):
+            names = ", ".join(str(v.name) for v in results_of(instr))
+            facts.failures.add(Rule.UNREAD, where, names, "a reader", "none")
