@@ -11,6 +11,7 @@ from ssdsl.ir.function import Offset, Op, WindowPart
 from ssdsl.ir.value import Axis, Coordinate, Size, Time
 from ssdsl.model.call import schema_arguments
 from ssdsl.model.graph import Operator, Ref
+from ssdsl.model.memory_order import Order, is_plain
 from ssdsl.model.ops.registry import row
 from ssdsl.plan.regions import Runs
 from ssdsl.text.diagnostic import InternalError
@@ -21,7 +22,7 @@ GroupName = Callable[[tuple[str, ...]], str]  # axes of the mesh -> the name of 
 
 def expression(operator: Operator, op: Op, reads: Sequence[str], group: GroupName) -> str:
     """The call on a part. `reads` are the Python names of its operands; `group` names the group along some axes."""
-    names = iter(_operands(operator, op, reads, group))
+    names = iter(laid_out([*_operands(operator, op, reads, group)], op.orders))
     args = [text(a, names) for a in operator.args[1:]]
     kwargs = _keywords(operator, names)
     if op.kernel.function:
@@ -43,7 +44,7 @@ def expression(operator: Operator, op: Op, reads: Sequence[str], group: GroupNam
 
 def constant_expression(operator: Operator, reads: Sequence[str]) -> str:
     """The call of an operator that depends on nothing."""
-    names = iter(reads)
+    names = iter(laid_out(reads, operator.orders))
     args = [text(a, names) for a in operator.args[1:]]
     kwargs = _keywords(operator, names)
     return _plain(operator, args, kwargs)
@@ -99,6 +100,14 @@ def _operands(operator: Operator, op: Op, reads: Sequence[str], group: GroupName
         if operand.once and space:
             name = f"first({name}, {group(space)})"
         yield name
+
+
+def laid_out(reads: Sequence[str], orders: Sequence[Order]) -> list[str]:
+    """Operands in the memory that their operator asks for."""
+    if not orders:
+        return [*reads]
+    pairs = zip(reads, orders, strict=True)
+    return [f"contiguous({name})" if is_plain(order) else f"contiguous({name}, {order})" for name, order in pairs]
 
 
 def _kernel(operator: Operator, op: Op, args: Arguments, kwargs: Mapping[str, str], group: GroupName) -> str:

@@ -8,8 +8,6 @@ from ssdsl.codegen.quote import quoted
 from ssdsl.codegen.scope import Scope
 from ssdsl.ir.function import First, Op, Prologue, Reshard, Slice, Write
 from ssdsl.ir.value import Name
-from ssdsl.model.call import refs_in
-from ssdsl.model.graph import Operator
 from ssdsl.text.diagnostic import InternalError
 
 
@@ -47,20 +45,16 @@ def _constants(scope: Scope) -> Iterator[str]:
     last: dict[str, str] = {}  # the last constant that reads one
     for name in names:
         last |= {o.value: name for o in scope.operators[name].outputs if o.value not in given}
-        last |= {value: name for value in _reads(scope.operators[name]) if value in last}
+        last |= {value: name for value in scope.operators[name].refs() if value in last}
     for name in names:
         yield _constant(name, scope)
         if done := [value for value, reader in last.items() if reader == name]:
             yield f"    del {', '.join(_kept(Name(value)) for value in done)}"
 
 
-def _reads(operator: Operator) -> list[str]:
-    return list(refs_in((operator.args, tuple(v for _, v in operator.kwargs))))
-
-
 def _constant(name: str, scope: Scope) -> str:
     operator = scope.operators[name]
-    reads = [f"c[{quoted(r)}]" for r in _reads(operator)]
+    reads = [f"c[{quoted(r)}]" for r in operator.refs()]
     targets = assignment(operator, [_kept(Name(o.value)) for o in operator.outputs])
     return f"    {targets} = {constant_expression(operator, reads)}"
 

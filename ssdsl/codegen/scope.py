@@ -26,7 +26,8 @@ RUNTIME = (
     *(step.kind for step in get_args(Step)),
     *("all_reduce_", "reshard", "rows_to_all"),
     *("first", "first_time", *kernel_functions(), *FUNCTIONS, *OF_ROWS),
-    *("checkpoint", "checkpoint_halves", "extend", "group", "halves", "put", "take", "take_at", "take_sizes"),
+    *("checkpoint", "checkpoint_halves", "contiguous", "extend", "group", "halves"),
+    *("put", "take", "take_at", "take_sizes"),
 )
 
 

@@ -11,6 +11,7 @@ from enum import Enum
 from ssdsl.ir.comm import Step
 from ssdsl.ir.layout import Cut, Submesh
 from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var
+from ssdsl.model.memory_order import Order
 from ssdsl.model.saved_tensors import Saved
 from ssdsl.plan.regions import Regions, Run, Runs, lengths_of, merged, overlapping, parts_of
 from ssdsl.text.source import Span
@@ -148,7 +149,8 @@ class Op:
 
     `first` are the coordinates of which only the first part adds the operator's addend (a bias). `sides`, where the
     backward comes in halves, says of each operand to which half its gradient belongs. `saved` is what autograd saves
-    for backward: operands, results and further tensors, with local sizes.
+    for backward: operands, results and further tensors, with local sizes. `orders`, of an operator that asks how its
+    operands lie, says for each the order of axes in which it is laid out in front of the call.
     """
 
     operator: str
@@ -159,6 +161,7 @@ class Op:
     first: tuple[Coordinate, ...] = ()
     sides: tuple[Side, ...] | None = None
     saved: Saved = NOTHING_SAVED
+    orders: tuple[Order, ...] = ()
 
     @property
     def learns(self) -> bool:

@@ -1,13 +1,13 @@
 """A call as captured, before its dimensions are known."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ssdsl.model.found import Found
-from ssdsl.model.graph import Ref
+from ssdsl.model.graph import refs_in
+from ssdsl.model.memory_order import Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,8 @@ class Tensor:
 class Call:
     """One captured operator call; tensors in `args` and `kwargs` are `Ref`s, `outputs` are the names of its results.
 
-    `found` is what experiments showed, if the operator has no row.
+    `found` is what experiments showed, if the operator has no row. `orders`, of an operator that asks for it, says of
+    each tensor in `refs` how it lies in memory on one device.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Call:
     source: str
     outputs: tuple[str, ...]
     found: Found | None = None
+    orders: tuple[Order, ...] = ()
 
     def refs(self) -> tuple[str, ...]:
         """The names of all tensors it reads, in the order of its arguments."""
@@ -60,12 +62,3 @@ def schema_arguments(target: Any) -> list[Any]:
     """The parameters of an ATen overload."""
     assert isinstance(target, torch._ops.OpOverload), target
     return list(target._schema.arguments)
-
-
-def refs_in(item: Any) -> Iterator[str]:
-    match item:
-        case Ref(value):
-            yield value
-        case tuple() | list():
-            for part in item:
-                yield from refs_in(part)

@@ -3,15 +3,18 @@
 import contextlib
 import functools
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_leaves
 
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.export import export, failure, quiet
 from ssdsl.model.graph import Origin, Ref
+from ssdsl.model.memory_order import Order, asks_for_order, behind_view, fills_memory, order_of
 from ssdsl.model.node_place import path_of, source_of, span_of
 from ssdsl.model.on_meta import without_numbers
 from ssdsl.model.ops.registry import is_known
@@ -19,6 +22,7 @@ from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import CONTROL_FLOW, INSTEAD, CaptureFailed, NotALoss
 from ssdsl.text.diagnostic import PlanError
 
+aten = torch.ops.aten
 CHECK = "replace it by an operator that checks nothing, such as `torch.linalg.inv_ex` for `torch.linalg.inv`"
 
 
@@ -210,8 +214,11 @@ class _Reader:
         results = list(value) if isinstance(value, (list, tuple)) else [value]
         if value is None:  # a check of values
             return
-        if _depends_on_data(value):
+        if any(map(_depends_on_data, results)):
             raise PlanError(_data_dependent(self.model, node))
+        args, orders = tuple(map(self._argument, node.args)), _orders(node) if asks_for_order(node.target) else ()
+        if node.target is aten.as_strided.default and not fills_memory(node.args[0].meta["val"]):
+            args, orders = self._in_memory(node, args)
         name = self._free(node.name)
         outputs = [name] if not isinstance(value, (list, tuple)) else [f"{name}_out{i}" for i in range(len(results))]
         for output, result in zip(outputs, results, strict=True):
@@ -223,13 +230,36 @@ class _Reader:
                 name,
                 kind_of(node.target),
                 node.target,
-                tuple(self._argument(a) for a in node.args),
+                args,
                 {k: self._argument(v) for k, v in node.kwargs.items()},
                 path_of(node),
                 source_of(node),
                 tuple(outputs),
+                orders=orders,
             )
         )
+
+    def _in_memory(self, node: fx.Node, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Order, ...]]:
+        """The arguments of an `as_strided` of a view, which may read what lies around it: the tensor behind the view, as
+        a constant, with the view put in."""
+        view, base = node.args[0], behind_view(node.args[0])  # type: ignore[arg-type]
+        shown, whole = view.meta["val"], base.meta["val"]  # type: ignore[union-attr]
+        place = tuple(shown.shape), shown.stride(), shown.storage_offset()
+        still = self._added(node, "still", whole, aten.detach.default, self._argument(base))
+        made = (still, self._argument(view), *place)
+        around = self._added(node, "around", whole, aten.as_strided_scatter.default, *made, of=(whole, shown))
+        start = args[3] if len(args) > 3 and args[3] is not None else place[2]
+        return (around, *args[1:3], start), (order_of(whole),)
+
+    def _added(
+        self, near: fx.Node, word: str, like: torch.Tensor, target: Any, *args: Any, of: Sequence[torch.Tensor] = ()
+    ) -> Ref:
+        """Adds a call that torch.export has not recorded; `of` are the tensors that it asks to lie as they do."""
+        name = self._free(f"{near.name}_{word}")
+        self.capture.tensors[name] = Tensor(tuple(like.shape), _dtype(like))
+        orders, place = tuple(map(order_of, of)), (path_of(near), source_of(near))
+        self.capture.calls.append(Call(name, kind_of(target), target, args, {}, *place, (name,), orders=orders))
+        return Ref(name)
 
     def _free(self, name: str) -> str:
         """A name that no weight, buffer or input has: `t`, or else `t_call`."""
@@ -249,6 +279,12 @@ def _data_dependent(model: str, node: fx.Node) -> CaptureFailed:
     kind = kind_of(node.target)
     fact = f"`{kind}` gives a number, or a shape, that depends on a tensor's values"
     return CaptureFailed(span_of(node), model, fact, INSTEAD.get(kind, CONTROL_FLOW))
+
+
+def _orders(node: fx.Node) -> tuple[Order, ...]:
+    """How the tensors that a node reads lie in memory, in the order of its arguments."""
+    read = (leaf for leaf in tree_leaves((node.args, node.kwargs)) if isinstance(leaf, fx.Node))
+    return tuple(order_of(leaf.meta["val"]) for leaf in read)
 
 
 def _depends_on_data(result: Any) -> bool:

@@ -4,12 +4,14 @@ A tensor's axis is a sequence of *factors*: the fused axis `[qkv · heads · hea
 `dims` are the factors of its iteration space; its operands name, axis by axis, which of them they carry.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ssdsl.model.found import Found
+from ssdsl.model.memory_order import Order
 from ssdsl.model.window import Window
 
 if TYPE_CHECKING:
@@ -77,6 +79,16 @@ class Ref:
     value: str
 
 
+def refs_in(item: Any) -> Iterator[str]:
+    """The tensors in an argument, or in all of a call's, in their order."""
+    match item:
+        case Ref(value):
+            yield value
+        case tuple() | list():
+            for part in item:
+                yield from refs_in(part)
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """One call of the captured graph.
@@ -85,7 +97,8 @@ class Operator:
     ("aten::linear", "aten::max.dim"), by which its row in the table of operators is found; `path` is the module path
     ("transformer.h.0.attn.c_attn", a later call of the same module "trunk#2.fc", empty for the root) and `source` the
     place in the model's code ("modeling_gpt2.py:123"). `flops` counts the multiply-adds of the forward twice. `found`
-    is what experiments showed, if the operator has no row.
+    is what experiments showed, if the operator has no row. `orders`, of an operator that asks for it, says of each
+    tensor in its arguments how it lies in memory on one device.
     """
 
     name: str
@@ -101,6 +114,7 @@ class Operator:
     dims: tuple[Dim, ...]
     flops: int = 0
     found: Found | None = None
+    orders: tuple[Order, ...] = ()
 
     @property
     def module(self) -> str:
@@ -118,6 +132,10 @@ class Operator:
         if self.kind != "batch_norm" or self.args[6] is not True:
             return ()
         return tuple(a.value for a in self.args[4:6] if isinstance(a, Ref))
+
+    def refs(self) -> tuple[str, ...]:
+        """All tensors in its arguments, in their order: of a constant as well, which has no operands."""
+        return tuple(refs_in((self.args, tuple(v for _, v in self.kwargs))))
 
     def summed(self, dim: int) -> bool:
         """Whether splitting along this dimension leaves partial sums in the outputs."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ssdsl.model.graph import Graph, Operator, Origin, Ref, Value
+from ssdsl.runtime.moves import contiguous
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def storages(graph: Graph) -> dict[str, Storage]:
     known: dict[tuple[Any, ...], tuple[Laid, ...]] = {}
     for operator in graph.operators:
         specs = _Specs(graph, places)
-        call = filled(operator.args, specs), filled(operator.kwargs, specs)
+        call = filled(operator.args, specs), filled(operator.kwargs, specs), operator.orders
         if call not in known:
             known[call] = _laid(operator, tuple(specs), places, graph)
         names = *specs, *(o.value for o in operator.outputs)
@@ -61,7 +62,8 @@ class _Specs(dict[str, tuple[Any, ...]]):
 def _laid(operator: Operator, reads: tuple[str, ...], places: Mapping[str, Storage], graph: Graph) -> tuple[Laid, ...]:
     """Where the results of a call lie that reads these values."""
     tensors = {name: empty(graph.values[name], places[name].strides) for name in reads}
-    results = _results(operator, tensors, graph)
+    laid = {r: contiguous(tensors[r], order) for r, order in zip(operator.refs(), operator.orders, strict=False)}
+    results = _results(operator, {**tensors, **laid}, graph)
     memories = [memory_of(t) for t in (*tensors.values(), *results)]
     return tuple(Laid(memories.index(memory_of(t)), t.stride()) for t in results)
 

@@ -11,6 +11,7 @@ from ssdsl.model.name_dims import name_dims
 from ssdsl.model.ops.flops import flops
 from ssdsl.model.ops.reader import axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
+from ssdsl.model.rewrite.buffer_updates import changed_statistics
 from ssdsl.model.rewrite.causal import flag_causal
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.rewrite.normalise import normalise
@@ -25,9 +26,7 @@ def capture(model: Model) -> Graph:
 
     Raises PlanError: the module cannot be captured, returns no loss, has an operator without a rule.
     """
-    calls = flag_causal(leave_unsorted(normalise(explicit_draws(capture_calls(model), model.generator))))
-    if model.evaluation is not None:
-        calls = _needed(calls)
+    calls = _needed(flag_causal(leave_unsorted(normalise(explicit_draws(capture_calls(model), model.generator)))))
     constant, data = stages(calls)
     calls = discover(calls, constant)
     found = analyse(calls, constant)
@@ -39,10 +38,11 @@ def capture(model: Model) -> Graph:
 
 
 def _needed(calls: Capture) -> Capture:
-    """Without what only the next step would read."""
+    """Without calls that nothing reads: rewrites leave some, such as what a `copy` overwrites, and an evaluation those
+    that only the next step would read."""
     wanted, kept = calls.results(), []
     for call in reversed(calls.calls):
-        if not wanted.isdisjoint(call.outputs):
+        if not wanted.isdisjoint(call.outputs) or changed_statistics(call):
             wanted.update(call.refs())
             kept.append(call)
     return replace(calls, calls=kept[::-1])
@@ -193,6 +193,7 @@ class _Builder:
             tuple(_distinct(dims)),
             flops(call, self.calls.tensors, dims),
             call.found,
+            call.orders,
         )
 
 

@@ -41,7 +41,10 @@ class Rule(Enum):
     CUT = "the place of a digit in the local tensor is wrong"
     ELEMENTS = "the payload of a step is not the tensor that it is given"
     RESULT = "steps of communication do not lead where they should"
+    # memory
     OVERWRITES = "a step overwrites a tensor that is still needed"
+    ORDER = "an operator that asks how its operands lie in memory is not given them as on one device"
+    UNREAD = "a value is computed or kept that nothing reads"
     # gradients
     NO_GRADIENT = "a value from which the loss follows gets no gradient"
     UNLIKE = "gradients of unlike types are added"

@@ -1,20 +1,18 @@
-"""Steps that work in place: only on tensors that nobody needs any more, autograd and recomputation included."""
+"""Memory: a step works in place only on tensors that nobody needs any more, autograd and recomputation included; an
+operator that asks how its operands lie gets them so; nothing is computed or kept that nobody reads.
+"""
 
-from ssdsl.ir.function import Function, Instr, Op, Reshard, reads_of, results_of
+from collections.abc import Iterable
+
+from ssdsl.ir.comm import Transfer
+from ssdsl.ir.function import Function, Instr, Op, Reshard, Write, reads_of, results_of
 from ssdsl.ir.value import Name
-from ssdsl.model.ops.registry import row
+from ssdsl.model.memory_order import asks_for_order
+from ssdsl.model.ops.overwritable import overwritable
 from ssdsl.prove.facts import Facts
 from ssdsl.prove.failures import Rule
 
-# The backward of a product needs its factors, not the result, and makes a new tensor for the gradient of each factor.
-# (An addend is different: its gradient may be the very gradient of the result.)
-PRODUCTS = frozenset(
-    """
-    linear mm bmm mv dot matmul addmm addmv baddbmm bilinear conv1d conv2d conv3d
-    conv_transpose1d conv_transpose2d conv_transpose3d
-    """.split()
-)
-OWN_CALL = ("", "conv_part", "conv_transpose_part")  # of such a product: plain, or of what its windows read
+OWN_CALL = ("", "conv_part", "conv_transpose_part")  # a plain call, or one of what its windows read
 
 
 def check_overwrites(facts: Facts, function: Function) -> None:
@@ -33,16 +31,17 @@ def check_overwrites(facts: Facts, function: Function) -> None:
         producer = made.get(instr.source)
         if producer is None or instr.source in leaving or len(readers[instr.source]) != 1:
             return False
-        return _is_product(facts, producer[1]) and (producer[0] == number or not function.sections[number].recompute)
+        is_kept = function.sections[number].recompute and producer[0] != number
+        return not is_kept and instr.source.value in _overwritable(facts, producer[1])[0]
 
     def gradient_is_free(instr: Reshard, number: int) -> bool:
-        """It is a tensor that the backward of a product has just made, in the same region."""
+        """It is a tensor that the backward of an operator has just made, in the same region."""
         name = instr.result.name
         users = readers.get(name, [])
         return (
             bool(users)
             and name not in leaving
-            and all(n == number and _is_product(facts, i) and _is_factor(facts, i, name) for n, i in users)
+            and all(n == number and name.value in _overwritable(facts, i)[1] for n, i in users)
         )
 
     for number, section in enumerate(function.sections):
@@ -65,16 +64,60 @@ def check_overwrites(facts: Facts, function: Function) -> None:
                 )
 
 
-def _is_product(facts: Facts, instr: Instr) -> bool:
-    if not isinstance(instr, Op) or instr.operator not in facts.operators:
-        return False
-    operator = facts.operators[instr.operator]
-    if not operator.target.startswith("aten::"):  # a user's row says it of its operator
-        return row(operator).fresh and not instr.kernel.function
-    return operator.kind in PRODUCTS and instr.kernel.function in OWN_CALL
+def _overwritable(facts: Facts, instr: Instr) -> tuple[frozenset[str], frozenset[str]]:
+    """Of an operator the results that are new tensors which nothing keeps, and the operands whose gradients are."""
+    if not isinstance(instr, Op) or instr.operator not in facts.operators or instr.kernel.function not in OWN_CALL:
+        return frozenset(), frozenset()
+    return overwritable(facts.operators[instr.operator], facts.graph)
 
 
-def _is_factor(facts: Facts, instr: Instr, name: Name) -> bool:
-    assert isinstance(instr, Op)
-    operands = facts.operators[instr.operator].inputs
-    return all(not o.once for o, r in zip(operands, instr.reads, strict=False) if r == name)
+# -- how operands lie --------------------------------------------------------------------------------------------------
+
+
+def check_orders(facts: Facts) -> None:
+    """Adds a failure for each operator whose operands are not laid out in the order that they have on one device: what
+    was gathered, joined or sliced lies in another."""
+    for where, body in _bodies(facts):
+        for op in (i for i in body if isinstance(i, Op) and i.operator in facts.operators):
+            operator = facts.operators[op.operator]
+            wanted = operator.orders if asks_for_order(operator.args[0]) else ()
+            if op.orders != wanted or len(wanted) not in (0, len(op.reads)):
+                place = f"{where}, operator `{op.operator}`"
+                facts.failures.add(Rule.ORDER, place, "", f"axes in the orders {wanted}", op.orders)
+
+
+def _bodies(facts: Facts) -> Iterable[tuple[str, tuple[Instr, ...]]]:
+    for function in facts.program.functions:
+        yield f"function `{function.name}`", tuple(function.body())
+    for prologue in facts.program.prologues:
+        yield f"the prologue on {prologue.submesh}", prologue.body
+
+
+# -- what nothing reads ------------------------------------------------------------------------------------------------
+
+
+def check_unread(facts: Facts) -> None:
+    """Adds a failure for each instruction that nothing needs, and each output that nothing reads: it would be kept to
+    the end of the step, and what it stands for in backward would have no gradient."""
+    program = facts.program
+    kept = {(i.producer, i.slot) for f in program.functions for i in f.inputs}
+    kept |= {(m.producer, m.source_slot) for m in program.messages if isinstance(m, Transfer)}
+    kept |= {(r.function, r.slot) for r in program.results}
+    for function in program.functions:
+        where, span = f"function `{function.name}`", function.submesh.mesh.span
+        for number, output in enumerate(function.outputs):
+            if number != function.loss and (function.number, output.slot) not in kept:
+                facts.failures.add(Rule.UNREAD, where, output.name, "a reader", output.slot, span)
+        _check_read(facts, where, tuple(function.body()), (o.name for o in function.outputs))
+    for prologue in program.prologues:
+        _check_read(facts, f"the prologue on {prologue.submesh}", prologue.body, prologue.results)
+
+
+def _check_read(facts: Facts, where: str, body: tuple[Instr, ...], leaving: Iterable[Name]) -> None:
+    read = {*leaving, *(name for instr in body for name in reads_of(instr))}
+    for instr in body:
+        operator = facts.operators.get(instr.operator) if isinstance(instr, Op) else None
+        has_effect = isinstance(instr, Write) or (operator is not None and bool(operator.statistics))
+        if not has_effect and read.isdisjoint(v.name for v in results_of(instr)):
+            names = ", ".join(str(v.name) for v in results_of(instr))
+            facts.failures.add(Rule.UNREAD, where, names, "a reader", "none")

@@ -15,7 +15,7 @@ from ssdsl.prove.failures import ProofFailed, Rule
 from ssdsl.prove.flow import Flow
 from ssdsl.prove.forward import forward
 from ssdsl.prove.halves import check_halves
-from ssdsl.prove.overwrites import check_overwrites
+from ssdsl.prove.overwrites import check_orders, check_overwrites, check_unread
 from ssdsl.prove.params import check_gathers, check_gradients, check_params
 from ssdsl.prove.parts import parts_of
 from ssdsl.prove.prologues import prologues
@@ -79,6 +79,8 @@ def prove(program: Program) -> Proof:
         check_again(facts, function)
         check_halves(facts, flow.typed[number])
         check_gathers(facts, function)
+    check_orders(facts)
+    check_unread(facts)
     check_draws(facts)
     check_operators(facts)
     check_loss(facts, flow.typed)

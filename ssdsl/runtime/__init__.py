@@ -36,7 +36,7 @@ from .merges import (
     min_parts,
     softmax_parts,
 )
-from .moves import extend, put, take, take_at, take_sizes
+from .moves import contiguous, extend, put, take, take_at, take_sizes
 from .prefixes import cumprod_parts, cumsum_parts, logcumsumexp_parts, topk_parts
 from .random import (
     attention_dropout,
@@ -95,6 +95,7 @@ __all__ = [
     "checkpoint",
     "checkpoint_halves",
     "combine",
+    "contiguous",
     "conv_part",
     "conv_transpose_part",
     "count_rows",

@@ -75,6 +75,21 @@ def join_sizes(parts: list[torch.Tensor], dim: int, outer: int) -> torch.Tensor:
     return torch.cat(split, dim + 1).flatten(dim, dim + 1)
 
 
+def contiguous(x: torch.Tensor, order: tuple[int, ...] = ()) -> torch.Tensor:
+    """`x` in memory of its own without gaps, its axes in this order, by default as they are: `x` itself if it lies so.
+    For kernels that ask for strides.
+
+    >>> contiguous(torch.empty(2, 3, 4).mT).stride(), contiguous(torch.empty(2, 3, 4), (0, 2, 1)).stride()
+    ((12, 3, 1), (12, 1, 3))
+    """
+    moved = x.permute(order) if order else x
+    dense = torch.empty(moved.shape, device="meta").stride()
+    if moved.stride() == dense and x.storage_offset() == 0:
+        return x
+    copy = moved.clone(memory_format=torch.contiguous_format)
+    return copy.permute([order.index(axis) for axis in range(x.dim())]) if order else copy
+
+
 def extend(earlier: torch.Tensor | None, x: torch.Tensor, dim: int, outer: int = 1) -> torch.Tensor:
     """A part behind those before it, of which the first has none: axis `dim` is (outer, positions)."""
     if earlier is None:

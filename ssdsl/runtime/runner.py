@@ -172,8 +172,7 @@ class Runner:
             if block.loss is not None:
                 self.losses.append(outputs[block.loss].detach())
             if learns:
-                edges = [get_gradient_edge(value) if value.requires_grad else None for value in outputs]
-                self.saved[block.number, part] = inputs, edges  # the outputs themselves are their readers'
+                self.saved[block.number, part] = inputs, _edges(block, outputs)  # the outputs are their readers'
 
     def backward(self, block: Block, **at: int) -> None:
         """The gradients of a block's inputs and weights."""
@@ -313,6 +312,14 @@ class Runner:
         clock = self.world.clock
         with self.recorder.span(name), clock.task(name, flat) if clock is not None else nullcontext():
             yield
+
+
+def _edges(block: Block, outputs: Sequence[torch.Tensor]) -> list[GradientEdge | None]:
+    """Where the gradients of a block's outputs enter its graph. A view made under `no_grad` says that it requires a
+    gradient, as what it looks into does, and has no place for one."""
+    has_gradient = (o.gradient or n == block.loss for n, o in enumerate(block.outputs))
+    found = zip(outputs, has_gradient, strict=True)
+    return [get_gradient_edge(value) if learns and value.requires_grad else None for value, learns in found]
 
 
 def _parts(given: Input, at: dict[str, int]) -> Iterator[At]:

@@ -22,7 +22,7 @@ from ssdsl.model.ops.random import FUNCTIONS
 from ssdsl.model.ops.registry import kernel_functions
 from ssdsl.runtime.world import Group, World
 
-KERNELS = {n: getattr(runtime, n) for n in ("Part", "first", "first_time", *kernel_functions(), *OF_ROWS)}
+KERNELS = {n: getattr(runtime, n) for n in ("Part", "contiguous", "first", "first_time", *kernel_functions(), *OF_ROWS)}
 DRAWS = {n: getattr(runtime, n) for n in FUNCTIONS}
 CODE = {"torch": torch, "F": F, "aten": torch.ops.aten, "device": torch.device("cpu"), **KERNELS, **DRAWS}
 Values = dict[str, torch.Tensor]
@@ -47,7 +47,8 @@ def part_of(operator: Operator, cuts: tuple[Split, ...]) -> Op:
         sizes = local_sizes(operand_shape(operator, operand), type_, axes)
         results.append(Var(Name(operand.value), type_, None, sizes, "float32"))
     reads = tuple(Name(o.value) for o in operator.inputs)
-    return Op(operator.name, cuts, reads, tuple(results), kernel_of(operator, cuts, axes), first_of(operator, cuts))
+    kernel, first = kernel_of(operator, cuts, axes), first_of(operator, cuts)
+    return Op(operator.name, cuts, reads, tuple(results), kernel, first, orders=operator.orders)
 
 
 def run_graph(graph: Graph, outside: Values) -> Values:

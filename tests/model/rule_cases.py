@@ -448,7 +448,7 @@ def moves(p: Probe) -> Results:
             x(4, 6)[:, None],
             x(4, 6).view(2, 2, 3, 2),
         ),
-        x(4, 6).view(8, 3),
+        *(x(4, 6).view(8, 3), x(4, 6).view(torch.int32) % 8, x(4, 6).view(torch.int16) % 8),
         *torch.meshgrid(x(4), x(6), indexing="ij"),
     ]
 

@@ -10,12 +10,13 @@ import torch
 
 from ssdsl.ir.function import Split
 from ssdsl.model.graph import Graph, Operator, Stage
+from ssdsl.model.memory_order import asks_for_order
 from ssdsl.model.ops.op import regroup
 from ssdsl.model.ops.registry import ROWS, row
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.runtime.draws import Draws
-from tests.model.parts import Result, Values, evaluate, evaluate_parts, outside, reads, run_graph, split
+from tests.model.parts import Result, Values, call, evaluate, evaluate_parts, outside, reads, run_graph, split
 from tests.model.rule_cases import FAMILIES
 
 INPUT = {"x": torch.zeros(())}
@@ -50,6 +51,28 @@ def test_graph_computes_what_the_module_computes(family: str) -> None:
     )
     buffers = {n: b for n, b in module.named_buffers() if n in values and n not in graph.updates}
     torch.testing.assert_close({n: values[n] for n in buffers}, buffers)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_others_than_those_that_ask_take_any_memory(family: str) -> None:
+    """Operands whose last axis is the outermost in memory: an operator that does not ask computes the same."""
+    graph, values, _ = captured(family)
+    for operator in graph.operators:
+        if asks_for_order(operator.args[0]) or operator.kind in UNDEFINED or operator.stage is Stage.CONSTANT:
+            continue
+        given = [v.detach() for v in reads(operator, values)]
+        with torch.no_grad():
+            plain, turned = call(operator, given, (), {}), call(operator, list(map(reverse, given)), (), {})
+        for number, (a, b) in enumerate(zip(plain, turned, strict=True)):
+            if number < SCRATCH.get(operator.kind, number + 1):
+                msg = functools.partial("{} of {}: {}".format, number, operator.args[0])
+                torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5, equal_nan=True, msg=msg)
+
+
+def reverse(x: torch.Tensor) -> torch.Tensor:
+    """The tensor with its axes in memory the other way round."""
+    axes = tuple(reversed(range(x.dim())))
+    return x.permute(axes).clone(memory_format=torch.contiguous_format).permute(axes)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,4 +1,5 @@
-"""Small models for programs to break: what an experiment found, noise, experts that rows are routed to, a scalar."""
+"""Small models for programs to break: what an experiment found, noise, experts that rows are routed to, a scalar, what
+asks how its operands lie in memory."""
 
 import torch
 import torch.nn.functional as F
@@ -111,3 +112,24 @@ class Told(nn.Module):
 def told() -> Given:
     torch.manual_seed(0)
     return _given(Told())
+
+
+class Memory(nn.Module):
+    """Complex pairs behind a gather, a merged view that is changed in place, a weight over its norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.register_buffer("u", torch.ones(8) / 8**0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = torch.view_as_complex(self.up(x).unflatten(-1, (2, 4)).transpose(-1, -2).contiguous())
+        y = torch.view_as_real(z * z).flatten(-2) * 0.5
+        y.view(len(x), -1)[:, 3:9] += 1
+        v = self.down.weight.detach() @ self.u
+        return F.linear(y, self.down.weight / torch.dot(v, self.down.weight @ self.u)).square().mean()
+
+
+def memory() -> Given:
+    torch.manual_seed(0)
+    return _given(Memory())

@@ -32,6 +32,7 @@ OTHERS = [  # plans of these tests for models of their own
     ("sequence_parallel", DROPPING),
     ("recomputed", DROPPING),
     ("found", f"{HERE / 'models.py'}:found"),
+    ("memory", f"{HERE / 'models.py'}:memory"),
     ("noisy", f"{HERE / 'models.py'}:noisy"),
     ("two_prologues", f"{HERE / 'models.py'}:read_twice"),
     ("space", f"{HERE / 'models.py'}:space"),

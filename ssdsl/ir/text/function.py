@@ -30,6 +30,7 @@ from ssdsl.ir.text.comm import cut_text, steps_text
 from ssdsl.ir.text.types import Axes, digits_text, names_text, regions_text, time_text, var_text
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph, Operator
+from ssdsl.model.memory_order import Order, is_plain
 
 
 def function_lines(function: Function, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:
@@ -117,7 +118,7 @@ def prologue_lines(prologue: Prologue, graph: Graph) -> Iterator[str]:
 
 def _op(op: Op, operator: Operator) -> str:
     name = "" if op.results and op.results[0].name == Name(op.operator) else f" [{op.operator}]"
-    words = [f"{_kernel(op.kernel, operator.kind)}({_names(op.reads)}){name}"]
+    words = [f"{_kernel(op.kernel, operator.kind)}({_operands(op)}){name}"]
     if over := splits_text(op.splits, operator):
         words.append(over)
     if op.first:
@@ -129,6 +130,16 @@ def _op(op: Op, operator: Operator) -> str:
     if saved := [*values, *(e.what for e in op.saved.extras)]:
         words.append(f"saves {', '.join(saved)}")
     return " ".join(words)
+
+
+def _operands(op: Op) -> str:
+    """`%x contiguous, %y in order (0, 2, 1)` of an operator that asks how they lie, else their names."""
+    laid = [f" {_order(order)}" for order in op.orders] or [""] * len(op.reads)
+    return ", ".join(f"%{read}{order}" for read, order in zip(op.reads, laid, strict=True))
+
+
+def _order(order: Order) -> str:
+    return "contiguous" if is_plain(order) else f"in order {order}"
 
 
 def splits_text(splits: Iterable[Split | Carried], operator: Operator) -> str:

@@ -29,8 +29,9 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import Zero
 from ssdsl.ir.value import Name
 from ssdsl.lower.lowering import Lowering
-from ssdsl.model.graph import Operator
+from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.layers import layer_of, layer_paths
+from ssdsl.model.ops.overwritable import overwritable
 from ssdsl.model.ops.registry import row
 from ssdsl.model.weight_values import weight_values
 
@@ -39,6 +40,7 @@ from ssdsl.model.weight_values import weight_values
 class _Facts:
     """What the functions of a plan have in common."""
 
+    graph: Graph
     operators: dict[str, Operator]
     layers: tuple[str, ...]
     units: dict[str, int]
@@ -50,6 +52,7 @@ def form_sections(lowering: Lowering) -> Lowering:
     """Replaces the functions by their finished forms."""
     graph = lowering.graph
     facts = _Facts(
+        graph,
         {o.name: o for o in graph.operators},
         layer_paths(graph),
         _units(lowering),
@@ -201,26 +204,28 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
     for output in function.outputs:
         readers.setdefault(output.name, []).append((-1, output))
 
-    def is_fresh(instr: Instr | Output) -> bool:
-        return isinstance(instr, Op) and row(facts.operators[instr.operator]).fresh
+    def free(instr: Instr | Output) -> tuple[frozenset[str], frozenset[str]]:
+        """The results that may be overwritten, and the operands whose gradients may be."""
+        if not isinstance(instr, Op) or not row(facts.operators[instr.operator]).fresh:
+            return frozenset(), frozenset()
+        return overwritable(facts.operators[instr.operator], facts.graph)
 
     found = {}
     for number, section in enumerate(sections):
         for instr in section.body:
             if not isinstance(instr, Reshard):
                 continue
-            made = producer.get(instr.source)
-            value = (
-                made is not None
-                and is_fresh(made[1])
+            made, name = producer.get(instr.source), instr.result.name
+            after = readers.get(name, [])
+            found[name] = (
+                isinstance(next(iter(instr.forward), None), AllReduce)
+                and made is not None
                 and len(readers[instr.source]) == 1
                 and (made[0] == number or not section.recompute)
-            )
-            after = readers.get(instr.result.name, [])
-            gradient = bool(after) and all(is_fresh(r) and at == number for at, r in after)
-            found[instr.result.name] = (
-                value and isinstance(next(iter(instr.forward), None), AllReduce),
-                gradient and isinstance(next(iter(instr.backward), None), AllReduce),
+                and instr.source.value in free(made[1])[0],
+                isinstance(next(iter(instr.backward), None), AllReduce)
+                and bool(after)
+                and all(at == number and name.value in free(r)[1] for at, r in after),
             )
     return found
 

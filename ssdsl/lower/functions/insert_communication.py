@@ -124,7 +124,8 @@ class _Builder:
             self.made[operand.value] = Made(draft.number, operator, operand, var)
             results.append(var)
         kernel, first = kernel_of(operator, splits, axes), first_of(operator, splits)
-        draft.body.append(Op(operator.name, splits, tuple(reads), tuple(results), kernel, first))
+        op = Op(operator.name, splits, tuple(reads), tuple(results), kernel, first, orders=operator.orders)
+        draft.body.append(op)
         for operand, var in zip(operator.outputs, results, strict=True):
             if (buffer := self.updates.get(operand.value)) is not None:
                 self._write(draft, buffer, var, operand_shape(operator, operand), operator)

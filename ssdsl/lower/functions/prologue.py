@@ -12,7 +12,6 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import operator_splits
 from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, operand_types
 from ssdsl.lower.operators.shard_operators import possible_indices
-from ssdsl.model.call import refs_in
 from ssdsl.model.graph import Operator, Origin, Stage
 
 
@@ -95,7 +94,7 @@ class PrologueBuilder:
     def _constant(self, draft: _Draft, operator: Operator) -> None:
         if operator.name in draft.constants:
             return
-        for ref in refs_in((operator.args, tuple(v for _, v in operator.kwargs))):
+        for ref in operator.refs():
             if (producer := self.producers.get(ref)) is not None:
                 self._constant(draft, producer)
             assert producer is not None or self.graph.values[ref].origin is Origin.CONSTANT
@@ -121,4 +120,5 @@ class PrologueBuilder:
             draft.made[operand.value] = var, shape
             results.append(var)
         kernel, first = kernel_of(operator, splits, axes), first_of(operator, splits)
-        draft.body.append(Op(operator.name, splits, tuple(reads), tuple(results), kernel, first))
+        op = Op(operator.name, splits, tuple(reads), tuple(results), kernel, first, orders=operator.orders)
+        draft.body.append(op)

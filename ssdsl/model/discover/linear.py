@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import torch
 
-from ssdsl.model.call import Call, refs_in, schema_arguments
+from ssdsl.model.call import Call, schema_arguments
 from ssdsl.model.discover.draws import Draw
 from ssdsl.model.discover.letters import CLOSE, COARSE
 from ssdsl.model.discover.trial import Fails, Tensors, Trial
+from ssdsl.model.graph import refs_in
 
 FACTOR = -2.5
 

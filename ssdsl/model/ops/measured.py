@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ssdsl.model.graph import ITEMSIZE, Operand, Ref, Value
+from ssdsl.model.memory_order import Order, strides_in
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.saved_tensors import Extra, Saved
 from ssdsl.model.storage import filled, memory_of
@@ -53,14 +54,15 @@ def measured(reader: Reader) -> Saved:
     operator, values = reader.operator, reader.graph.values
     kinds = dict.fromkeys((o.value, reader.shape(o.axes)) for o in operator.inputs)  # a value may be read in two parts
     first = {(o.value, reader.shape(o.axes)): o for o in reversed(operator.inputs)}
-    specs = tuple(_spec(reader, first[kind], values[kind[0]]) for kind in kinds)
+    orders = dict(zip(operator.refs(), operator.orders, strict=False))
+    specs = tuple(_spec(reader, first[kind], values[kind[0]], orders.get(kind[0])) for kind in kinds)
     order = {kind: number for number, kind in enumerate(kinds)}
     numbers = iter([order[o.value, reader.shape(o.axes)] for o in operator.inputs])  # as the call refers to them
-    target, *args = _numbered(operator.args, numbers)
+    target, *args = numbered(operator.args, numbers)
     shapes = tuple(reader.shape(o.axes) for o in operator.outputs)
     is_whole = not any(map(reader.is_split, range(len(operator.dims))))
     arguments = tuple(args) if is_whole else _local(target, tuple(args), shapes, specs)
-    found = measure(target, arguments, _numbered(operator.kwargs, numbers), specs)
+    found = measure(target, arguments, numbered(operator.kwargs, numbers), specs)
     names = [value for value, _ in kinds]
     return Saved(
         tuple(dict.fromkeys(names[i] for i in found.inputs)),
@@ -108,21 +110,21 @@ def measure(
     )
 
 
-def _numbered(item: Any, numbers: Iterator[int]) -> Any:
+def numbered(item: Any, numbers: Iterator[int]) -> Any:
     """Arguments whose references are numbers, so that equal calls of several layers are equal."""
     match item:
         case Ref():
             return Ref(str(next(numbers)))
         case tuple() | list():
-            return tuple(_numbered(i, numbers) for i in item)
+            return tuple(numbered(i, numbers) for i in item)
     return item
 
 
-def _spec(reader: Reader, operand: Operand, value: Value) -> Spec:
+def _spec(reader: Reader, operand: Operand, value: Value, order: Order | None) -> Spec:
     requires_grad = value.differentiable and value.dtype.startswith(("float", "bf", "complex"))
     shape = reader.shape(operand.axes)
-    strides = reader.places[value.name].strides
-    return Spec(shape, local_strides(value.shape, strides, shape), value.dtype, requires_grad)
+    strides = local_strides(value.shape, reader.places[value.name].strides, shape)
+    return Spec(shape, strides if order is None else strides_in(order, shape), value.dtype, requires_grad)
 
 
 def local_strides(whole: Sequence[int], strides: Sequence[int], part: Sequence[int]) -> Shape:

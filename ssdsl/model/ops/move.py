@@ -19,6 +19,14 @@ def permute(call: TypedCall) -> Signature:
     return signature([names], [[names[d] for d in call.args[1]]])
 
 
+def as_bytes(call: TypedCall) -> Signature:
+    """The same bytes as numbers of another type; of another width, the last axis is whole and has another size."""
+    names = axes(call.rank)
+    if call.shape == call.result:
+        return signature([names], [names])
+    return signature([[*names[:-1], whole("before")]], [[*names[:-1], whole("after")]])
+
+
 def expand(call: TypedCall) -> Signature:
     return signature([broadcast(call.shape, call.result)], [axes(len(call.result))])
 
@@ -103,6 +111,7 @@ REGROUPINGS = "view _unsafe_view reshape flatten unflatten squeeze unsqueeze".sp
 
 OPS = (
     *(Op(f"aten::{kind}", regroup, linear_in=("self",), regroups=True) for kind in REGROUPINGS),
+    Op("aten::view.dtype", as_bytes, stops_gradient=True),
     Op("aten::transpose", transpose, linear_in=("self",), text=".transpose", regroups=True),
     Op("aten::t", transpose, linear_in=("self",), regroups=True),
     Op("aten::permute", permute, linear_in=("self",), text=".permute", regroups=True),

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ssdsl.model.call import refs_in, schema_arguments
-from ssdsl.model.graph import Graph, Operand, Operator, Value
+from ssdsl.model.call import schema_arguments
+from ssdsl.model.graph import Graph, Operand, Operator, Value, refs_in
 from ssdsl.model.saved_tensors import Saved
 from ssdsl.model.storage import Storage
 

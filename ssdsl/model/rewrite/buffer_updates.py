@@ -21,11 +21,16 @@ def check_statistics(capture: Capture) -> None:
     """Running statistics are not read behind the batch norm that changes them. Raises PlanError."""
     changed: set[str] = set()
     for call in capture.calls:
-        if call.kind != "batch_norm":
-            for name in sorted(changed.intersection(call.refs())):
-                raise PlanError(StatisticsRead(None, call.kind, name, call.path or "the model", call.source))
-        elif call.args[5] is True:
-            changed |= {a.value for a in call.args[3:5] if isinstance(a, Ref)}
+        for name in sorted(changed.intersection(call.refs())) if call.kind != "batch_norm" else ():
+            raise PlanError(StatisticsRead(None, call.kind, name, call.path or "the model", call.source))
+        changed.update(changed_statistics(call))
+
+
+def changed_statistics(call: Call) -> tuple[str, ...]:
+    """The buffers that a normalised call changes in place: the running statistics of a batch norm in training."""
+    if call.kind != "batch_norm" or call.args[5] is not True:
+        return ()
+    return tuple(a.value for a in call.args[3:5] if isinstance(a, Ref))
 
 
 def compute_updates(capture: Capture) -> None:

@@ -9,6 +9,7 @@ import torch
 from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture
 from ssdsl.model.graph import Ref
+from ssdsl.runtime.moves import contiguous
 
 LARGEST = 1 << 20  # elements of a constant that is looked at
 
@@ -64,6 +65,8 @@ def with_numbers(call: Call, known: Mapping[str, torch.Tensor]) -> torch.Tensor 
             return tuple(map(numbers, item))
         return known[item.value] if isinstance(item, Ref) else item
 
+    if call.orders:
+        known = {**known, **{r: contiguous(known[r], order) for r, order in zip(call.refs(), call.orders, strict=True)}}
     kwargs = {k: numbers(v) for k, v in call.kwargs.items() if k != "device"}
     found = call.target(*map(numbers, call.args), **kwargs)
     return found if isinstance(found, torch.Tensor) else None

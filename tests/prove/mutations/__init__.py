@@ -10,6 +10,7 @@ from tests.prove.mutations import (  # noqa: F401  each adds its kinds to the ta
     earlier,
     functions,
     loss,
+    memory,
     operators,
     params,
     results,

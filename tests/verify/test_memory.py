@@ -1,0 +1,31 @@
+"""Operators that depend on memory, under plans that gather, join and slice, in process, against one device."""
+
+import pytest
+
+from bench.fuzz.trial import try_plan
+from ssdsl.run.launch import Training
+from tests.verify.conftest import HERE, captured
+
+MODELS = str(HERE.parent / "models" / "memory.py")
+ALL = "assign model to gpus\n"
+SLICES = "split model by seq into m = [1, 5]\n"
+PLANS = {
+    "slices": f"mesh gpus(tp = 1)\n{SLICES}{ALL}",
+    "unequal": f'mesh gpus(tp = 2)\nsplit model by "up.weight.0" into tp where possible\n{ALL}',
+    "sharded": "mesh gpus(dp = 2)\nsplit model by batch into dp\nsplit model.weights by row into dp\n"
+    f"split model by seq into m = 2\nrecompute model\n{ALL}",
+}
+INNER = f'mesh gpus(tp = 2)\nsplit model by "up.weight.0_inner1" into tp\n{ALL}'
+NAMES = ("pairs", "halves", "own", "bits", "windows", "merged", "dead", "spectral", "addends")
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("name", NAMES)
+def test_plans_are_proved_and_compute_what_one_device_computes(name: str, plan: str) -> None:
+    outcome = try_plan(*captured(f"{MODELS}:{name}"), PLANS[plan], Training(1, optimizer="sgd", lr=0.1))
+    assert outcome.kind == "equal", outcome.text
+
+
+def test_the_axis_that_pairs_lie_in_is_gathered() -> None:
+    outcome = try_plan(*captured(f"{MODELS}:pairs"), INNER, Training(1, optimizer="sgd", lr=0.1))
+    assert outcome.kind == "equal", outcome.text
