@@ -66,8 +66,9 @@ def chosen_nodes(count: int, rank: int, endpoint: str | None) -> "Nodes":
     if rank >= count:
         raise typer.BadParameter(f"{count} machines have the numbers 0 to {count - 1}", param_hint="'--node-rank'")
     host, _, port = (endpoint or "").rpartition(":")
-    if count > 1 and not (host and port.isdecimal()):
-        raise typer.BadParameter("say where the machines meet, as in node0:29500", param_hint="'--rdzv-endpoint'")
+    if (count > 1 or endpoint is not None) and not (host and port.isdecimal()):
+        reason = "say where the machines meet" if endpoint is None else f"`{endpoint}` is not HOST:PORT"
+        raise typer.BadParameter(f"{reason}, as in node0:29500", param_hint="'--rdzv-endpoint'")
     return Nodes(count, rank, endpoint or "")
 
 
