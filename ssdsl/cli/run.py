@@ -111,7 +111,7 @@ def run(
         allow_nan=allow_nan,
     )
     evaluates = evaluation(loaded, program, (), chosen) if eval_data is not None else None
-    with workplace(out) as folder:
+    with workplace(out, nodes) as folder:
         result = train(
             loaded, program, training, folder, processes, False, nodes, nproc_per_node, max_restarts, evaluates
         )
