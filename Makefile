@@ -1,6 +1,8 @@
-# make run    train Swin on four local processes with examples/megatron.ssp
-# make test   the tests          make lint    ruff, mypy, import-linter
-# make bench  the tables of compile time and step time
+# make run       train Swin on four local processes with examples/megatron.ssp
+# make test      the tests, on all cores, but for the slow ones; at the end it says how many these are
+# make test-all  all of them
+# make lint      ruff, mypy, import-linter
+# make bench     the tables of compile time and step time
 #
 # Each makes .venv when it is missing or older than pyproject.toml. PYTHON=python3.12 chooses the interpreter.
 
@@ -10,13 +12,19 @@ BIN    := $(VENV)/bin
 # The CPU build where there is one: installed before the project, whose range would pull the newest with its CUDA packages.
 TORCH  := torch==2.13.0
 
-.PHONY: run test lint bench format clean
+# The tests of a file stay in one process, which captures their models once.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+.PHONY: run test test-all lint bench format clean
 
 run: $(VENV)/.run
 	$(BIN)/ssdsl run examples/megatron.ssp --model swin
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(if $(CI),--numprocesses 2 --dist loadfile -m "not slow")
+	$(PYTEST) -m "not slow"
+
+test-all: $(VENV)/.dev
+	SSDSL_MUTANTS=$${SSDSL_MUTANTS:-2} $(PYTEST)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -29,3 +29,7 @@ def __getattr__(name: str) -> Any:
     if name in _PLACES:
         return getattr(importlib.import_module(_PLACES[name]), name)
     raise AttributeError(f"module `ssdsl` has no attribute `{name}`")
+
+
+def __dir__() -> list[str]:
+    return sorted([*_PLACES, "__version__"])

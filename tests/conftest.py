@@ -1,13 +1,51 @@
-"""What all tests share: goldens, rewritten by `pytest --update-golden`."""
+"""What all tests share: goldens, rewritten by `pytest --update-golden`; a last line that says what was left out."""
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import hypothesis
 import pytest
+
+# as Hypothesis itself does where CI is set: a run is the same everywhere
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("repeatable")
+
+STARTED = pytest.StashKey[float]()
+LEFT_OUT = pytest.StashKey[int]()  # slow tests that -m deselects
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the goldens with what the tests find")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[STARTED], config.stash[LEFT_OUT] = time.monotonic(), 0
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        item.config.stash[LEFT_OUT] += item.get_closest_marker("slow") is not None
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process of xdist, which selects tests for itself, tells the one that speaks."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["left_out"] = session.config.stash[LEFT_OUT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """All of them select the same."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    minutes, seconds = divmod(round(time.monotonic() - config.stash[STARTED]), 60)
+    if count := config.stash[LEFT_OUT]:
+        tests = f"{count} slow test{'s' if count > 1 else ''}"
+        terminalreporter.write_line(f"{tests} left out; make test-all runs them; took {minutes}:{seconds:02}")
 
 
 @pytest.fixture(autouse=True, scope="session")

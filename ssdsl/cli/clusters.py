@@ -8,6 +8,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.names import complete_cluster
 from ssdsl.cli.terminal import print_json, results, talk
+from ssdsl.cli.unused import refuse_unused
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import cluster_file, known_clusters, load_cluster, measured_laptop, read_cluster_file
 from ssdsl.show.clusters import cluster_json, clusters_view, measurement_view
@@ -30,6 +31,7 @@ Out = Annotated[
 def list_(context: typer.Context, json: options.Json = False) -> None:
     """List the clusters that a plan can be simulated for; `measure` adds this machine, `show` prints a file."""
     if context.invoked_subcommand is not None:
+        refuse_unused(context, {"json": f"`clusters {context.invoked_subcommand}` has no such option"})
         return
     found = sorted(map(chosen_cluster, known_clusters()), key=lambda cluster: cluster.size)
     if json:

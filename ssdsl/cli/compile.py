@@ -11,6 +11,7 @@ from ssdsl.cli.options import Generator, settings
 from ssdsl.cli.pipeline import compiled, evaluation, load, working
 from ssdsl.cli.terminal import print_text, results
 from ssdsl.cli.training import write
+from ssdsl.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
     from ssdsl.lower.lower import After
@@ -37,6 +38,7 @@ PrintAfter = Annotated[
 
 
 def compile_(
+    context: typer.Context,
     plan: options.Plan,
     model: options.Model,
     set_: options.Set,
@@ -51,12 +53,15 @@ def compile_(
     """Write a plan's program into a folder: readable Python that runs with torchrun and torch alone."""
     if out is None and not print_after:
         raise typer.BadParameter("say where to write the program: --out DIR", param_hint="'--out'")
+    if out is None:
+        refuse_unused(context, dict.fromkeys(("output", "seed", "generator"), "give --out too"))
     overrides = settings(set_)
+    chosen = named_cluster(cluster)
     loaded = load(plan, model, seed, generator.value, meta)
-    program = compiled(loaded, overrides, _printer(print_after or []), named_cluster(cluster))
+    program = compiled(loaded, overrides, _printer(print_after or []), chosen)
     if out is None:
         return
-    evaluates = evaluation(loaded, program, output or ())
+    evaluates = evaluation(loaded, program, output or (), chosen)
     with working("writing"):
         write(loaded, program, Path(out), evaluates)
     from ssdsl.runtime.start import command

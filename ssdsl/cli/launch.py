@@ -2,15 +2,30 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ssdsl.cli import options
+from ssdsl.cli.clusters import named_cluster
 from ssdsl.cli.names import complete_cluster
 from ssdsl.cli.options import Device, settings
 from ssdsl.cli.terminal import talk
+from ssdsl.cli.unused import refuse_unused
 from ssdsl.text.diagnostic import PlanError
+
+if TYPE_CHECKING:
+    from ssdsl.cluster.cluster import Cluster as Links
+
+FORMS = {  # options that are not for every scheduler
+    "time": ("slurm",),
+    "partition": ("slurm",),
+    "account": ("slurm",),
+    "image": ("kubernetes",),
+    "claim": ("kubernetes",),
+    "folder": ("kubernetes",),
+    "port": ("slurm", "torchrun"),
+}
 
 Target = Annotated[
     str,
@@ -32,7 +47,11 @@ Program = Annotated[
 Cluster = Annotated[
     str | None,
     typer.Option(
-        "--cluster", "-c", metavar="NAME", help="Says how many devices a node has.", autocompletion=complete_cluster
+        "--cluster",
+        "-c",
+        metavar="NAME",
+        help="Says how many devices a node has, and what communication is cheapest.",
+        autocompletion=complete_cluster,
     ),
 ]
 Nodes = Annotated[int | None, typer.Option("--nodes", min=1, help="Number of nodes.", show_default="as many as needed")]
@@ -52,6 +71,7 @@ Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="A free port
 
 
 def launch(
+    context: typer.Context,
     target: Target,
     set_: options.Set,
     rest: Rest = None,
@@ -95,8 +115,14 @@ def launch(
     chosen = [form for form, wanted in asked.items() if wanted]
     if len(chosen) != 1:
         raise typer.BadParameter("choose one of --slurm, --kubernetes, --ray and --torchrun", param_hint="'--slurm'")
-    script, processes = _program(target, model, program, settings(set_), seed, meta)
-    count, each = _fit(processes, nodes, gpus_per_node, cluster)
+    refuse_unused(context, {name: f"it is for {_listed(of)}" for name, of in FORMS.items() if chosen[0] not in of})
+    if (why := _compiles_nothing(Path(target))) is not None:
+        refuse_unused(context, dict.fromkeys(("model", "set_", "program", "seed", "meta"), why))
+    if Path(target).suffix == ".py":
+        refuse_unused(context, {"steps": "give a script its arguments behind `--`"})
+    links = named_cluster(cluster)
+    script, processes = _program(target, model, program, settings(set_), seed, meta, links)
+    count, each = _fit(processes, nodes, gpus_per_node, links)
     words = [] if processes is None else [*(["--steps", str(steps)] if steps else []), "--device", device.value]
     job = Job(
         name or Path(target).stem,
@@ -116,8 +142,25 @@ def launch(
     _write(forms[chosen[0]](job), out)
 
 
+def _listed(forms: tuple[str, ...]) -> str:
+    return " and ".join(f"--{form}" for form in forms)
+
+
+def _compiles_nothing(target: Path) -> str | None:
+    """Why a target needs no compiler; None if it is a plan."""
+    if target.suffix == ".py":
+        return "a script compiles its plan itself"
+    return "the program is compiled already" if (target / "program.json").is_file() else None
+
+
 def _program(
-    target: str, model: str | None, folder: str | None, overrides: dict[str, int], seed: int, meta: bool
+    target: str,
+    model: str | None,
+    folder: str | None,
+    overrides: dict[str, int],
+    seed: int,
+    meta: bool,
+    cluster: "Links | None",
 ) -> tuple[str, int | None]:
     """The script to start, and its number of processes; None if only the user knows."""
     from ssdsl.run.errors import NotAProgram
@@ -135,7 +178,7 @@ def _program(
     if model is None:
         raise typer.BadParameter("a plan needs its model", param_hint="'--model'")
     written = Path(folder or f"{path.stem}-program")
-    _compile(target, model, written, overrides, seed, meta)
+    _compile(target, model, written, overrides, seed, meta, cluster)
     return str(written / "main.py"), _processes(written)
 
 
@@ -143,26 +186,32 @@ def _processes(folder: Path) -> int:
     return int(json.loads((folder / "program.json").read_text())["world_size"])
 
 
-def _compile(target: str, model: str, folder: Path, overrides: dict[str, int], seed: int, meta: bool) -> None:
+def _compile(
+    target: str,
+    model: str,
+    folder: Path,
+    overrides: dict[str, int],
+    seed: int,
+    meta: bool,
+    cluster: "Links | None",
+) -> None:
     from ssdsl.cli.pipeline import compiled, load, working
     from ssdsl.cli.training import write
 
     loaded = load(target, model, seed, meta=meta)
-    result = compiled(loaded, overrides)
+    result = compiled(loaded, overrides, cluster=cluster)
     with working("writing"):
         write(loaded, result, folder)
 
 
-def _fit(processes: int | None, nodes: int | None, per_node: int | None, cluster: str | None) -> tuple[int, int]:
+def _fit(processes: int | None, nodes: int | None, per_node: int | None, cluster: "Links | None") -> tuple[int, int]:
     """Nodes and processes on each; of a script, as the user or the cluster says."""
-    from ssdsl.cli.clusters import named_cluster
     from ssdsl.run.jobs.fit import USUAL, fit
 
-    chosen = named_cluster(cluster)
     if processes is not None:
-        return fit(processes, nodes, per_node, chosen)
-    each = per_node or (chosen.groups[0].per_node if chosen is not None else USUAL)
-    return fit((nodes or 1) * each, nodes or 1, each, chosen)
+        return fit(processes, nodes, per_node, cluster)
+    each = per_node or (cluster.groups[0].per_node if cluster is not None else USUAL)
+    return fit((nodes or 1) * each, nodes or 1, each, cluster)
 
 
 def _write(text: str, out: str | None) -> None:

@@ -6,6 +6,7 @@ wrong usage; 3 our bug; 130 Ctrl-C.
 
 import os
 import sys
+import warnings
 
 from ssdsl.cli.app import app
 from ssdsl.cli.bug import report_bug
@@ -19,6 +20,7 @@ WRONG, BUG, PIPE = 1, 3, 141
 def main() -> None:
     """Run the command of `sys.argv`; does not return."""
     diagnostics_as_json(False)
+    warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch's; nothing here needs it
     try:
         app(prog_name="ssdsl")
     except PlanError as error:

@@ -61,6 +61,16 @@ def parsed(plan: str) -> "tuple[Path, Source]":
     return path, source
 
 
+def check_params(plan: str, overrides: Mapping[str, int]) -> None:
+    """Raise PlanError where a param is set that the plan does not have: a mistake that needs no model to be seen."""
+    from ssdsl.lang.parse import parse
+    from ssdsl.plan.interpret import unknown_params
+    from ssdsl.text.diagnostic import PlanError
+
+    if wrong := unknown_params(parse(parsed(plan)[1]), overrides):
+        raise PlanError(*wrong)
+
+
 def captured(
     model: str, seed: int = 0, generator: "Generator" = "hash", meta: bool = False, precision: str | None = None
 ) -> "tuple[Model, Graph]":
@@ -103,7 +113,9 @@ def compiled_for(cluster: "Cluster", costs: str | None) -> "Cluster | None":
     return None if costs is not None and cluster.name == "laptop" else cluster
 
 
-def evaluation(loaded: Loaded, training: "Compiled", outputs: Sequence[str]) -> "Compiled | None":
+def evaluation(
+    loaded: Loaded, training: "Compiled", outputs: Sequence[str], cluster: "Cluster | None" = None
+) -> "Compiled | None":
     """The program that evaluates; without one, and nothing asked of it, a warning is shown."""
     from ssdsl.compile import compile_evaluation
     from ssdsl.model.evaluation_errors import EvaluationLeftOut
@@ -111,7 +123,7 @@ def evaluation(loaded: Loaded, training: "Compiled", outputs: Sequence[str]) -> 
 
     try:
         with working("compiling the evaluation"):
-            return compile_evaluation(training, loaded.model, outputs)
+            return compile_evaluation(training, loaded.model, outputs, cluster)
     except PlanError as error:
         if outputs:
             raise

@@ -12,10 +12,9 @@ from ssdsl.cli import options
 from ssdsl.cli.bug import report_bug
 from ssdsl.cli.clusters import chosen_cluster
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import captured, compiled_for, simulated
+from ssdsl.cli.pipeline import captured, check_params, compiled_for, simulated
 from ssdsl.cli.terminal import results, show_diagnostics, talk
 from ssdsl.lang.shipped import plan_path
-from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
     from ssdsl.repl.reply import Reply
@@ -36,7 +35,7 @@ def repl(
     """
     overrides = settings(set_)
     if plan:
-        _check_first(plan, overrides)
+        check_params(plan, overrides)
     chosen = chosen_cluster(cluster)
     graph = captured(model, meta=meta)[1]
     from ssdsl.repl.session import Machine, Outside, begin
@@ -60,16 +59,6 @@ def repl(
         _show(reply)
     if not _run(session):
         raise typer.Exit(1)
-
-
-def _check_first(plan: str, overrides: dict[str, int]) -> None:
-    """What can be wrong with a plan before torch is loaded."""
-    from ssdsl.lang.parse import parse
-    from ssdsl.lang.read import read_source
-    from ssdsl.plan.interpret import unknown_params
-
-    if wrong := unknown_params(parse(read_source(plan_path(plan))), overrides):
-        raise PlanError(*wrong)
 
 
 @dataclass

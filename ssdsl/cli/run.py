@@ -13,6 +13,7 @@ from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, evaluation, load, worded
 from ssdsl.cli.terminal import print_json, results, talk
 from ssdsl.cli.training import chosen_nodes, train, warn_of_losses, workplace
+from ssdsl.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
     from ssdsl.compile import Compiled
@@ -31,6 +32,7 @@ Trace = Annotated[
 
 
 def run(
+    context: typer.Context,
     plan: options.Plan,
     model: options.Model,
     set_: options.Set,
@@ -71,10 +73,15 @@ def run(
     The report has the loss of each step, the step time, communication per collective, and peak memory per process. On
     several nodes, type the same command on each, with its own --node-rank; node 0 reports.
     """
+    unused = {} if eval_data is not None else {"eval_every": "give --eval-data too"}
+    if save is None and out is None:
+        unused |= dict.fromkeys(("save_every", "keep"), "give --save, or --out, too")
+    refuse_unused(context, unused)
     overrides = settings(set_)
     nodes = chosen_nodes(nnodes, node_rank, rdzv_endpoint)
     loaded = load(plan, model, seed, generator.value, meta, precision.value if precision is not None else None)
-    program = compiled(loaded, overrides, cluster=named_cluster(cluster))
+    chosen = named_cluster(cluster)
+    program = compiled(loaded, overrides, cluster=chosen)
     from ssdsl.run.data import check_data
     from ssdsl.run.launch import Training
     from ssdsl.show.run_report import run_views
@@ -103,8 +110,8 @@ def run(
         resume=absolute(resume),
         allow_nan=allow_nan,
     )
-    evaluates = evaluation(loaded, program, ()) if eval_data is not None else None
-    with workplace(out) as folder:
+    evaluates = evaluation(loaded, program, (), chosen) if eval_data is not None else None
+    with workplace(out, nodes) as folder:
         result = train(
             loaded, program, training, folder, processes, False, nodes, nproc_per_node, max_restarts, evaluates
         )

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ssdsl.cli import options
-from ssdsl.cli.clusters import chosen_cluster
+from ssdsl.cli.clusters import chosen_cluster, named_cluster
+from ssdsl.cli.names import complete_cluster
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import Loaded, compiled, compiled_for, fits, load, planned, simulated, state_of
+from ssdsl.cli.pipeline import Loaded, check_params, compiled, compiled_for, fits, load, planned, simulated, state_of
 from ssdsl.cli.terminal import print_json, print_text, results
+from ssdsl.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
+    from ssdsl.cluster.cluster import Cluster as Links
     from ssdsl.compile import Compiled
     from ssdsl.show.view import View as Table
     from ssdsl.simulate.report import Report
@@ -32,7 +35,30 @@ HELP = (
     "comm: the communication that follows. program: all of it, as typed text. schedule: a chart of who does what when. "
     "memory: what each device holds."
 )
+COMPILED = (What.TASKS, What.COMM, What.PROGRAM)
+TIMED = (What.SCHEDULE, What.MEMORY)
+USES = {  # options that are not for every view
+    "every": (What.DIMS, What.OPS, *COMPILED),
+    "cluster": (*COMPILED, *TIMED),
+    "costs": TIMED,
+    "window": (What.SCHEDULE,),
+    "transfers": (What.SCHEDULE,),
+    "role": (What.PROGRAM,),
+    "master_weights": TIMED,
+    "fp32_grads": TIMED,
+}
 View = Annotated[What, typer.Argument(help=HELP)]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        "-c",
+        metavar="NAME",
+        help="Choose communication and count time for it: one of `ssdsl clusters`, or a TOML file.",
+        show_default="laptop in schedule and memory, else processes of one machine",
+        autocompletion=complete_cluster,
+    ),
+]
 Window = Annotated[
     str | None, typer.Option(metavar="FROM..TO", help="Of the schedule only this part, in milliseconds.")
 ]
@@ -44,12 +70,13 @@ Role = Annotated[
 
 
 def show(
+    context: typer.Context,
     plan: options.Plan,
     model: options.Model,
     set_: options.Set,
     view: View = What.DIMS,
     every: Every = False,
-    cluster: options.Cluster = "laptop",
+    cluster: Cluster = None,
     costs: options.Costs = None,
     window: Window = None,
     transfers: Transfers = False,
@@ -61,13 +88,16 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Show what a plan makes of a model."""
+    refuse_unused(context, {name: _only(views) for name, views in USES.items() if view not in views})
     overrides = settings(set_)
+    check_params(plan, overrides)
+    chosen = chosen_cluster(cluster or "laptop") if view in TIMED else named_cluster(cluster)
     loaded = load(plan, model, meta=meta, precision=precision)
     if view is What.PROGRAM:
-        _program(compiled(loaded, overrides), role, every, json)
+        _program(compiled(loaded, overrides, cluster=chosen), role, every, json)
         return
-    if view in (What.SCHEDULE, What.MEMORY):
-        chosen = chosen_cluster(cluster)
+    if view in TIMED:
+        assert chosen is not None
         program = compiled(loaded, overrides, cluster=compiled_for(chosen, costs))
         report = simulated(program, chosen, costs, state_of(master_weights, fp32_grads))
         _timed(report, view, window, transfers, json)
@@ -76,9 +106,9 @@ def show(
     if json and view is What.TASKS:
         from ssdsl.show.tasks import tasks_json
 
-        print_json(tasks_json(compiled(loaded, overrides).program))
+        print_json(tasks_json(compiled(loaded, overrides, cluster=chosen).program))
         return
-    views = _views(loaded, overrides, view, every)
+    views = _views(loaded, overrides, view, every, chosen)
     from ssdsl.show.view import as_json, table
 
     if json:
@@ -88,7 +118,13 @@ def show(
         results.print(table(shown, results.width))
 
 
-def _views(loaded: Loaded, overrides: dict[str, int], view: What, every: bool) -> "tuple[Table, ...]":
+def _only(views: tuple[What, ...]) -> str:
+    return f"it is for {' and '.join(f'`show {view}`' for view in views)}"
+
+
+def _views(
+    loaded: Loaded, overrides: dict[str, int], view: What, every: bool, cluster: "Links | None"
+) -> "tuple[Table, ...]":
     from ssdsl.show.communication import communication_view
     from ssdsl.show.dims import dims_view
     from ssdsl.show.operators import operators_view
@@ -100,9 +136,9 @@ def _views(loaded: Loaded, overrides: dict[str, int], view: What, every: bool) -
         case What.OPS:
             return (operators_view(planned(loaded, overrides), every),)
         case What.TASKS:
-            return tasks_views(compiled(loaded, overrides).program, every)
+            return tasks_views(compiled(loaded, overrides, cluster=cluster).program, every)
         case What.COMM:
-            return (communication_view(compiled(loaded, overrides).program, every),)
+            return (communication_view(compiled(loaded, overrides, cluster=cluster).program, every),)
     raise AssertionError(f"{view} is drawn from a simulation")
 
 

@@ -51,7 +51,7 @@ def simulate(
     from ssdsl.show.report import report_json, report_views
     from ssdsl.show.view import as_json, table
 
-    lines = by_line_view(program.program, program.source, chosen, report)
+    lines = by_line_view(program.program, chosen, report)
     if trace is not None:
         save_trace(trace, report.timeline)
     if html is not None:

@@ -8,7 +8,7 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.pictures import save_page
-from ssdsl.cli.pipeline import Loaded, load, parsed, state_of, working
+from ssdsl.cli.pipeline import Loaded, check_params, load, state_of, working
 from ssdsl.cli.terminal import print_json, results
 from ssdsl.show.sweep import Setting
 from ssdsl.text.diagnostic import PlanError
@@ -51,7 +51,7 @@ def sweep(
     What the compiler refuses is a row with its code and its reason. Exits with 1 if no setting fits the cluster.
     """
     chosen = list(_settings(set_))
-    _check_names(plan, chosen[0])
+    check_params(plan, chosen[0])
     loaded = load(plan, model, meta=meta, precision=precision)
     state = state_of(master_weights, fp32_grads)
     from ssdsl.show.sweep import best_of, sweep_json, sweep_view
@@ -69,15 +69,6 @@ def sweep(
         results.print(table(sweep_view(title, found), results.width))
     if best_of(found) is None:
         raise typer.Exit(1)
-
-
-def _check_names(plan: str, params: dict[str, int]) -> None:
-    """A param that the plan does not have is no setting of it."""
-    from ssdsl.lang.parse import parse
-    from ssdsl.plan.interpret import unknown_params
-
-    if wrong := unknown_params(parse(parsed(plan)[1]), params):
-        raise PlanError(*wrong)
 
 
 def _tried(loaded: Loaded, chosen: list[dict[str, int]], cluster: str, state: "State") -> Iterator[Setting]:

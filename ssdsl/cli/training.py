@@ -4,7 +4,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,10 +32,7 @@ def train(
     max_restarts: int = 0,
     evaluation: "Compiled | None" = None,
 ) -> "RunResult":
-    """Write the program into `folder`, start it and wait for its results, which are there as well.
-
-    Each of several nodes has a folder of its own inside: the disk may be shared.
-    """
+    """Write the program into `folder`, start it and wait for its results, which are there as well."""
     from ssdsl.model.check_capture import check_capture
     from ssdsl.model.half import computing
     from ssdsl.run.launch import ONE_NODE, launch
@@ -43,8 +40,6 @@ def train(
     devices, nodes = compiled.plan.devices, nodes or ONE_NODE
     _check(loaded, compiled, processes, nodes, per_node)
     check_capture(computing(loaded.model), loaded.graph)
-    if nodes.count > 1:
-        folder = folder / f"node{nodes.rank}"
     write(loaded, compiled, folder / "program", evaluation)
     out = folder / "results"
     return launch(
@@ -66,8 +61,9 @@ def chosen_nodes(count: int, rank: int, endpoint: str | None) -> "Nodes":
     if rank >= count:
         raise typer.BadParameter(f"{count} machines have the numbers 0 to {count - 1}", param_hint="'--node-rank'")
     host, _, port = (endpoint or "").rpartition(":")
-    if count > 1 and not (host and port.isdecimal()):
-        raise typer.BadParameter("say where the machines meet, as in node0:29500", param_hint="'--rdzv-endpoint'")
+    if (count > 1 or endpoint is not None) and not (host and port.isdecimal()):
+        reason = "say where the machines meet" if endpoint is None else f"`{endpoint}` is not HOST:PORT"
+        raise typer.BadParameter(f"{reason}, as in node0:29500", param_hint="'--rdzv-endpoint'")
     return Nodes(count, rank, endpoint or "")
 
 
@@ -106,19 +102,31 @@ def _check(loaded: Loaded, compiled: "Compiled", processes: int | None, nodes: "
 
 
 @contextmanager
-def workplace(out: str | None) -> Iterator[Path]:
-    """The folder to keep, or one that is gone afterwards."""
+def workplace(out: str | None, nodes: "Nodes | None" = None) -> Iterator[Path]:
+    """The folder to keep, which no other run has, or one that is gone afterwards.
+
+    Each of several nodes has a folder of its own in that of `--out`: the disk may be shared.
+    """
+    from ssdsl.run.failure import unwritable
+    from ssdsl.run.one_run import one_run
+
     if out is not None:
-        yield Path(out).resolve()
+        folder = Path(out).resolve()
+        if nodes is not None and nodes.count > 1:
+            folder = folder / f"node{nodes.rank}"
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(one_run(folder))
+            except OSError as error:
+                raise PlanError(unwritable(error, folder)) from error
+            yield folder
         return
     try:
         kept = tempfile.TemporaryDirectory(prefix="ssdsl-", ignore_cleanup_errors=True)
     except OSError as error:
-        from ssdsl.run.failure import unwritable
-
         raise PlanError(unwritable(error, Path(os.environ.get("TMPDIR", "/tmp")))) from error
-    with kept as folder:
-        yield Path(folder)
+    with kept as temporary:
+        yield Path(temporary)
 
 
 def warn_of_losses(result: "RunResult", lr: float) -> None:

@@ -21,6 +21,7 @@ from ssdsl.model.kept_state import module_kept
 from ssdsl.model.on_meta import device_of
 from ssdsl.model.place import Place, is_own, module_name, of_function
 from ssdsl.model.source import Model
+from ssdsl.runtime.control import bytes_of
 from ssdsl.text.diagnostic import Diagnostic
 
 DEPTH = 4  # of containers and plain objects inside an attribute
@@ -143,7 +144,7 @@ def _tensor(tensor: torch.Tensor) -> Any:
     """A tensor by its numbers, or by its shape where it has none."""
     if tensor.is_meta or tensor.is_sparse:
         return tensor.shape, tensor.dtype
-    return tensor.shape, tensor.dtype, tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+    return tensor.shape, tensor.dtype, bytes_of(tensor.detach().cpu())
 
 
 def _value(value: Any, tensor: Any, depth: int) -> Any:

@@ -126,7 +126,7 @@ def _html(session: Session, argument: str) -> Answer:
 
     program, machine = compiled(session), session.outside.machine
     report = machine.simulate(program)
-    lines = by_line_view(program.program, program.source, machine.cluster, report)
+    lines = by_line_view(program.program, machine.cluster, report)
     save_text(argument, timeline_html(report.timeline, lines))
     return session, Reply((f"saved {argument}: open it in a browser",))
 

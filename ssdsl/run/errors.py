@@ -169,6 +169,22 @@ class FolderInUse(Diagnostic):
 
 
 @dataclass(frozen=True)
+class OtherRunInFolder(Diagnostic):
+    """Another run writes into the folder of `--out` right now; the results of two would be mixed.
+
+    A run that has ended, or was killed, does not count: its folder can be used again, and `--resume` goes on with its
+    checkpoints. Each node of a run with `--nnodes` has a folder of its own in that of `--out`.
+    """
+
+    code: ClassVar[str] = "E0540"
+    title: ClassVar[str] = "another run is writing into `{folder}`"
+    note: ClassVar[str] = "it is {who}"
+    help: ClassVar[str] = "give another folder with --out, or wait until that run has ended"
+    folder: str
+    who: str
+
+
+@dataclass(frozen=True)
 class FolderUnwritable(Diagnostic):
     """The folder to write into cannot be made or written."""
 

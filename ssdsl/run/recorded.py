@@ -90,6 +90,7 @@ def _event(program: Program, statements: Statements, row: int, entry: Recorded, 
         at_indices(program.functions[task.function].time, task.at),
         lines=statements.lines(task),
         from_plan=task in program.stated,
+        function=task.function,
     )
 
 

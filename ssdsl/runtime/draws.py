@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .bits import Generator, step_keys
+from .control import bytes_of
 from .random import DISTRIBUTIONS
 
 Given = dict[str, Any]
@@ -64,7 +65,7 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def key(self, device: torch.device) -> torch.Tensor:
         """The key of the next draw."""
-        state = bytes(torch.get_rng_state().numpy())
+        state = bytes_of(torch.get_rng_state())
         is_again = torch._C._current_graph_task_id() >= 0 and state in self.numbers  # in a backward
         number = self.numbers[state] if is_again else self.count
         self.numbers[state] = number

@@ -20,12 +20,11 @@ from ssdsl.show.report import largest_peak, waiting_s
 from ssdsl.show.view import Column, Kind, View
 from ssdsl.simulate.activations import Activations
 from ssdsl.simulate.collectives import Facts, of_gathers, of_instr
-from ssdsl.simulate.draw import KINDS, Statements
+from ssdsl.simulate.draw import KINDS
 from ssdsl.simulate.network import Network
 from ssdsl.simulate.report import DeviceReport, Report
 from ssdsl.simulate.timeline import Event, Memory, Stream
 from ssdsl.simulate.timeline import Kind as What
-from ssdsl.text.source import Source
 
 COLUMNS = (
     Column("statement", fold=True, style="bold cyan"),
@@ -44,13 +43,13 @@ FREES = {Phase.BACKWARD, Phase.WGRAD}
 Shares = dict[str, float]
 
 
-def by_line_view(program: Program, source: Source, cluster: Cluster, report: Report) -> View:
+def by_line_view(program: Program, cluster: Cluster, report: Report) -> View:
     """A row per statement, those of the most memory first."""
     if not report.devices:
         return View("by line of the plan", COLUMNS, ())
     fullest = next(d for d in report.devices if d.peak_bytes == largest_peak(report))
     waiting = max(report.devices, key=waiting_s)
-    lines = _Lines(program, source, cluster, report)
+    lines = _Lines(program, cluster, report)
     held, waits = lines.memory(fullest), lines.communication(waiting)
     names = sorted({**held, **waits}, key=lambda name: (-held.get(name, 0.0), -waits.get(name, 0.0), name))
     peak, step = fullest.peak_bytes or 1, report.step_s or 1.0
@@ -70,16 +69,13 @@ class _Lines:
     """A simulated program, asked for its statements."""
 
     program: Program
-    source: Source
     cluster: Cluster
     report: Report
     origins: Origins = field(init=False)
     facts: Facts = field(init=False)
-    statements: Statements = field(init=False)
 
     def __post_init__(self) -> None:
         self.origins, self.facts = Origins(self.program), Facts(self.program, self.cluster.fuses)
-        self.statements = Statements(self.program, self.source)
         operators = self.program.graph.operators
         self._makers = {o.name: o for o in operators} | {out.value: o for o in operators for out in o.outputs}
 
@@ -143,8 +139,7 @@ class _Lines:
         return found
 
     def _alive(self, function: Function, events: list[Event], time: float) -> int:
-        name = self.statements.name(function.number)
-        own = [e for e in events if e.name == name]
+        own = [e for e in events if e.function == function.number]
         begun = sum(e.kind is What.FORWARD and e.start_s <= time for e in own)
         return max(0, begun - sum(e.kind in {KINDS[p] for p in FREES} and e.end_s <= time for e in own))
 
@@ -159,9 +154,9 @@ class _Lines:
         role, network, found = self._role(device), Network(self.cluster), Shares()
         events = [e for e in self.report.timeline.events if self._row(e.row) == device.name]
         for function in self._functions(role):
-            name = self.statements.name(function.number)
+            own = [e for e in events if e.function == function.number]
             for phase, kind in KINDS.items():
-                waited = sum(e.communication_s for e in events if e.name == name and e.kind is kind)
+                waited = sum(e.communication_s for e in own if e.kind is kind)
                 if waited:
                     _add(found, dict(self._collectives(function, phase, network)), waited)
         reduced = sum(e.communication_s for e in events if e.kind is What.REDUCE and e.stream is Stream.COMPUTE)

@@ -77,6 +77,7 @@ def _event(program: Program, statements: "Statements", row: int, x: Interval, ep
                 x.cost.communication_s,
                 lines=statements.lines(task),
                 from_plan=task in program.stated,
+                function=task.function,
             )
         case Start() as start:
             return _message_event(program, statements, row, x, start)

@@ -30,7 +30,8 @@ class Kind(StrEnum):
 class Event:
     """One thing that the devices of a row do, in seconds from the start of the step.
 
-    `name` says what runs ("h.0 ... h.5"), `coordinate` its indices in time, `communication_s` how much of it is
+    `name` says what runs ("h.0 ... h.5"), `function` is the number of the function that a task is of, which a name need
+    not tell from another's; `coordinate` are its indices in time, `communication_s` how much of it is
     collectives. `lines` are the lines of the plan that made it, from 1; `from_plan` is false where the plan left its
     place in the order to the compiler.
     """
@@ -46,6 +47,7 @@ class Event:
     size_bytes: int = 0  # that a transfer carries, of one device
     lines: tuple[int, ...] = ()
     from_plan: bool = True
+    function: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

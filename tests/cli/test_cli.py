@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import ssdsl as package
 from ssdsl.cli.main import main
 
 ROOT = Path(__file__).parent.parent.parent
@@ -73,6 +74,17 @@ def test_no_torch_is_loaded(words: list[str]) -> None:
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
+
+
+def test_the_package_shows_its_names() -> None:
+    """Those for users, each of which is there, and none of what it imports itself; the wheel says that it has types."""
+    code = "import sys, ssdsl; print(*dir(ssdsl)); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    names = done.stdout.split()
+    assert {"engine", "model_of", "Op", "EngineError", "__version__"} <= set(names)
+    assert not {"Any", "TYPE_CHECKING", "importlib", "_PLACES"} & set(names)
+    assert all(getattr(package, name) for name in names)
+    assert (Path(package.__path__[0]) / "py.typed").exists()
 
 
 def test_help_of_a_plan_lists_its_params() -> None:

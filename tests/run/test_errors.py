@@ -27,6 +27,7 @@ SHOWN: tuple[Diagnostic, ...] = (
     errors.JobMisfit.of(12, None, 8, 8, "each node starts equally many processes"),
     errors.NotAProgram(None, "train.py", "does not exist", "name a script that is there"),
     errors.FolderInUse(None, "src"),
+    errors.OtherRunInFolder(None, "runs/a", "process 4321 on node7"),
     errors.FolderUnwritable(None, "/proc/p", "no such file or directory"),
     errors.DiskFull(
         None, "rank 1", "out/results", "where: role gpus, step 2, optimizer\nOSError: no space left on device"

@@ -14,6 +14,7 @@ from ssdsl.show.report import largest_peak, waiting_s
 from ssdsl.show.view import as_json
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
+from ssdsl.simulate.timeline import Kind
 from ssdsl.text.source import Source
 
 PLAN = """\
@@ -31,6 +32,16 @@ split model.optimizer by row into dp
 split model.grads by row into dp
 """
 )
+# gpus[pp = 0] has three functions of the model's own forward: the loss, which waits, and what stands around it
+ONE_NAME = """\
+mesh gpus(pp = 2)
+let wide = model["wte"] | model["lm_head"] | model.cross_entropy_loss
+split model by batch into m = 2
+split wide by vocab into pp
+let stage = balance(model - wide, 2)
+assign wide to gpus
+assign stage[1 - s] to gpus[pp = s] for s in 0..2
+"""
 Row = dict[str, float]
 
 
@@ -44,7 +55,7 @@ def by_line(graph: Graph, text: str) -> tuple[Report, dict[str, Row]]:
     cluster = load_cluster("v100x32")
     compiled = compile_source(Source("p.ssp", text), graph, {}, Path(), cluster)
     report = simulate(compiled.program, compiled.source, cluster)
-    rows = as_json(by_line_view(compiled.program, compiled.source, cluster, report))
+    rows = as_json(by_line_view(compiled.program, cluster, report))
     found = {}
     for row in rows:
         statement = str(row.pop("statement"))
@@ -53,12 +64,20 @@ def by_line(graph: Graph, text: str) -> tuple[Report, dict[str, Row]]:
     return report, found
 
 
-@pytest.mark.parametrize("text", [PLAN, SHARDED, PLAN.replace(", m = 2", "")])
+@pytest.mark.parametrize("text", [PLAN, SHARDED, PLAN.replace(", m = 2", ""), ONE_NAME])
 def test_they_add_up(graph: Graph, text: str) -> None:
     report, rows = by_line(graph, text)
     assert sum(r["peak_bytes"] for r in rows.values()) == pytest.approx(largest_peak(report), abs=len(rows))
     assert sum(r["peak_share"] for r in rows.values()) == pytest.approx(1)
-    assert sum(r["waits_s"] for r in rows.values()) == pytest.approx(waiting_s(report.devices[0]))
+    assert sum(r["waits_s"] for r in rows.values()) == pytest.approx(max(map(waiting_s, report.devices)))
+
+
+def test_functions_of_one_name_are_told_apart(graph: Graph) -> None:
+    """What one of them waits for is no other's: all that the device waits for is of a statement."""
+    report, rows = by_line(graph, ONE_NAME)
+    functions = {(e.name, e.function) for e in report.timeline.events if e.row == 0 and e.kind is Kind.FORWARD}
+    names = [name for name, _ in functions]
+    assert max(map(names.count, names)) == 3 and "(no statement)" not in rows
 
 
 def test_collectives_come_from_the_split_along_whose_axis_they_go(graph: Graph) -> None:

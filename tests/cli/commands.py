@@ -1,0 +1,62 @@
+"""A call of every command that is right, in a folder with the model and the plan of the README."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from typer.main import get_command
+
+from ssdsl.cli.app import app
+
+ROOT = Path(__file__).parent.parent.parent
+OWN = "--model mymodel.py:net"
+
+# by the words that name the command; later ones read what earlier ones wrote, and `profile` finds all that it needs
+CALLS = {
+    "run": f"run data_parallel {OWN} --steps 4 --save runs --profile times.json",
+    "verify": f"verify mine.ssp {OWN}",
+    "check": f"check mine.ssp {OWN} --cluster v100x32",
+    "prove": f"prove mine.ssp {OWN}",
+    "show": f"show mine.ssp {OWN}",
+    "simulate": f"simulate data_parallel {OWN} --costs times.json --html step.html --trace step.json",
+    "profile": f"profile data_parallel {OWN} --out times.json",
+    "diff": f"diff data_parallel mine.ssp {OWN}",
+    "sweep": f"sweep data_parallel {OWN} --set D=2,4 --html sweep.html",
+    "repl": f"repl mine.ssp {OWN}",
+    "compile": f"compile mine.ssp {OWN} --meta --out program",
+    "launch": f"launch mine.ssp {OWN} --slurm",
+    "models": "models",
+    "plans": "plans",
+    "explain": "explain E0203",
+    "fmt": "fmt mine.ssp",
+    "clusters": "clusters",
+    "clusters show": "clusters show laptop",
+    "clusters measure": "clusters measure --out measured.toml",
+    "checkpoint show": "checkpoint show runs",
+    "checkpoint diff": "checkpoint diff runs runs",
+    "checkpoint to-torch": "checkpoint to-torch runs net.pt --optim",
+    "checkpoint from-torch": "checkpoint from-torch net.pt from_torch",
+    "checkpoint to-safetensors": "checkpoint to-safetensors runs net.safetensors",
+    "checkpoint from-safetensors": "checkpoint from-safetensors net.safetensors from_safetensors",
+}
+
+
+def commands() -> Iterator[tuple[str, object]]:
+    """Every command of the app, by the words that name it."""
+
+    def within(name: str, command: object) -> Iterator[tuple[str, object]]:
+        inner = getattr(command, "commands", {})
+        if name and (not inner or getattr(command, "invoke_without_command", False)):
+            yield name, command
+        for word, one in inner.items():
+            yield from within(f"{name} {word}".strip(), one)
+
+    return within("", get_command(app))
+
+
+def write_readme(folder: Path) -> None:
+    """The README's model and its plan, as files."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    blocks = re.findall(r"^```(?:python|ssp)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (folder / "mymodel.py").write_text(next(b for b in blocks if "nn.Module" in b))
+    (folder / "mine.ssp").write_text(next(b for b in blocks if "assign model to gpus" in b and "ffn" in b))
