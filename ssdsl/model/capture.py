@@ -217,7 +217,7 @@ class _Reader:
         if any(map(_depends_on_data, results)):
             raise PlanError(_data_dependent(self.model, node))
         args, orders = tuple(map(self._argument, node.args)), _orders(node) if asks_for_order(node.target) else ()
-        if node.target is aten.as_strided.default and not fills_memory(node.args[0].meta["val"]):
+        if node.target is aten.as_strided.default and not fills_memory(node.all_input_nodes[0].meta["val"]):
             args, orders = self._in_memory(node, args)
         name = self._free(node.name)
         outputs = [name] if not isinstance(value, (list, tuple)) else [f"{name}_out{i}" for i in range(len(results))]
@@ -240,10 +240,10 @@ class _Reader:
         )
 
     def _in_memory(self, node: fx.Node, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Order, ...]]:
-        """The arguments of an `as_strided` of a view, which may read what lies around it: the tensor behind the view, as
-        a constant, with the view put in."""
-        view, base = node.args[0], behind_view(node.args[0])  # type: ignore[arg-type]
-        shown, whole = view.meta["val"], base.meta["val"]  # type: ignore[union-attr]
+        """The arguments of an `as_strided` of a view, which may read what lies around it: the tensor behind the view,
+        as a constant, with the view put in."""
+        view, base = node.all_input_nodes[0], behind_view(node.all_input_nodes[0])
+        shown, whole = view.meta["val"], base.meta["val"]
         place = tuple(shown.shape), shown.stride(), shown.storage_offset()
         still = self._added(node, "still", whole, aten.detach.default, self._argument(base))
         made = (still, self._argument(view), *place)

@@ -50,10 +50,10 @@ def _measured(
     """Runs a call and its backward; `Ref("0")` in the arguments stands for the first of `specs`."""
     given = [s.empty() for s in specs]
     tensors = {str(i): t for i, t in enumerate(given)}
-    kept: set[int] = set()
+    kept: list[torch.Tensor] = []  # alive to the end: freed memory is given to others
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        kept.add(memory_of(tensor))
+        kept.append(tensor.detach())
         return tensor
 
     try:
@@ -66,7 +66,7 @@ def _measured(
         grads = torch.autograd.grad(ends, [given[i] for i in learning], owed, allow_unused=True) if learning else ()
     except Exception:  # whatever an operator raises
         return None
-    taken = kept | {memory_of(t) for t in given}
+    taken = {memory_of(t) for t in (*kept, *given)}
     used = taken | {memory_of(t) for t in (*results, *owed)}
     pairs = [(i, memory_of(g)) for i, g in zip(learning, grads, strict=True) if g is not None]
     once = [memory for _, memory in pairs]
