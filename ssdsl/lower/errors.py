@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ssdsl.lang.suggest import either
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
@@ -292,11 +293,17 @@ class ShardConflict(Diagnostic):
     code: ClassVar[str] = "E0404"
     title: ClassVar[str] = "the {state} of `{weight}` cannot be cut into `{axis}`"
     label: ClassVar[str] = "`{axis}` already splits the weight, or is no axis of its mesh"
-    help: ClassVar[str] = "cut the state over an axis along which the weight is replicated: {candidates}"
+    help: ClassVar[str] = "{change}"
     state: str
     weight: str
     axis: str
-    candidates: str
+    candidates: tuple[str, ...]
+
+    @property
+    def change(self) -> str:
+        if not self.candidates:
+            return "no axis of more than one device replicates the weight: leave this statement out"
+        return f"cut the state over an axis along which the weight is replicated: {either(self.candidates)}"
 
 
 @dataclass(frozen=True)

@@ -58,14 +58,14 @@ def command(session: Session, text: str) -> Answer:
     argument = argument.strip()
     if (chosen.takes == "" and argument) or (chosen.takes and not chosen.takes.startswith("[") and not argument):
         takes = chosen.takes or "no argument"
-        raise PlanError(WrongArgument(None, chosen.name, takes, f"{chosen.name} {chosen.takes}".strip(), argument))
+        raise PlanError(WrongArgument(None, chosen.name, takes, f":{chosen.name} {chosen.takes}".strip(), argument))
     return chosen.run(session, argument)
 
 
 def _how_many(name: str, argument: str) -> int:
     steps = int(argument) if argument.isdecimal() and len(argument) < 6 else 0 if argument else 1
     if not steps:
-        raise PlanError(WrongArgument(None, name, "[HOW MANY]", f"{name} 2", argument))
+        raise PlanError(WrongArgument(None, name, "[HOW MANY]", f":{name} 2", argument))
     return steps
 
 
@@ -87,7 +87,8 @@ def _redo(session: Session, argument: str) -> Answer:
 
 def _set(session: Session, argument: str) -> Answer:
     """`:set T=4 S=2`, or `:set T` for the plan's own value."""
-    overrides = dict(session.overrides)
+    overrides, params = dict(session.overrides), session.facts.context.facts.params
+    first = next(iter(params), "T")
     for word in argument.replace(",", " ").split():
         name, equal, number = word.partition("=")
         if not equal and name.isidentifier():
@@ -95,11 +96,12 @@ def _set(session: Session, argument: str) -> Answer:
         elif name.isidentifier() and number.removeprefix("-").isdecimal() and len(number) < 10:
             overrides[name] = int(number)
         else:
-            raise PlanError(WrongArgument(None, "set", "NAME=N ...", "set T=4", word))
-    params = session.facts.context.facts.params
+            raise PlanError(WrongArgument(None, "set", "NAME=N ...", f":set {first}=4", word))
     if unknown := [name for name in overrides if name not in params and name not in session.overrides]:
+        name = unknown[0]
         takes = f"a param of the plan, which has {', '.join(params) or 'none'}"
-        raise PlanError(WrongArgument(None, "set", takes, "set T=4", unknown[0], tuple(params)))
+        example = f":set {first}={overrides[name]}" if params else f"param {name} = {overrides[name]}"
+        raise PlanError(WrongArgument(None, "set", takes, example, name, tuple(params)))
     then = with_settings(session, overrides)
     values = then.facts.context.facts.params
     said = tuple(f"{name} = {value}, was {params[name]}" for name, value in values.items() if params.get(name) != value)
@@ -108,14 +110,14 @@ def _set(session: Session, argument: str) -> Answer:
 
 def _cluster(session: Session, argument: str) -> Answer:
     if session.outside.on_cluster is None:
-        raise PlanError(WrongArgument(None, "cluster", "no other cluster here", "simulate", argument))
+        raise PlanError(WrongArgument(None, "cluster", "no other cluster here", ":simulate", argument))
     outside = replace(session.outside, machine=session.outside.on_cluster(argument))
     return replace(session, outside=outside, simulated=None), Reply((f"from now on on `{argument}`",))
 
 
 def _model(session: Session, argument: str) -> Answer:
     if session.outside.capture is None:
-        raise PlanError(WrongArgument(None, "model", "no other model here", "check", argument))
+        raise PlanError(WrongArgument(None, "model", "no other model here", ":check", argument))
     graph = session.outside.capture(argument)
     return with_model(session, graph), Reply((f"the plan is now for {graph.name}: {len(graph.operators):,} operators",))
 
@@ -147,7 +149,7 @@ def _plan(session: Session, argument: str) -> Answer:
 
 def _show(session: Session, argument: str) -> Answer:
     if argument not in VIEWS:
-        raise PlanError(WrongArgument(None, "show", f"one of {', '.join(VIEWS)}", "show ops", argument, tuple(VIEWS)))
+        raise PlanError(WrongArgument(None, "show", f"one of {', '.join(VIEWS)}", ":show ops", argument, tuple(VIEWS)))
     return session, Reply(view(session, argument))
 
 

@@ -30,13 +30,13 @@ class WrongArgument(Diagnostic):
     help = "{change}"
     command: str
     takes: str  # in words
-    example: str
+    example: str  # a line to enter instead
     given: str
     known: tuple[str, ...] = ()  # the words that it takes, where they are few
 
     @property
     def change(self) -> str:
-        return suggest(self.given, self.known) or f"write `:{self.example}`"
+        return suggest(self.given, self.known) or f"write `{self.example}`"
 
 
 @dataclass(frozen=True)

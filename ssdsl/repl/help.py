@@ -39,6 +39,6 @@ def topic(name: str) -> tuple[Shown, ...]:
         found = REGISTRY[name.upper()]
         return Text(f"{name.upper()}: {found.headline()}", style="bold"), f"\n{inspect.getdoc(found)}"
     if name not in TOPICS:
-        raise PlanError(WrongArgument(None, "help", "a statement, a topic or a code", "help", name, tuple(TOPICS)))
+        raise PlanError(WrongArgument(None, "help", "a statement, a topic or a code", ":help", name, tuple(TOPICS)))
     form = (Text(STATEMENTS[name][0].form, style="bold"),) if name in STATEMENTS else ()
     return *form, TOPICS[name]

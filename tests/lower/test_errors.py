@@ -1,16 +1,19 @@
 """The diagnostics of lowering, each with a plan and a model that it meets."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ssdsl.compile import compile_plan
+from ssdsl.compile import compile_plan, compile_source
 from ssdsl.lower import errors
+from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import REGISTRY, PlanError
 from ssdsl.text.render import render
+from ssdsl.text.source import Source
 
 TESTS = Path(__file__).parent.parent
 CASES = {  # by the plan: a code, and what tells it from others with that code
@@ -30,10 +33,63 @@ CASES = {  # by the plan: a code, and what tells it from others with that code
 }
 
 
+Way = Callable[[str, str, str], tuple[str, str]]  # from text, model and help to the text and model that follow it
+
+
+def in_text(old: str, new: str) -> Way:
+    """A change of the plan; `new` may have `{0}`, what the help quotes first."""
+
+    def follow(text: str, model: str, said: str) -> tuple[str, str]:
+        then = text.replace(old, new.format(*re.findall(r"`([^`]+)`", said)))
+        assert then != text
+        return then, model
+
+    return follow
+
+
+def statistics(text: str, model: str, said: str) -> tuple[str, str]:
+    """The model with statistics of as many parts as the help says."""
+    found = re.search(r"micro_batch_statistics\(module, (\d+)\)", said)
+    assert found
+    return text, f"chain_statistics_{found[1]}"
+
+
+WAYS: dict[str, tuple[Way, ...]] = {
+    "E0366": (in_text("gpus[pp = 1]", "gpus[pp = 0]"),),
+    "E0401": (in_text("m = [6, 2]", "m = 2"),),
+    "E0401_permuted": (in_text("way parts [[1], [0]], m = 2", "m = 2, way parts [[1], [0]]"),),
+    "E0408": (in_text("[[0, 3], [1, 2]]", "[[0, 1], [2, 3]]"),),
+    "E0203_statistics": (in_text("r = 2", "r = 1"), statistics),
+    "E0402": (in_text("mesh gpus(dp = 1)", "mesh gpus(m = 2)"), statistics),
+    "E0402_replicas": (in_text("q = 1", "q = 1, m = 2"), statistics),
+    "E0403": (in_text("order stage[1].fwd[m = 0] -> stage[0].fwd[m = 0]\n", ""),),
+    "E0403_back": (
+        in_text("= model - first", "= model - first {1}"),
+        in_text("[first, last]", "balance(model, 2)"),
+    ),
+    "E0404": (in_text('split model["layers.0.0"].weights by row into tp\n', ""),),
+    "E0405": (in_text("assign first to gpus[pp = 0]", "assign first to gpus"),),
+    "E0406": (in_text("[5, 3]", "2"),),
+    "E0407": (in_text("dp = 1", "m = 2"),),
+}
+
+
+def graph_of(model: str) -> Graph:
+    return capture(load(f"{TESTS / 'models' / 'tiny.py'}:{model}"))
+
+
+@pytest.mark.parametrize(("plan", "way"), [(plan, way) for plan in CASES for way in range(len(WAYS[plan]))])
+def test_a_plan_that_follows_its_help_is_right(plan: str, way: int) -> None:
+    text = (TESTS / "lower" / "plans" / f"{plan}.ssp").read_text("utf-8")
+    said = (TESTS / "errors" / f"{plan}.err").read_text("utf-8").partition("help: ")[2]
+    then, model = WAYS[plan][way](text, CASES[plan], said)
+    compile_source(Source("plan.ssp", then), graph_of(model), {}, None)
+
+
 @pytest.mark.parametrize(("plan", "model"), CASES.items())
 def test_its_text(plan: str, model: str, golden: Callable[[Path, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(TESTS / "lower" / "plans")
-    graph = capture(load(f"{TESTS / 'models' / 'tiny.py'}:{model}"))
+    graph = graph_of(model)
     with pytest.raises(PlanError) as raised:
         compile_plan(Path(f"{plan}.ssp"), graph, {})
     assert [d.code for d in raised.value.diagnostics] == [plan[:5]]

@@ -366,3 +366,40 @@ def test_every_mistake_of_a_command_has_a_golden(
         said = planned(line).replace(f"{tmp_path}/", "")
         assert said.startswith(f"error[{code}]")
         golden(Path(__file__).parent.parent / "errors" / f"{code}.err", said + "\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "then"),
+    [
+        (":undoo", ["{0}"]),
+        (":show opps", [":show {0}"]),
+        (":show", [":show dims"]),
+        (":undo x", ["{0}"]),
+        (":undo 9", ["{0}"]),
+        (":redo", ["{0}", ":redo"]),
+        (":diff", ["{0}", "recompute model", "{1}"]),
+        (":set S=", ["{0}"]),
+        (":set Q=1", ["{0}"]),
+        (":help splot", [":help {0}"]),
+    ],
+)
+def test_a_help_that_is_followed_works(planned: Entering, line: str, then: list[str]) -> None:
+    said = planned(line)
+    assert planned.failed
+    quoted = re.findall(r"`([^`]+)`", said.partition("help: ")[2])
+    for entered in then:
+        planned(entered.format(*quoted))
+        assert not planned.failed, entered
+
+
+def test_a_plan_without_params_gets_one(enter_: Entering) -> None:
+    said = enter_(":set T=3")
+    assert "which has none" in said and said.endswith("help: write `param T = 3`")
+    assert enter_("param T = 3") == "param T = 3"
+
+
+def test_a_file_that_exists_is_overwritten_as_the_help_says(planned: Entering, tmp_path: Path) -> None:
+    (tmp_path / "p.ssp").touch()
+    (again,) = re.findall(r"`(:[^`]+)`", planned(f":save {tmp_path}/p.ssp"))
+    planned(again)
+    assert not planned.failed

@@ -112,8 +112,7 @@ def _check_shards(lowering: Lowering) -> None:
         wholes = [_whole(p) for p in params]
         for axis in shard.axes:
             if params and axes.get(axis) != 1 and not any(axis in whole for whole in wholes):
-                candidates = ", ".join(f"`{a}`" for a in wholes[0]) or "there is none"
-                raise PlanError(ShardConflict(shard.span, shard.state.value, params[0].weight, axis, candidates))
+                raise PlanError(ShardConflict(shard.span, shard.state.value, params[0].weight, axis, tuple(wholes[0])))
 
 
 def _zero(param: Param, sharded: dict[State, dict[str, StateShard]]) -> tuple[Zero, tuple[str, ...]]:

@@ -27,11 +27,15 @@ def places(paths: tuple[str, ...], has: str) -> str:
 
 @dataclass(frozen=True)
 class Division:
-    """One cut of a dimension into equal parts: of which index, and the parameter that the number is, if it is one."""
+    """One cut of a dimension into equal parts: of which index, and the parameter that the number is, if it is one.
+
+    `is_axis` where the number is that of a mesh axis, which the statement does not repeat.
+    """
 
     index: str
     count: int
     origin: Origin | None
+    is_axis: bool = False
 
     @property
     def is_set(self) -> bool:
@@ -96,8 +100,9 @@ class DoesNotDivide(Traced, Diagnostic):
         blamed = sorted(cuts, key=lambda cut: not cut.is_set) if not self.cut.is_set else cuts
         for cut in blamed:
             if choices := self._choices(cut):
-                name = f"{cut.origin.param} = " if cut.origin else "" if cut is self.cut else f"{cut.index} = "
-                return f"choose {self._goal(cut)}: {name}{joined(list(map(str, choices)), 'or')}"
+                name = f"{cut.origin.param} = " if cut.origin else f"{cut.index} = "
+                where = " in its mesh" if cut.is_axis and not cut.origin else ""
+                return f"choose {self._goal(cut)}: {name}{joined(list(map(str, choices)), 'or')}{where}"
         if self.taken:
             return f"split `{self.dim}` less above, or leave `{self.cut.index}` out"
         return f"leave `{self.cut.index}` out: `{self.dim}` cannot be cut"

@@ -304,7 +304,7 @@ def _not_so(ctx: Context, s: nodes.Split, parts: Parts, bad: dict[int, Places], 
     cuts = [i for i in ctx.facts.indices.get(op.name, ()) if i.dim == at and i.count > 1]
     taken = tuple(Division(i.name, i.count, ctx.facts.cut_origins.get(i.span)) for i in cuts)
     taken = () if any(i.at for i in cuts) else taken
-    division = Division(index, parts.pieces, parts.origin)
+    division = Division(index, parts.pieces, parts.origin, is_axis=parts.cut.count is None)
     statistics = _statistics(ctx, op.dims[at], prod(c.count for c in (division, *taken)))
     return DoesNotDivide(
         s.dim.span, name, division, taken, op.dims[at].size, left, _modules(where), has_others, statistics
