@@ -12,11 +12,13 @@ from torch import fx
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.export import export, failure, quiet
 from ssdsl.model.graph import Origin, Ref
+from ssdsl.model.instance_norm import instance_norm
 from ssdsl.model.node_place import path_of, source_of
 from ssdsl.model.on_meta import without_numbers
 from ssdsl.model.ops.registry import is_known
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import CaptureFailed, NotALoss
+from ssdsl.model.writes import hidden_writes
 from ssdsl.text.diagnostic import PlanError
 
 CHECK = "replace it by an operator that checks nothing, such as `torch.linalg.inv_ex` for `torch.linalg.inv`"
@@ -54,16 +56,19 @@ def capture_calls(model: Model) -> Capture:
 
 def _functional(model: Model) -> torch.export.ExportedProgram:
     """The exported program in operators that have rules, none of which changes a tensor in place."""
-    exported, decisive = export(model)
+    exported = export(model)
     try:
         with quiet(), draws_kept():
-            program: torch.export.ExportedProgram = exported.run_decompositions(dict(_composites()))
+            program: torch.export.ExportedProgram = exported.program.run_decompositions(dict(_composites()))
     except Exception as error:  # torch raises its own, of any type
         raise PlanError(failure(model, error)) from error
     written = {name.removeprefix("module.") for name in program.graph_signature.buffers_to_mutate.values()}
-    for name in sorted(decisive & written):
+    for name in sorted(exported.decisive & written):
         fact = f"buffer `{name}` decides what the forward does, and the forward changes it"
         raise PlanError(CaptureFailed(None, model.name, fact))
+    changed = exported.written if model.evaluation is None else ()  # an evaluation leaves the model as it is
+    if found := tuple(hidden_writes(exported.program, model, changed, written)):
+        raise PlanError(*found)
     return program
 
 
@@ -76,15 +81,17 @@ def draws_kept() -> contextlib.AbstractContextManager[None]:
 
 @functools.cache
 def _composites() -> dict[Any, Any]:
-    """The operators that torch defines by others, and autograd differentiates through these: those without a rule."""
+    """The operators that torch defines by others, and autograd differentiates through these: those without a rule, and
+    those whose definition changes a buffer that the operator's name does not show."""
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
-    return {
+    found = {
         operator: decomposition
         for operator, decomposition in dict(torch.export.default_decompositions()).items()
         if isinstance(operator, torch._ops.OpOverload)
         and operator.has_kernel_for_dispatch_key(composite)
         and not is_known(operator)
     }
+    return found | {torch.ops.aten.instance_norm.default: instance_norm}
 
 
 def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: Capture) -> dict[str, str]:

@@ -65,8 +65,9 @@ class TensorChanged(Diagnostic):
     """The forward changes a tensor in place in a way that a graph of values cannot follow.
 
     Changes of activations become new values, and changes of registered buffers are part of the step. An input, a weight
-    or a plain attribute that the forward changes would keep its old value in the program. A change that autograd does
-    not see (of `x.detach()` or `x.data`, or under `no_grad`) would stop the gradient, which eager PyTorch lets through.
+    or a plain attribute that the forward changes would keep its old value in the program, and so would a buffer that an
+    operator changes without declaring it. A change that autograd does not see (of `x.detach()` or `x.data`, or under
+    `no_grad`) would stop the gradient, which eager PyTorch lets through.
     """
 
     code: ClassVar[str] = "E0343"
