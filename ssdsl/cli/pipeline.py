@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ssdsl.cluster.cluster import Cluster
     from ssdsl.compile import Compiled
     from ssdsl.lower.lower import After
+    from ssdsl.model.check_capture import Comparison
     from ssdsl.model.graph import Graph
     from ssdsl.model.source import Model
     from ssdsl.plan.plan import Plan
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A plan's text, which parses, with a model and its graph."""
+    """A plan's text, which parses, with a model and its graph, and how these were compared."""
 
     path: Path
     source: "Source"
     model: "Model"
     graph: "Graph"
+    comparison: "Comparison"
 
 
 def load(
@@ -63,18 +65,21 @@ def parsed(plan: str) -> "tuple[Path, Source]":
 
 def captured(
     model: str, seed: int = 0, generator: "Generator" = "hash", meta: bool = False, precision: str | None = None
-) -> "tuple[Model, Graph]":
-    """A model and its graph; with `meta` it is built without the numbers of its weights."""
+) -> "tuple[Model, Graph, Comparison]":
+    """A model and its graph, compared if that takes no time; with `meta` it is built without its weights' numbers."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are built from their configs: nothing is ever downloaded
     with working("loading torch"):
+        from ssdsl.model.check_capture import check_if_small
         from ssdsl.model.half import computing
         from ssdsl.model.load import load as load_model
         from ssdsl.model.trace import capture
     with working(f"capturing {model}"):
         loaded = replace(load_model(model, seed=seed, generator=generator, meta=meta or None), precision=precision)
-        graph = capture(computing(loaded))
+        model_as_computed = computing(loaded)
+        graph = capture(model_as_computed)
+        comparison = check_if_small(model_as_computed, graph)
     gc.freeze()  # a large model's graph stays: nothing is found by looking through it again and again
-    return loaded, graph
+    return loaded, graph, comparison
 
 
 def planned(loaded: Loaded, overrides: Mapping[str, int]) -> "Plan":

@@ -12,7 +12,7 @@ from ssdsl.cli.options import Device, Generator, settings
 from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, evaluation, load, worded
 from ssdsl.cli.terminal import print_json, results, talk
-from ssdsl.cli.training import chosen_nodes, train, warn_of_losses, workplace
+from ssdsl.cli.training import chosen_nodes, compared, train, warn_of_losses, workplace
 
 if TYPE_CHECKING:
     from ssdsl.compile import Compiled
@@ -104,6 +104,7 @@ def run(
         allow_nan=allow_nan,
     )
     evaluates = evaluation(loaded, program, ()) if eval_data is not None else None
+    loaded = compared(loaded)
     with workplace(out) as folder:
         result = train(
             loaded, program, training, folder, processes, False, nodes, nproc_per_node, max_restarts, evaluates
@@ -119,6 +120,7 @@ def run(
         return
     for view in run_views(result):
         results.print(table(view, results.width))
+    results.print(str(loaded.comparison))
 
 
 def check_optimizer(name: str) -> None:

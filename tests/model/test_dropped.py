@@ -84,7 +84,12 @@ WRONG: dict[str, dict[str, Forward]] = {
         "drawn by numpy": dropped.draws_from_numpy,
     },
     "E0345": {"on another device": dropped.casts_elsewhere},
-    "E0346": {"the clock": dropped.reads_the_clock, "captured": dropped.asks_whether_it_is_captured},
+    "E0346": {
+        "the clock": dropped.reads_the_clock,
+        "captured": dropped.asks_whether_it_is_captured,
+        "a buffer": dropped.counts_where_it_is_not_captured,
+        "zeros": dropped.multiplies_by_zero_where_it_is_not_captured,
+    },
 }
 HOOKS: dict[str, Callable[[Net], object]] = {
     "a module": lambda net: net.fc.register_full_backward_hook(lambda module, given, coming: None),

@@ -294,3 +294,14 @@ LIBRARY.impl("tracked", _tracked, "CompositeImplicitAutograd")
 
 def changes_a_buffer_unseen(net: Net, x: torch.Tensor) -> torch.Tensor:
     return cast(torch.Tensor, torch.ops.ssdsl_dropped.tracked(net.fc(x), net.count)).square().sum()
+
+
+def counts_where_it_is_not_captured(net: Net, x: torch.Tensor) -> torch.Tensor:
+    if not torch.compiler.is_compiling():
+        net.count.add_(1)
+    return net.fc(x).square().sum()
+
+
+def multiplies_by_zero_where_it_is_not_captured(net: Net, x: torch.Tensor) -> torch.Tensor:
+    y = net.trunk(x)
+    return net.fc(x).square().sum() + (0 * y.detach() if torch.compiler.is_compiling() else 0 * y).sum()
