@@ -52,7 +52,7 @@ def compile_(
     if out is None and not print_after:
         raise typer.BadParameter("say where to write the program: --out DIR", param_hint="'--out'")
     overrides = settings(set_)
-    loaded = load(plan, model, seed, generator.value, meta)
+    loaded = load(plan, model, seed, generator.value, meta, trains=True)
     program = compiled(loaded, overrides, _printer(print_after or []), named_cluster(cluster))
     if out is None:
         return

@@ -46,10 +46,11 @@ def load(
     generator: "Generator" = "hash",
     meta: bool = False,
     precision: str | None = None,
+    trains: bool = False,
 ) -> Loaded:
-    """Check that the plan parses, then load and capture the model."""
+    """Check that the plan parses, then load and capture the model; only where it `trains` all its numbers are made."""
     path, source = parsed(plan)
-    return Loaded(path, source, *captured(model, seed, generator, meta, precision))
+    return Loaded(path, source, *captured(model, seed, generator, meta, precision, trains))
 
 
 def parsed(plan: str) -> "tuple[Path, Source]":
@@ -64,7 +65,12 @@ def parsed(plan: str) -> "tuple[Path, Source]":
 
 
 def captured(
-    model: str, seed: int = 0, generator: "Generator" = "hash", meta: bool = False, precision: str | None = None
+    model: str,
+    seed: int = 0,
+    generator: "Generator" = "hash",
+    meta: bool = False,
+    precision: str | None = None,
+    trains: bool = False,
 ) -> "tuple[Model, Graph, Comparison]":
     """A model and its graph, compared if that takes no time; with `meta` it is built without its weights' numbers."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are built from their configs: nothing is ever downloaded
@@ -74,10 +80,12 @@ def captured(
         from ssdsl.model.load import load as load_model
         from ssdsl.model.trace import capture
     with working(f"capturing {model}"):
-        loaded = replace(load_model(model, seed=seed, generator=generator, meta=meta or None), precision=precision)
-        model_as_computed = computing(loaded)
-        graph = capture(model_as_computed)
-        comparison = check_if_small(model_as_computed, graph)
+        given = load_model(model, seed=seed, generator=generator, meta=meta or None, trains=trains)
+        show_diagnostics(given.remarks)
+        loaded = replace(given, precision=precision)
+        computes = computing(loaded)
+        graph = capture(computes)
+        comparison = check_if_small(computes, graph)
     gc.freeze()  # a large model's graph stays: nothing is found by looking through it again and again
     return loaded, graph, comparison
 

@@ -73,7 +73,9 @@ def run(
     """
     overrides = settings(set_)
     nodes = chosen_nodes(nnodes, node_rank, rdzv_endpoint)
-    loaded = load(plan, model, seed, generator.value, meta, precision.value if precision is not None else None)
+    loaded = load(
+        plan, model, seed, generator.value, meta, precision.value if precision is not None else None, trains=True
+    )
     program = compiled(loaded, overrides, cluster=named_cluster(cluster))
     from ssdsl.run.data import check_data
     from ssdsl.run.launch import Training

@@ -34,7 +34,7 @@ def verify(
     names the first tensor that differs, if one does.
     """
     overrides = settings(set_)
-    loaded = load(plan, model, seed, generator.value, meta)
+    loaded = load(plan, model, seed, generator.value, meta, trains=True)
     program = compiled(loaded, overrides, cluster=named_cluster(cluster))
     from ssdsl.run.launch import Training
     from ssdsl.run.verify import difference

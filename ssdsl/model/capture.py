@@ -124,7 +124,9 @@ def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: 
         elif spec.kind is InputKind.BUFFER:
             name, origin = target, Origin.BUFFER if is_state(spec.target) else Origin.CONSTANT
             if origin is Origin.CONSTANT:
-                capture.constants[name] = _constant(program, spec.target or "", model)
+                constant = _constant(program, spec.target or "", model)
+                known = model.numbers(name, constant)
+                capture.constants[name] = constant if known is None else known
         else:
             tensor = _constant(program, spec.target or "", model)
             name, origin = _constant_name(target, tensor, model), Origin.CONSTANT

@@ -109,8 +109,9 @@ def _kind(gradient: torch.Tensor | None) -> str:
     return "one" if gradient.any() else "zeros"
 
 
-def _compare(model: Model, what: str, got: torch.Tensor, expected: torch.Tensor, allowed: float) -> None:
-    error = (got.double() - expected.double()).abs()
+def _compare(model: Model, what: str, graph: torch.Tensor, module: torch.Tensor, allowed: float) -> None:
+    got, expected = _real(graph), _real(module)
+    error = (got - expected).abs()
     same = torch.isnan(got) & torch.isnan(expected) | (got == expected)  # infinities too
     error = error.masked_fill(same, 0.0).nan_to_num(nan=math.inf)
     if error.numel() and float(error.max()) > allowed:
@@ -203,4 +204,9 @@ def _given(item: Any, values: Values) -> Any:
 
 
 def _largest(tensor: torch.Tensor) -> float:
-    return float(tensor.abs().max()) if tensor.numel() else 0.0
+    return float(_real(tensor).abs().max()) if tensor.numel() else 0.0
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers of a tensor of any type."""
+    return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()

@@ -102,7 +102,7 @@ def export(model: Model) -> Exported:
         raise PlanError(*found)
     paths = {id(module): path for path, module in reversed([*model.module.named_modules()])}
     witness = Witness(paths, _device(model))
-    constants = Constants.of(model.module)
+    constants = Constants.of(model)
     wrapped = LossOf(model, witness, constants)
     try:
         with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines(), captured_batch(model) as batch:
