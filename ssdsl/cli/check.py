@@ -58,10 +58,11 @@ def check(
     program = replace(program, warnings=(*program.warnings, *found))
     too_much = any(d.severity == "error" for d in found)
     if json:
-        print_json(check_json(program))
+        print_json({**check_json(program), "capture": str(loaded.comparison)})
     else:
         for view in check_views(program):
             results.print(table(view, results.width))
+        results.print(str(loaded.comparison))
         results.print(f"the plan is complete and free of deadlock; {program.proof}", style="green")
     if too_much:
         raise typer.Exit(1)

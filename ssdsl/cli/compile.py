@@ -57,7 +57,7 @@ def compile_(
         refuse_unused(context, dict.fromkeys(("output", "seed", "generator"), "give --out too"))
     overrides = settings(set_)
     chosen = named_cluster(cluster)
-    loaded = load(plan, model, seed, generator.value, meta)
+    loaded = load(plan, model, seed, generator.value, meta, trains=True)
     program = compiled(loaded, overrides, _printer(print_after or []), chosen)
     if out is None:
         return

@@ -1,5 +1,6 @@
 """`ssdsl diff`: what changes from one plan to another in time, memory and bytes."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -78,7 +79,8 @@ def _called(loaded: Loaded, before: dict[str, int], later: dict[str, int]) -> tu
 
 
 def _of_same_model(loaded: Loaded, plan: str) -> Loaded:
-    return Loaded(*parsed(plan), loaded.model, loaded.graph)
+    path, source = parsed(plan)
+    return replace(loaded, path=path, source=source)
 
 
 def _known(loaded: Loaded, overrides: dict[str, int], *both: Loaded) -> dict[str, int]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ssdsl.cluster.cluster import Cluster
     from ssdsl.compile import Compiled
     from ssdsl.lower.lower import After
+    from ssdsl.model.check_capture import Comparison
     from ssdsl.model.graph import Graph
     from ssdsl.model.source import Model
     from ssdsl.plan.plan import Plan
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A plan's text, which parses, with a model and its graph."""
+    """A plan's text, which parses, with a model and its graph, and how these were compared."""
 
     path: Path
     source: "Source"
     model: "Model"
     graph: "Graph"
+    comparison: "Comparison"
 
 
 def load(
@@ -44,10 +46,11 @@ def load(
     generator: "Generator" = "hash",
     meta: bool = False,
     precision: str | None = None,
+    trains: bool = False,
 ) -> Loaded:
-    """Check that the plan parses, then load and capture the model."""
+    """Check that the plan parses, then load and capture the model; only where it `trains` all its numbers are made."""
     path, source = parsed(plan)
-    return Loaded(path, source, *captured(model, seed, generator, meta, precision))
+    return Loaded(path, source, *captured(model, seed, generator, meta, precision, trains))
 
 
 def parsed(plan: str) -> "tuple[Path, Source]":
@@ -72,19 +75,29 @@ def check_params(plan: str, overrides: Mapping[str, int]) -> None:
 
 
 def captured(
-    model: str, seed: int = 0, generator: "Generator" = "hash", meta: bool = False, precision: str | None = None
-) -> "tuple[Model, Graph]":
-    """A model and its graph; with `meta` it is built without the numbers of its weights."""
+    model: str,
+    seed: int = 0,
+    generator: "Generator" = "hash",
+    meta: bool = False,
+    precision: str | None = None,
+    trains: bool = False,
+) -> "tuple[Model, Graph, Comparison]":
+    """A model and its graph, compared if that takes no time; with `meta` it is built without its weights' numbers."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are built from their configs: nothing is ever downloaded
     with working("loading torch"):
+        from ssdsl.model.check_capture import check_if_small
         from ssdsl.model.half import computing
         from ssdsl.model.load import load as load_model
         from ssdsl.model.trace import capture
     with working(f"capturing {model}"):
-        loaded = replace(load_model(model, seed=seed, generator=generator, meta=meta or None), precision=precision)
-        graph = capture(computing(loaded))
+        given = load_model(model, seed=seed, generator=generator, meta=meta or None, trains=trains)
+        show_diagnostics(given.remarks)
+        loaded = replace(given, precision=precision)
+        computes = computing(loaded)
+        graph = capture(computes)
+        comparison = check_if_small(computes, graph)
     gc.freeze()  # a large model's graph stays: nothing is found by looking through it again and again
-    return loaded, graph
+    return loaded, graph, comparison
 
 
 def planned(loaded: Loaded, overrides: Mapping[str, int]) -> "Plan":

@@ -9,7 +9,7 @@ from ssdsl.cli import options
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import Loaded, captured, compiled, parsed, worded
 from ssdsl.cli.terminal import talk
-from ssdsl.cli.training import train, workplace
+from ssdsl.cli.training import compared, train, workplace
 
 if TYPE_CHECKING:
     from ssdsl.compile import Compiled
@@ -51,7 +51,7 @@ def profile(
     overrides = settings(set_)
     chosen = [_chosen(words) for words in plans]
     sources = [parsed(plan) for plan, _ in chosen]
-    held = captured(model, seed, precision=precision.value if precision is not None else None)
+    held = captured(model, seed, precision=precision.value if precision is not None else None, trains=True)
     known = _known(Path(out))
     for (path, source), (_, own) in zip(sources, chosen, strict=True):
         loaded = Loaded(path, source, *held)
@@ -62,7 +62,7 @@ def profile(
             continue
         training = Training(steps, seed, optimizer=optimizer, record=True, timeout_s=timeout)
         with workplace(None) as folder:
-            result = train(loaded, program, training, folder, processes, False)
+            result = train(compared(loaded), program, training, folder, processes, False)
         known = _with(known, program, result, Path(out))
         write_profile(out, known)
         talk.print(f"{worded(program)}: recorded", highlight=False)

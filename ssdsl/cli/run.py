@@ -12,7 +12,7 @@ from ssdsl.cli.options import Device, Generator, settings
 from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, evaluation, load, worded
 from ssdsl.cli.terminal import print_json, results, talk
-from ssdsl.cli.training import chosen_nodes, train, warn_of_losses, workplace
+from ssdsl.cli.training import chosen_nodes, compared, train, warn_of_losses, workplace
 from ssdsl.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
@@ -79,7 +79,9 @@ def run(
     refuse_unused(context, unused)
     overrides = settings(set_)
     nodes = chosen_nodes(nnodes, node_rank, rdzv_endpoint)
-    loaded = load(plan, model, seed, generator.value, meta, precision.value if precision is not None else None)
+    loaded = load(
+        plan, model, seed, generator.value, meta, precision.value if precision is not None else None, trains=True
+    )
     chosen = named_cluster(cluster)
     program = compiled(loaded, overrides, cluster=chosen)
     from ssdsl.run.data import check_data
@@ -111,6 +113,7 @@ def run(
         allow_nan=allow_nan,
     )
     evaluates = evaluation(loaded, program, (), chosen) if eval_data is not None else None
+    loaded = compared(loaded)
     with workplace(out, nodes) as folder:
         result = train(
             loaded, program, training, folder, processes, False, nodes, nproc_per_node, max_restarts, evaluates
@@ -126,6 +129,7 @@ def run(
         return
     for view in run_views(result):
         results.print(table(view, results.width))
+    results.print(str(loaded.comparison))
 
 
 def check_optimizer(name: str) -> None:

@@ -5,6 +5,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,13 +34,11 @@ def train(
     evaluation: "Compiled | None" = None,
 ) -> "RunResult":
     """Write the program into `folder`, start it and wait for its results, which are there as well."""
-    from ssdsl.model.check_capture import check_capture
-    from ssdsl.model.half import computing
     from ssdsl.run.launch import ONE_NODE, launch
 
     devices, nodes = compiled.plan.devices, nodes or ONE_NODE
     _check(loaded, compiled, processes, nodes, per_node)
-    check_capture(computing(loaded.model), loaded.graph)
+    _check_sparse(loaded, training)
     write(loaded, compiled, folder / "program", evaluation)
     out = folder / "results"
     return launch(
@@ -52,6 +51,16 @@ def train(
         nodes=nodes,
         max_restarts=max_restarts,
     )
+
+
+def compared(loaded: Loaded) -> Loaded:
+    """The same, its graph compared with the module if that was left out and can be done."""
+    from ssdsl.model.check_capture import Compared, check_capture
+    from ssdsl.model.half import computing
+
+    if isinstance(loaded.comparison, Compared):
+        return loaded
+    return replace(loaded, comparison=check_capture(computing(loaded.model), loaded.graph))
 
 
 def chosen_nodes(count: int, rank: int, endpoint: str | None) -> "Nodes":
@@ -99,6 +108,18 @@ def _check(loaded: Loaded, compiled: "Compiled", processes: int | None, nodes: "
     allowed, here = processes or max(16, 2 * (os.cpu_count() or 1)), plan.devices // nodes.count
     if here > allowed:
         raise PlanError(TooFewProcesses(plan.meshes[-1].span, here, allowed))
+
+
+def _check_sparse(loaded: Loaded, training: "Training") -> None:
+    """Raise where one device could not train the model, as its optimizer takes no sparse gradients."""
+    from ssdsl.model.sparse import sparse_weights
+    from ssdsl.run.errors import SparseGradients
+    from ssdsl.runtime.train.optimizer import optimizers, refuses_sparse
+
+    if weights := sparse_weights(loaded.graph):
+        make = optimizers()[training.optimizer.lower()]
+        if reason := refuses_sparse(make, {"lr": training.lr}):
+            raise PlanError(SparseGradients(None, weights[0], make.__name__, reason))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from ssdsl.cli.clusters import named_cluster
 from ssdsl.cli.options import Device, Generator, Optimizer, settings
 from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import print_json, results, show_diagnostics
-from ssdsl.cli.training import train, warn_of_losses, workplace
+from ssdsl.cli.training import compared, train, warn_of_losses, workplace
 
 
 def verify(
@@ -34,7 +34,7 @@ def verify(
     names the first tensor that differs, if one does.
     """
     overrides = settings(set_)
-    loaded = load(plan, model, seed, generator.value, meta)
+    loaded = load(plan, model, seed, generator.value, meta, trains=True)
     program = compiled(loaded, overrides, cluster=named_cluster(cluster))
     from ssdsl.run.launch import Training
     from ssdsl.run.verify import difference
@@ -45,6 +45,7 @@ def verify(
     training = Training(
         steps, seed, device.value, optimizer.value, lr, timeout_s=timeout, backend=backend, allow_nan=True
     )
+    loaded = compared(loaded)
     with workplace(out) as folder:
         result = train(loaded, program, training, folder, processes, dump=True)
         with working("training on a single device"):
@@ -54,6 +55,7 @@ def verify(
         print_json(verdict_json(comparisons, program.plan.devices))
     else:
         results.print(table(verdict_view(comparisons), results.width))
+        results.print(str(loaded.comparison))
     if wrong := difference(comparisons):
         show_diagnostics([wrong])
         raise typer.Exit(1)

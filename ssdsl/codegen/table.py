@@ -17,6 +17,7 @@ from ssdsl.ir.param import (
 )
 from ssdsl.ir.program import Program, Result, Role
 from ssdsl.model.graph import Graph, Origin, Value
+from ssdsl.model.sparse import sparse_weights
 
 Groups = dict[tuple[str, tuple[str, ...]], None]
 Waits = dict[str, dict[Place, Instr]]
@@ -47,6 +48,7 @@ def program_table(program: Program, groups: Groups, waits: Waits) -> dict[str, A
         "outputs": [_result(program, r) for r in program.results],
         "trains": program.trains,
         "ties": _ties(program),
+        "sparse": list(sparse_weights(graph)),
         "roles": roles,
         "messages": [_message(m, origins) for m in program.messages],
     }

@@ -14,12 +14,14 @@ from torch.utils._pytree import tree_leaves
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.export import export, failure, quiet
 from ssdsl.model.graph import Origin, Ref
+from ssdsl.model.instance_norm import instance_norm
 from ssdsl.model.memory_order import Order, asks_for_order, behind_view, fills_memory, order_of
 from ssdsl.model.node_place import path_of, source_of, span_of
 from ssdsl.model.on_meta import without_numbers
 from ssdsl.model.ops.registry import is_known
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import CONTROL_FLOW, INSTEAD, CaptureFailed, NotALoss
+from ssdsl.model.writes import hidden_writes
 from ssdsl.text.diagnostic import PlanError
 
 aten = torch.ops.aten
@@ -58,17 +60,20 @@ def capture_calls(model: Model) -> Capture:
 
 def _functional(model: Model) -> torch.export.ExportedProgram:
     """The exported program in operators that have rules, none of which changes a tensor in place."""
-    exported, decisive = export(model)
+    exported = export(model)
     try:
         with quiet(), draws_kept():
-            program: torch.export.ExportedProgram = exported.run_decompositions(dict(_composites()))
+            program: torch.export.ExportedProgram = exported.program.run_decompositions(dict(_composites()))
     except Exception as error:  # torch raises its own, of any type
-        cause = next((n for n in exported.graph.nodes if _depends_on_data(n.meta.get("val"))), None)
+        cause = next((n for n in exported.program.graph.nodes if _depends_on_data(n.meta.get("val"))), None)
         raise PlanError(failure(model, error) if cause is None else _data_dependent(model.name, cause)) from error
     written = {name.removeprefix("module.") for name in program.graph_signature.buffers_to_mutate.values()}
-    for name in sorted(decisive & written):
+    for name in sorted(exported.decisive & written):
         fact = f"buffer `{name}` decides what the forward does, and the forward changes it"
         raise PlanError(CaptureFailed(None, model.name, fact))
+    changed = exported.written if model.evaluation is None else ()  # an evaluation leaves the model as it is
+    if found := tuple(hidden_writes(exported.program, model, changed, written)):
+        raise PlanError(*found)
     return program
 
 
@@ -81,15 +86,17 @@ def draws_kept() -> contextlib.AbstractContextManager[None]:
 
 @functools.cache
 def _composites() -> dict[Any, Any]:
-    """The operators that torch defines by others, and autograd differentiates through these: those without a rule."""
+    """The operators that torch defines by others, and autograd differentiates through these: those without a rule, and
+    those whose definition changes a buffer that the operator's name does not show."""
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
-    return {
+    found = {
         operator: decomposition
         for operator, decomposition in dict(torch.export.default_decompositions()).items()
         if isinstance(operator, torch._ops.OpOverload)
         and operator.has_kernel_for_dispatch_key(composite)
         and not is_known(operator)
     }
+    return found | {torch.ops.aten.instance_norm.default: instance_norm}
 
 
 def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: Capture) -> dict[str, str]:
@@ -122,7 +129,9 @@ def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: 
         elif spec.kind is InputKind.BUFFER:
             name, origin = target, Origin.BUFFER if is_state(spec.target) else Origin.CONSTANT
             if origin is Origin.CONSTANT:
-                capture.constants[name] = _constant(program, spec.target or "", model)
+                constant = _constant(program, spec.target or "", model)
+                known = model.numbers(name, constant)
+                capture.constants[name] = constant if known is None else known
         else:
             tensor = _constant(program, spec.target or "", model)
             name, origin = _constant_name(target, tensor, model), Origin.CONSTANT

@@ -1,11 +1,15 @@
-"""The captured graph against the untouched module, both in this process: the loss and every gradient of one step.
+"""The captured graph against the untouched module, both in this process: the loss, every gradient and every buffer of
+one step.
 
 What is refused at capture is what leaves a trace there. A forward can also depend on a global variable, the time or
 whether it is being compiled; then the numbers differ, and no plan is to blame. Both run nearly the same kernels, so
 what may differ is rounding: 1e-4 of a tensor's largest element, and 5e-2 where anything is computed in half precision.
+Whether a weight gets a gradient at all is compared as well: an optimizer decays a weight whose gradient is zero, and
+leaves one alone that has none.
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,39 +26,102 @@ ALLOWED = 1e-4
 FLOOR = 1e-6  # of the largest gradient of the model: what is zero but for rounding
 HALF = 500  # times as much
 SEED_AND_STEP = (0, 0)  # of random numbers
+SMALL = 4_000_000  # numbers of weights and buffers
+QUICK = 1e9  # floating-point operations of a step
 Values = dict[str, torch.Tensor]
 
 
-def check_capture(model: Model, graph: Graph) -> None:
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The graph computes what the module does."""
+
+    gradients: int
+    buffers: int
+
+    def __str__(self) -> str:
+        counts = [(self.gradients, "gradient"), (self.buffers, "buffer")]
+        words = ["loss", *(f"{n} {word}{'s' if n > 1 else ''}" for n, word in counts if n)]
+        return f"capture: compared with the module once: {', '.join(words)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotCompared:
+    """The graph was not run beside the module."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"capture: not compared with the module: {self.reason}"
+
+
+Comparison = Compared | NotCompared
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What one step of forward and backward gives."""
+
+    loss: torch.Tensor
+    gradients: Values
+    buffers: Values
+
+
+def check_if_small(model: Model, graph: Graph) -> Comparison:
+    """As `check_capture`, of a model that takes no time: others are checked before they train."""
+    tensors = [*model.module.parameters(), *model.module.buffers()]
+    if sum(t.numel() for t in tensors) > SMALL or graph.step_flops > QUICK:
+        return NotCompared(
+            "the weights have no numbers here" if model.is_meta else "`run` and `verify` do, as it is large"
+        )
+    return check_capture(model, graph)
+
+
+def check_capture(model: Model, graph: Graph) -> Comparison:
     """Raise PlanError that names the first tensor in which the graph and the module differ.
 
     Models on the meta device are not checked: they cannot run.
     """
-    if model.is_meta:
-        return
-    batch = model.batches[0]
+    if model.is_meta or any(t.is_meta for t in model.batches[0].values()):
+        return NotCompared("the weights have no numbers here")
     with module_kept(model.module):
         try:
-            loss, gradients = _of_module(model, {n: t.clone() for n, t in batch.items()})
+            module = _of_module(model, {n: t.clone() for n, t in model.batches[0].items()})
         except Exception as error:  # whatever the user's code raises; its forward ran when it was captured
             raise PlanError(own_failure(model.name, "backward", error)) from error
-    graph_loss, graph_gradients = _of_graph(model, graph)
+    found = _of_graph(model, graph)
     half = HALF if any(v.dtype in ("bfloat16", "float16") for v in graph.values.values()) else 1
-    _compare(model, "the loss", graph_loss, loss, half * ALLOWED * abs(float(loss)))
-    floor = FLOOR * max((_largest(g) for g in gradients.values()), default=0.0)
-    for name, gradient in gradients.items():
-        got = graph_gradients.get(name, torch.zeros_like(gradient))
-        _compare(model, f"the gradient of `{name}`", got, gradient, half * (ALLOWED * _largest(gradient) + floor))
+    _compare(model, "the loss", found.loss, module.loss, half * ALLOWED * abs(float(module.loss)))
+    floor = FLOOR * max((_largest(g) for g in module.gradients.values()), default=0.0)
+    for name in dict.fromkeys([*module.gradients, *found.gradients]):
+        what = f"the gradient of `{name}`"
+        if name not in module.gradients or name not in found.gradients:
+            raise PlanError(_differs(model, what, *(_kind(s.gradients.get(name)) for s in (found, module))))
+        expected = module.gradients[name]
+        _compare(model, what, found.gradients[name], expected, half * (ALLOWED * _largest(expected) + floor))
+    for name, buffer in module.buffers.items():
+        _compare(model, f"buffer `{name}`", found.buffers[name], buffer, half * ALLOWED * _largest(buffer))
+    return Compared(len(module.gradients), len(module.buffers))
 
 
-def _compare(model: Model, what: str, got: torch.Tensor, expected: torch.Tensor, allowed: float) -> None:
-    error = (got.double() - expected.double()).abs()
+def _kind(gradient: torch.Tensor | None) -> str:
+    if gradient is None:
+        return "none"
+    return "one" if gradient.any() else "zeros"
+
+
+def _compare(model: Model, what: str, graph: torch.Tensor, module: torch.Tensor, allowed: float) -> None:
+    got, expected = _real(graph), _real(module)
+    error = (got - expected).abs()
     same = torch.isnan(got) & torch.isnan(expected) | (got == expected)  # infinities too
     error = error.masked_fill(same, 0.0).nan_to_num(nan=math.inf)
     if error.numel() and float(error.max()) > allowed:
         at = int(error.argmax())
-        numbers = f"the graph gives {float(got.flatten()[at]):.6g}, the module {float(expected.flatten()[at]):.6g}"
-        raise PlanError(CaptureDiffers(None, model.name, what, numbers, _reason(model)))
+        raise PlanError(_differs(model, what, *(f"{float(t.flatten()[at]):.6g}" for t in (got, expected))))
+
+
+def _differs(model: Model, what: str, graph: str, module: str) -> CaptureDiffers:
+    numbers = f"the graph gives {graph}, the module {module}"
+    return CaptureDiffers(None, model.name, what, numbers, _reason(model))
 
 
 def _reason(model: Model) -> str:
@@ -62,27 +129,45 @@ def _reason(model: Model) -> str:
     losses = []
     for _ in range(2):
         with module_kept(model.module):
-            losses.append(float(_of_module(model, {n: t.clone() for n, t in model.batches[0].items()})[0]))
+            losses.append(float(_of_module(model, {n: t.clone() for n, t in model.batches[0].items()}).loss))
     if losses[0] != losses[1]:
         return f"the module by itself gives {losses[0]:.9g} and then {losses[1]:.9g} for the same batch and weights"
     return "the module by itself gives the same loss every time"
 
 
-def _of_module(model: Model, batch: Values) -> tuple[torch.Tensor, Values]:
+def _of_module(model: Model, batch: Values) -> _Step:
     named: Values = {n: p for n, p in model.module.named_parameters() if p.requires_grad}
     with Draws(*SEED_AND_STEP, model.generator):
         loss = model.compute(batch)
-        return loss.detach(), _gradients(loss, named)
+        gradients = _gradients(loss, named)
+    return _Step(loss.detach(), gradients, {n: b.detach().clone() for n, b in model.module.named_buffers()})
 
 
-def _of_graph(model: Model, graph: Graph) -> tuple[torch.Tensor, Values]:
+def _of_graph(model: Model, graph: Graph) -> _Step:
+    """What the graph gives: a weight has a gradient where a plan gives it one."""
     values = _outside(model, graph)
     for operator in graph.operators:
         results = _run(operator, values)
         for operand, result in zip(operator.outputs, results, strict=True):
             values[operand.value] = result
-    named = {v.name: values[v.name] for v in graph.of(Origin.WEIGHT) if values[v.name].requires_grad}
-    return values[graph.loss].detach(), _gradients(values[graph.loss], named)
+    named = {v.name: values[v.name] for v in graph.of(Origin.WEIGHT) if v.name in graph.learning}
+    found = _gradients(values[graph.loss], named)
+    gradients = {n: found.get(n, torch.zeros_like(w)) for n, w in named.items()}
+    return _Step(values[graph.loss].detach(), gradients, _buffers(model, graph, values))
+
+
+def _buffers(model: Model, graph: Graph, values: Values) -> Values:
+    """The buffers behind the step, each under its first name: its new value, its own where an operator changes it in
+    place, what it was where nothing reads it."""
+    names: dict[int, list[str]] = {}
+    for name, buffer in model.module.named_buffers(remove_duplicate=False):
+        names.setdefault(id(buffer), []).append(name)
+    found = {}
+    for first, buffer in model.module.named_buffers():
+        own = names[id(buffer)]
+        new = [graph.updates[n] for n in own if n in graph.updates] or [n for n in own if n in values]
+        found[first] = values[new[0]].detach() if new else buffer
+    return found
 
 
 def _gradients(loss: torch.Tensor, weights: Values) -> Values:
@@ -119,4 +204,9 @@ def _given(item: Any, values: Values) -> Any:
 
 
 def _largest(tensor: torch.Tensor) -> float:
-    return float(tensor.abs().max()) if tensor.numel() else 0.0
+    return float(_real(tensor).abs().max()) if tensor.numel() else 0.0
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers of a tensor of any type."""
+    return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()

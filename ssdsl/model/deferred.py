@@ -36,6 +36,32 @@ class ReadsNumbers(Exception):
     """A constructor asked for a number of a tensor that has none; the text names the operator."""
 
 
+class TooMany(BaseException):
+    """More numbers are being made than are wanted. No code of a user handles it."""
+
+
+class Fewer(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raises TooMany where more than `most` numbers are made of nothing, as constructors make weights."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.most = most
+        self.made = 0
+
+    def __torch_dispatch__(self, target: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._makes_numbers(args, kwargs):
+            self.made += sum(t.numel() for t in _on_meta(target, args, kwargs))
+            if self.made > self.most:
+                raise TooMany
+        return target(*args, **kwargs)
+
+    @staticmethod
+    def _makes_numbers(args: Any, kwargs: Any) -> bool:
+        given = any(isinstance(t, torch.Tensor) for t in tree_leaves((args, kwargs)))
+        return not given and kwargs.get("generator") is None and str(kwargs.get("device")) != "meta"
+
+
 class Deferred:
     """What constructors make within it has no numbers, if it is large.
 

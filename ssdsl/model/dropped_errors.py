@@ -65,8 +65,9 @@ class TensorChanged(Diagnostic):
     """The forward changes a tensor in place in a way that a graph of values cannot follow.
 
     Changes of activations become new values, and changes of registered buffers are part of the step. An input, a weight
-    or a plain attribute that the forward changes would keep its old value in the program. A change that autograd does
-    not see (of `x.detach()` or `x.data`, or under `no_grad`) would stop the gradient, which eager PyTorch lets through.
+    or a plain attribute that the forward changes would keep its old value in the program, and so would a buffer that an
+    operator changes without declaring it. A change that autograd does not see (of `x.detach()` or `x.data`, or under
+    `no_grad`) would stop the gradient, which eager PyTorch lets through.
     """
 
     code: ClassVar[str] = "E0343"
@@ -120,10 +121,11 @@ class AutocastElsewhere(Diagnostic):
 class CaptureDiffers(Diagnostic):
     """The captured graph, run in one process, does not compute what the untouched module computes.
 
-    Before a plan is trained, ssdsl runs the captured graph and the module once each on the same batch and weights, and
-    compares the loss and all gradients. They differ where the forward depends on something other than its inputs,
-    weights and buffers: a global variable, the time, `torch.compiler.is_compiling()`. The capture is then not the
-    model; plans have nothing to do with it.
+    ssdsl runs the captured graph and the module once each on the same batch and weights, when it captures a small model
+    and before any is trained, and compares the loss, all gradients and all buffers. They differ where the forward
+    depends on something other than its inputs, weights and buffers: a global variable, the time,
+    `torch.compiler.is_compiling()`. No gradient is another than zeros: an optimizer decays a weight that has these. The
+    capture is then not the model; plans have nothing to do with it.
     """
 
     code: ClassVar[str] = "E0346"

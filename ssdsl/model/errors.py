@@ -227,3 +227,21 @@ class NoInitialiser(Diagnostic):
     lacks: str
     method: str
     later: str = ""
+
+
+@dataclass(frozen=True)
+class BuiltWithNumbers(Diagnostic):
+    """A command that needs no numbers has made those of a large model.
+
+    `check`, `show`, `prove`, `simulate`, `sweep`, `diff` and `repl` build a model of more than 100 million numbers as
+    with `--meta`: large tensors have a shape and a recipe. A constructor that reads numbers of them cannot be followed
+    so; its model is made as it is, which takes time and memory, and is right as well.
+    """
+
+    code: ClassVar[str] = "E0348"
+    severity: ClassVar[str] = "warning"
+    title: ClassVar[str] = "all numbers of `{model}` are made, though this command needs none"
+    note: ClassVar[str] = "without them: {reason}"
+    help: ClassVar[str] = "compute what the constructor reads from small tensors or in Python, to save time and memory"
+    model: str
+    reason: str

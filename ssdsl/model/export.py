@@ -7,6 +7,7 @@ import re
 import traceback
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from ssdsl.model.regions import regions_left_open, write_regions
 from ssdsl.model.result import NoSuchOutput
 from ssdsl.model.rewrite.recurrent import split_recurrent
 from ssdsl.model.source import Model
-from ssdsl.model.state import Snapshot, changes, replaced, snapshot, unsteady
+from ssdsl.model.state import Snapshot, changes, replaced, snapshot, unsteady, written
 from ssdsl.model.trace_errors import CONTROL_FLOW, MASK, NUMPY, CaptureFailed, NotALoss
 from ssdsl.model.witness import Witness, watching
 from ssdsl.model.writes import lost_writes
@@ -69,16 +70,30 @@ class _Watch:
     def __init__(self, witness: Witness) -> None:
         self.witness = witness
         self.changed: tuple[str, ...] = ()
+        self.written: tuple[str, ...] = ()
         self.replaced: tuple[Diagnostic, ...] = ()
         self.missing: Diagnostic | None = None
 
     def compare(self, before: Snapshot, module: torch.nn.Module) -> None:
         self.changed = changes(before, module)
+        self.written = written(before, module)
         self.replaced = tuple(replaced(before, module, self.witness.assigned))
 
 
-def export(model: Model) -> tuple[torch.export.ExportedProgram, frozenset[str]]:
-    """The module with its loss as a graph in which regions are operators, and the buffers that its control flow read.
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A module with its loss as a graph in which regions are operators.
+
+    `decisive` are the buffers that its control flow read, `written` those that the forward changed in place.
+    """
+
+    program: torch.export.ExportedProgram
+    decisive: frozenset[str]
+    written: tuple[str, ...]
+
+
+def export(model: Model) -> Exported:
+    """Captures the module.
 
     Raises PlanError where the forward fails, cannot be captured, or does what a graph would not do.
     """
@@ -86,7 +101,7 @@ def export(model: Model) -> tuple[torch.export.ExportedProgram, frozenset[str]]:
         raise PlanError(*found)
     paths = {id(module): path for path, module in reversed([*model.module.named_modules()])}
     witness = Witness(paths, _device(model))
-    constants = Constants.of(model.module)
+    constants = Constants.of(model)
     wrapped = LossOf(model, witness, constants)
     try:
         with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines(), captured_batch(model) as batch:
@@ -107,7 +122,7 @@ def export(model: Model) -> tuple[torch.export.ExportedProgram, frozenset[str]]:
         raise PlanError(*found)
     write_regions(program.graph_module)
     split_recurrent(program.graph_module)
-    return program, frozenset(constants.used)
+    return Exported(program, frozenset(constants.used), wrapped.watch.written)
 
 
 @contextlib.contextmanager

@@ -215,6 +215,17 @@ class Graph:
         inside = {path[:at] for path in paths for at, sign in enumerate(path) if sign == "."}
         return frozenset(inside | ({""} if any(paths) else set()))
 
+    @cached_property
+    def learning(self) -> frozenset[str]:
+        """The values that have a gradient: those from which the loss follows through differentiable operators. On one
+        device all others have none, and weights among them: what requires a gradient but is read under `no_grad` or
+        behind `detach` only."""
+        found = {self.loss} if self.values[self.loss].differentiable else set()
+        for operator in reversed(self.operators):
+            if any(o.value in found for o in operator.outputs):
+                found.update(o.value for o in operator.inputs if self.values[o.value].differentiable)
+        return frozenset(found)
+
     @property
     def step_flops(self) -> int:
         """Flops of a training step: forward once, backward twice that where there is a gradient; nothing twice."""

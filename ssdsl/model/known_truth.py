@@ -16,28 +16,39 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ssdsl.model.source import MOST, Model
+
 aten = torch.ops.aten
 DRAWS = (aten.rand.default, aten.rand_like.default)
-MOST = 1 << 20  # elements of a constant that is computed for an answer
 
 
 @dataclass(slots=True)
 class Constants:
-    """The buffers of a module with their real values; `used` are those that an answer depends on."""
+    """The small buffers of a module; `used` are those that an answer depends on, with their real values."""
 
-    values: dict[str, torch.Tensor]
+    model: Model
+    given: dict[str, torch.Tensor]
     nodes: dict[fx.Node, str] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
+    used: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @staticmethod
-    def of(module: torch.nn.Module) -> "Constants":
-        return Constants({n: b for n, b in module.named_buffers() if not b.is_meta and b.numel() <= MOST})
+    def of(model: Model) -> "Constants":
+        return Constants(model, {n: b for n, b in model.module.named_buffers() if b.numel() <= MOST})
 
     def find(self, module: torch.nn.Module) -> None:
         """Learn the nodes of the buffers when the forward begins."""
         for name, buffer in module.named_buffers():
-            if name in self.values and (node := _node(buffer)) is not None:
+            if name in self.given and (node := _node(buffer)) is not None:
                 self.nodes[node] = name
+
+    def value(self, name: str) -> torch.Tensor:
+        """The real value of a buffer. Raises _Unknown where it has none."""
+        if name not in self.used:
+            found = self.model.numbers(name, self.given[name])
+            if found is None:
+                raise _Unknown
+            self.used[name] = found
+        return self.used[name]
 
 
 class _Unknown(Exception):
@@ -107,9 +118,7 @@ def _value(node: fx.Node, constants: Constants, done: dict[fx.Node, Any]) -> Any
 
 def _computed(node: fx.Node, constants: Constants, done: dict[fx.Node, Any]) -> Any:
     if node in constants.nodes:
-        name = constants.nodes[node]
-        constants.used.add(name)
-        return constants.values[name]
+        return constants.value(constants.nodes[node])
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
         raise _Unknown

@@ -16,19 +16,21 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
 
-def load(spec: str, *, seed: int = 0, generator: Generator = "hash", meta: bool | None = None) -> Model:
+def load(
+    spec: str, *, seed: int = 0, generator: Generator = "hash", meta: bool | None = None, trains: bool = True
+) -> Model:
     """The model of `gpt:small`, `gpt:350m,layers=8,dtype=bf16`, `hf:llama` or `path/to/file.py:function`, to train.
 
     `seed` draws its weights and batches, `generator` is what draws its weights, and in training. `meta` says whether it
     is built without the numbers of its weights, which recipes make then; by default the sizes of the papers are, and no
-    others. Raises PlanError.
+    others. Where nothing `trains`, so are models of the user's that are large. Raises PlanError.
     """
     source = Source("--model", spec)
     if spec.startswith(PREFIX):
         return load_hf(source, seed, generator, meta)
     path, _, _ = spec.rpartition(":")
     if spec.endswith(".py") or path.endswith(".py") or "/" in spec:
-        return load_user(source, seed, generator, bool(meta))
+        return load_user(source, seed, generator, bool(meta), trains)
     name, _, rest = spec.partition(":")
     if name not in ZOO:
         raise PlanError(_unknown_model(source, name))

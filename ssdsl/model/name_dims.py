@@ -50,6 +50,7 @@ class _Naming:
                 self.weights.update(call.outputs)
         self.computed = {o for reading in found.readings for o in reading.call.outputs} | set(model.axes)
         self.taken = {name for axes in model.axes.values() for name in axes}
+        self.pixels = {leaf for leaves, _ in _of_letters(*SPACE)(self) if len(leaves) == 1 for leaf in leaves}
         self.vocabularies = [r.slots["vocab"].factors for r in found.readings if self.looks_up(r)]
 
     def looks_up(self, reading: Reading) -> bool:
@@ -114,10 +115,11 @@ def _of_attention(n: _Naming) -> Names:
 
 
 def _positions(n: _Naming, axes: tuple[list[int], ...]) -> Names:
-    """A sequence; several dimensions that attention sees as one are a window of an image."""
+    """A sequence; several dimensions that attention sees as one are a window of an image, unless other operators say
+    what they are: pixels between convolutions are called by height and width there, too."""
     for leaves in axes:
         name = "seq" if len(leaves) == 1 else "window"
-        if name not in n.taken:
+        if name not in n.taken and (len(leaves) == 1 or not n.pixels.issuperset(leaves)):
             yield leaves, name
 
 

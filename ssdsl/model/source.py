@@ -13,7 +13,9 @@ from ssdsl.model.loss import Batch, Where, loss_of
 from ssdsl.model.result import outputs_of
 from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.recipe import Recipes
+from ssdsl.text.diagnostic import Diagnostic
 
+MOST = 1 << 20  # elements of a buffer that is made to be looked at
 USER_PREFIX = "ssdsl_user_"  # of the name under which a user's file is imported
 
 
@@ -40,6 +42,7 @@ class Model:
     `generator` draws its random numbers ("hash" or "philox"). `loss` says where in the outputs the loss is, if that is
     not plain (`loss.py`). With `autocast`, all of forward and loss run under `torch.autocast` to this type.
     `precision` "bf16" or "fp16": it computes in this type (half.py). `evaluation`: its forward is not to train.
+    `remarks` are warnings of how it was built.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Model:
     autocast: torch.dtype | None = None
     precision: str | None = None
     evaluation: Evaluation | None = None
+    remarks: tuple[Diagnostic, ...] = ()
 
     def compute(self, batch: Batch, module: torch.nn.Module | None = None) -> Any:
         """The loss of a batch, by the module or a copy of it.
@@ -84,6 +88,14 @@ class Model:
     def example(self) -> dict[str, torch.Tensor]:
         """A copy of the first batch, to call the module with."""
         return {n: t.to("meta") if self.is_meta else t.clone() for n, t in self.batches[0].items()}
+
+    def numbers(self, name: str, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The numbers of a buffer: its own, or what its recipe makes; None where it has neither, or is large."""
+        if not tensor.is_meta:
+            return tensor
+        if self.recipes is None or name not in self.recipes.weights or tensor.numel() > MOST:
+            return None
+        return self.recipes.whole(name).to(tensor.dtype)
 
     @property
     def can_run(self) -> bool:

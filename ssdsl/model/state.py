@@ -31,22 +31,30 @@ State = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The attributes of all modules by path, and the weights and buffers that are registered."""
+    """The attributes of all modules by path, the weights and buffers that are registered, and how often each buffer
+    was changed in place."""
 
     attributes: State
     registered: dict[str, tuple[int, bool]]
+    versions: dict[str, int]
     drawn: int
 
 
 def snapshot(module: nn.Module) -> Snapshot:
     """What the module holds now; tensors are told apart by identity."""
-    return Snapshot(_attributes(module, id), _registered(module), _drawn())
+    return Snapshot(_attributes(module, id), _registered(module), _versions(module), _drawn())
 
 
 def changes(before: Snapshot, module: nn.Module) -> tuple[str, ...]:
     """The attributes that differ from the snapshot."""
     after = _attributes(module, id)
     return tuple(n for n in {**before.attributes, **after} if before.attributes.get(n) != after.get(n))
+
+
+def written(before: Snapshot, module: nn.Module) -> tuple[str, ...]:
+    """The buffers that were changed in place since the snapshot, as far as PyTorch counts it: a kernel's own writes, as
+    a batch norm's, are not counted."""
+    return tuple(n for n, version in _versions(module).items() if before.versions.get(n, version) != version)
 
 
 def replaced(before: Snapshot, module: nn.Module, assigned: Mapping[str, Place]) -> Iterator[Diagnostic]:
@@ -128,6 +136,10 @@ def _of(module: nn.Module, name: str) -> Any:
 def _registered(module: nn.Module) -> dict[str, tuple[int, bool]]:
     named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
     return {name: (id(tensor), tensor.requires_grad) for name, tensor in named}
+
+
+def _versions(module: nn.Module) -> dict[str, int]:
+    return {name: buffer._version for name, buffer in module.named_buffers()}
 
 
 def _attributes(module: nn.Module, tensor: Any) -> State:

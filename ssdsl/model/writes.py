@@ -6,13 +6,13 @@ under `no_grad`), eager PyTorch leaves the gradient of `x` as it was, while the 
 """
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, InputSpec
 
 from ssdsl.model.dropped_errors import TensorChanged
 from ssdsl.model.node_place import place_of
@@ -29,6 +29,11 @@ REASONS = {
     "hidden": (
         "eager PyTorch keeps the gradient of the old value, and the program would stop it there",
         "compute a new tensor instead of changing this one",
+    ),
+    "unseen": (
+        "it changes the buffer without saying so, so that a program would keep the old value",
+        "compute the new value by other operators and write it into the buffer by `copy_`; "
+        "an operator of your own declares what it changes: `mutates_args`",
     ),
 }
 
@@ -50,11 +55,38 @@ def lost_writes(program: torch.export.ExportedProgram, model: Model) -> Iterator
                 yield from finder.judge(node, written)
 
 
+def hidden_writes(
+    program: torch.export.ExportedProgram, model: Model, changed: Collection[str], shown: Collection[str]
+) -> Iterator[Diagnostic]:
+    """A diagnostic for every buffer that the forward has `changed`, and whose change is none of those `shown` as an
+    update. Blames the first operator that reads the buffer."""
+    buffers = dict(model.module.named_buffers(remove_duplicate=False))
+    updated = {id(buffers[name]) for name in shown if name in buffers}  # by any of its names
+    unseen = {name for name in changed if id(buffers[name]) not in updated}
+    for spec in (s for s in program.graph_signature.input_specs if _target(s) in unseen):
+        if (node := _reader(program, spec)) is not None:
+            yield _diagnostic(node, f"buffer `{_target(spec)}`", "unseen")
+
+
+def _reader(program: torch.export.ExportedProgram, spec: InputSpec) -> fx.Node | None:
+    """The first operator that reads an input and is none that returns a view of it."""
+    nodes: Iterable[fx.Node] = program.graph.nodes
+    for node in nodes:
+        read = {_base(n, False).node.name for n in node.all_input_nodes}
+        if spec.arg.name in read and _shown(node) is None:
+            return node
+    return None
+
+
+def _target(spec: InputSpec) -> str:
+    return (spec.target or "").removeprefix("module.")
+
+
 class _Finder:
     def __init__(self, program: torch.export.ExportedProgram, model: Model) -> None:
         specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
         self.kinds = {name: spec.kind for name, spec in specs.items()}
-        self.targets = {name: (spec.target or "").removeprefix("module.") for name, spec in specs.items()}
+        self.targets = {name: _target(spec) for name, spec in specs.items()}
         inputs = [name for name, spec in specs.items() if spec.kind is InputKind.USER_INPUT]
         self.targets |= dict(zip(inputs, model.batches[0], strict=True))
         trained = {n for n, w in model.module.named_parameters(remove_duplicate=False) if w.requires_grad}

@@ -16,12 +16,14 @@ from ssdsl.prove.operators import Part
 @dataclass(frozen=True, slots=True)
 class Facts:
     """A program with what follows from its graph. `learning` are the values from which the loss follows through
-    differentiable operators: they have gradients. `alone` are the values that follow from weights only."""
+    differentiable operators: they have gradients. `alone` are the values that follow from weights only, `read` those
+    that anything reads."""
 
     program: Program
     operators: dict[str, Operator]
     learning: frozenset[str]
     alone: frozenset[str]
+    read: frozenset[str]
     params: dict[tuple[str, Submesh], Param]
     failures: Failures
 
@@ -55,7 +57,7 @@ def facts_of(program: Program) -> Facts:
     params = {(p.weight, p.submesh): p for p in program.params}
     operators = {o.name: o for o in graph.operators}
     learning = _learning(graph) if program.trains else frozenset[str]()  # where nothing trains, nothing has a gradient
-    return Facts(program, operators, learning, _alone(graph), params, Failures(graph))
+    return Facts(program, operators, learning, _alone(graph), _read(graph), params, Failures(graph))
 
 
 def _learning(graph: Graph) -> frozenset[str]:
@@ -74,3 +76,9 @@ def _alone(graph: Graph) -> frozenset[str]:
         if found.issuperset(o.value for o in operator.inputs):
             found.update(o.value for o in operator.outputs)
     return frozenset(found)
+
+
+def _read(graph: Graph) -> frozenset[str]:
+    """What operators read, and what a step is there for."""
+    found = {i.value for operator in graph.operators for i in operator.inputs}
+    return frozenset(found | {graph.loss, *graph.updates.values(), *graph.outputs.values()})

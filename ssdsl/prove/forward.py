@@ -236,7 +236,7 @@ class Walk:
         try:
             self._check_splits(op)
             self._check_operands(operator, op)
-            part = part_of(operator, op.splits)
+            part = part_of(operator, op.splits, self.facts.read)
             check_kernel(operator, op, self.axes)
             check_first(operator, op)
             locals_, self.parts[op.operator] = part.results, part

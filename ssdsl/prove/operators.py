@@ -13,7 +13,7 @@ An addend that only the first device adds gets its whole gradient on every devic
 operands may work on addends of these: it leaves an addend, and the gradients of the others are addends.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -85,13 +85,17 @@ class _Dim:
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """What the rule of an operator depends on: equal for the same operator of all layers."""
+    """What the rule of an operator depends on: equal for the same operator of all layers.
+
+    `read` says of each output whether anything reads it.
+    """
 
     kind: str
     combines: bool
     dims: tuple[_Dim, ...]
     inputs: tuple[tuple[tuple[tuple[int, ...], ...], bool], ...]
     outputs: tuple[tuple[tuple[int, ...], ...], ...]
+    read: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +106,12 @@ class _Addends:
     operands: tuple[bool, ...]
 
 
-def part_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Part:
-    """The part of an operator; raises Wrong where it may not be split like this."""
+def part_of(operator: Operator, splits: tuple[OpSplit, ...], read: Collection[str]) -> Part:
+    """The part of an operator; raises Wrong where it may not be split like this.
+
+    `read` are the values that anything reads. Of a result that is not, parts may be whatever they are: an embedding bag
+    gives its backward the bags of its words, which know nothing of `hidden`.
+    """
     for split in splits:
         if isinstance(split, Carried):
             check_linear(operator, split)
@@ -113,6 +121,7 @@ def part_of(operator: Operator, splits: tuple[OpSplit, ...]) -> Part:
         tuple(_Dim(d.size, bool(d.fixed), d.combined) for d in operator.dims),
         tuple((o.axes, o.once) for o in operator.inputs),
         tuple(o.axes for o in operator.outputs),
+        tuple(o.value in read for o in operator.outputs),
     )
     bare = tuple(
         _cut(operator, s)
@@ -179,14 +188,14 @@ def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> Part:
         reads.append(local)
         returned.append(frozenset(owed))
     results = []
-    for axes in signature.outputs:
+    for axes, is_read in zip(signature.outputs, signature.read, strict=True):
         local = Local(partial=frozenset(s.coordinate for s in addends))
         for cut in cuts:
             if (digit := _digit(signature, cut, axes)) is not None:
                 local = local.fixing(cut.coordinate, digit)
             elif _is_summed(signature, cut.dim):
                 local = local.owing(cut.coordinate)
-            elif not signature.dims[cut.dim].combined:
+            elif is_read and not signature.dims[cut.dim].combined:
                 raise Wrong(Rule.FIXED, "a dimension that all results have, or none", f"dimension {cut.dim}")
         results.append(local)
     return Part(tuple(reads), tuple(results), tuple(returned), frozenset(coordinates))

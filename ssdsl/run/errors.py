@@ -237,6 +237,24 @@ class RankStuck(Diagnostic):
 
 
 @dataclass(frozen=True)
+class SparseGradients(Diagnostic):
+    """A weight has sparse gradients on one device, and the optimizer does not take any.
+
+    `nn.Embedding(sparse=True)` and `nn.EmbeddingBag(sparse=True)` make gradients that hold only the rows that were
+    looked up. Adam and AdamW refuse them, so PyTorch could not train the model on one device. A plan's gradients are
+    the same numbers, dense: with an optimizer that takes both (SGD, Adagrad), it trains what one device does.
+    """
+
+    code: ClassVar[str] = "E0347"
+    title: ClassVar[str] = "on one device the gradients of `{weight}` are sparse, and {optimizer} does not take them"
+    note: ClassVar[str] = "PyTorch says: {reason}"
+    help: ClassVar[str] = "make the embedding without `sparse=True`, or choose another optimizer: --optimizer sgd"
+    weight: str
+    optimizer: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class OutOfMemory(Diagnostic):
     """A process asked for memory and did not get it: the machine or the GPU has no more, or a limit is reached.
 

@@ -60,4 +60,4 @@ def reference(model: Model, training: Training, follow: Sequence[Tensors] | None
 def _take(module: torch.nn.Module, grads: Tensors) -> None:
     for name, weight in module.named_parameters():
         if weight.grad is not None and name in grads:
-            weight.grad.copy_(grads[name])
+            weight.grad = grads[name].to(weight.grad.dtype).clone()  # which may be sparse

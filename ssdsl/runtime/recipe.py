@@ -94,8 +94,9 @@ class Recipes:
     def whole(self, name: str) -> torch.Tensor:
         """A weight, whole."""
         view = self.weights[name]
-        memories = {n: t.clone() for n, t in self.given.items()}
-        for step in self._steps_of({view.memory}):
+        steps = self._steps_of(needed := {view.memory})
+        memories = {n: t.clone() for n, t in self.given.items() if n in needed}
+        for step in steps:
             _follow(step, memories, self)
         return _seen(view, memories).clone()
 
@@ -122,7 +123,7 @@ class Recipes:
         return replace(self, steps=[s for s in self.steps if id(s) in needed])
 
     def _steps_of(self, memories: set[int]) -> list[Step]:
-        """The steps behind some memories, in their order."""
+        """The steps behind some memories, in their order; adds the memories that these read."""
         found = []
         for step in reversed(self.steps):
             if not memories.isdisjoint((*step.makes, *step.writes)):

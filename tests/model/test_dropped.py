@@ -1,7 +1,7 @@
 """What torch.export drops or changes without a word: refused by name and line, or captured as it is."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,8 @@ from ssdsl.model import dropped_errors
 from ssdsl.model.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
+from ssdsl.model.ops.op import Op
+from ssdsl.model.ops.registry import use_rows
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import REGISTRY, PlanError
@@ -69,6 +71,7 @@ WRONG: dict[str, dict[str, Forward]] = {
         "detached": dropped.changes_what_is_detached,
         "without gradient": dropped.changes_without_gradient,
         "an attribute": dropped.changes_an_attribute,
+        "a buffer by an operator that hides it": dropped.changes_a_buffer_unseen,
     },
     "E0344": {
         "a counter": dropped.counts,
@@ -81,7 +84,12 @@ WRONG: dict[str, dict[str, Forward]] = {
         "drawn by numpy": dropped.draws_from_numpy,
     },
     "E0345": {"on another device": dropped.casts_elsewhere},
-    "E0346": {"the clock": dropped.reads_the_clock, "captured": dropped.asks_whether_it_is_captured},
+    "E0346": {
+        "the clock": dropped.reads_the_clock,
+        "captured": dropped.asks_whether_it_is_captured,
+        "a buffer": dropped.counts_where_it_is_not_captured,
+        "zeros": dropped.multiplies_by_zero_where_it_is_not_captured,
+    },
 }
 HOOKS: dict[str, Callable[[Net], object]] = {
     "a module": lambda net: net.fc.register_full_backward_hook(lambda module, given, coming: None),
@@ -91,6 +99,16 @@ HOOKS: dict[str, Callable[[Net], object]] = {
 }
 
 
+@pytest.fixture
+def rows() -> Iterator[None]:
+    """A row for an operator that changes a buffer, so that it is not taken apart."""
+    row = Op("ssdsl_dropped::tracked", "batch width, _ -> batch width", module=dropped.__name__)
+    use_rows("dropped.py", (row,))
+    yield
+    use_rows("nothing", ())
+
+
+@pytest.mark.usefixtures("rows")
 @pytest.mark.parametrize("code", WRONG)
 def test_what_would_be_lost_is_refused(code: str, golden: Callable[[Path, str], None]) -> None:
     texts = []

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from ssdsl.model.check_capture import check_capture
 from ssdsl.model.graph import Graph
+from ssdsl.model.model_of import model_of
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import PlanError
@@ -95,6 +96,11 @@ def test_one_answer_is_given(kind: type[Net]) -> None:
     read = {i.value for o in graph.operators for i in o.inputs}
     drawn = [o.outputs[0].value for o in graph.operators if o.target == "ssdsl::uniform"]
     assert read.isdisjoint(drawn), "nothing depends on what is drawn"
+
+
+def test_an_answer_is_given_of_a_buffer_that_a_recipe_makes() -> None:
+    graph = capture(model_of(lambda: Masked(), {"x": torch.randn(2, 4)}))
+    assert sum(o.kind == "linear" for o in graph.operators) == 2
 
 
 @pytest.mark.parametrize("kind", [Sometimes, OfInput, OfWeight, Counted, CountedBefore])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import ssdsl.model.user
 from ssdsl.model.load import load
 from ssdsl.model.zoo import ZOO
 from ssdsl.text.diagnostic import PlanError
@@ -225,6 +226,38 @@ def test_a_constructor_that_reads_large_tensors(
         (tmp_path / "mine.py").write_text((tmp_path / "mine.py").read_text().replace("256, 256", "64, 64"))
         load(spec, meta=True)
     golden(ERRORS / "E0365.err", "\n".join(texts))
+
+
+LARGE = """
+import torch
+
+class Net(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(x).square().mean()
+
+def net():
+    return Net(200, 100), {"x": torch.randn(2, 200)}, {"x": ("batch", "in")}
+
+def reads():
+    made = Net(200, 100)
+    made.scale = made.weight.max().item()
+    return made, {"x": torch.randn(2, 200)}, {"x": ("batch", "in")}
+"""
+
+
+def test_a_large_model_that_does_not_train_is_built_without_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[Path, str], None]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(LARGE)
+    assert not load("mine.py:net", trains=False).is_meta
+    monkeypatch.setattr(ssdsl.model.user, "MOST", 10_000)
+    assert not load("mine.py:net").is_meta
+    model = load("mine.py:net", trains=False)
+    assert model.is_meta and model.recipes is not None and not model.batches[0]["x"].is_meta and not model.remarks
+    model = load("mine.py:reads", trains=False)
+    assert not model.is_meta
+    golden(ERRORS / "E0348.err", "\n".join(map(render, model.remarks)) + "\n")
 
 
 def test_without_transformers(monkeypatch: pytest.MonkeyPatch, golden: Callable[[Path, str], None]) -> None:

@@ -186,3 +186,26 @@ def test_patches_and_a_class_token_are_a_sequence(dropped: float) -> None:
     norm = next(o for o in graph.operators if o.kind == "layer_norm" and o.stage is Stage.COMPUTE)
     assert ("seq", 17) in [(d.name, d.size) for d in norm.dims]
     assert axis(graph, "classifier.weight", 0) == ["classes"]
+
+
+class Pixels(nn.Module):
+    """A U-Net's attention over the pixels of a smaller image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.qkv = nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.Conv2d(8, 24, 1)
+        self.up = nn.ConvTranspose2d(8, 3, 2, stride=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.down(x)
+        q, k, v = (t.flatten(2).transpose(1, 2)[:, None] for t in self.qkv(y).chunk(3, 1))
+        seen = F.scaled_dot_product_attention(q, k, v)[:, 0].transpose(1, 2).reshape(y.shape)
+        return (self.up(y + seen) - x).square().mean()
+
+
+def test_pixels_under_attention_are_called_as_those_of_convolutions() -> None:
+    axes = {"x": ("batch", "colour", "height", "width")}
+    graph = capture(Model("pixels", Pixels(), ({"x": torch.randn(2, 3, 8, 12)},), axes))
+    names = named(graph, "", "scaled_dot_product_attention")
+    assert {"height.0", "width.0", "height.1", "width.1"} <= set(names)
+    assert not any("window" in name for name in names)

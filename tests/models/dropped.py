@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -279,3 +279,29 @@ def uses_up_its_graph(net: Net, x: torch.Tensor) -> torch.Tensor:
     loss = net.fc(x).square().sum()
     (gradient,) = torch.autograd.grad(loss, net.fc.weight)
     return loss * gradient.sum()
+
+
+def _tracked(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """Says by its name that it changes nothing, and changes a buffer."""
+    count.add_(1)
+    return x * 1.0
+
+
+LIBRARY = torch.library.Library("ssdsl_dropped", "DEF")
+LIBRARY.define("tracked(Tensor x, Tensor count) -> Tensor")
+LIBRARY.impl("tracked", _tracked, "CompositeImplicitAutograd")
+
+
+def changes_a_buffer_unseen(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return cast(torch.Tensor, torch.ops.ssdsl_dropped.tracked(net.fc(x), net.count)).square().sum()
+
+
+def counts_where_it_is_not_captured(net: Net, x: torch.Tensor) -> torch.Tensor:
+    if not torch.compiler.is_compiling():
+        net.count.add_(1)
+    return net.fc(x).square().sum()
+
+
+def multiplies_by_zero_where_it_is_not_captured(net: Net, x: torch.Tensor) -> torch.Tensor:
+    y = net.trunk(x)
+    return net.fc(x).square().sum() + (0 * y.detach() if torch.compiler.is_compiling() else 0 * y).sum()

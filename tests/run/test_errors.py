@@ -33,6 +33,7 @@ SHOWN: tuple[Diagnostic, ...] = (
         None, "rank 1", "out/results", "where: role gpus, step 2, optimizer\nOSError: no space left on device"
     ),
     errors.RankStuck(None, 2, ", role gpus_pp1,", 600, "its process is stopped", f"it is in {PLACE}", WAITING, "1200"),
+    errors.SparseGradients(None, "words.weight", "AdamW", "Adam does not support sparse gradients"),
     errors.OutOfMemory(None, "rank 1", f"where: role gpus, {PLACE}\nMemoryError"),
     errors.LossNotFinite(None, "nan", 7, 0.1),
     errors.PiecesDisagree(None, "weight", "fc.weight", 0, 3, "[2, 3]", 1.0, 1.001),

@@ -8,6 +8,7 @@ import torch
 
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.train.optimizer import Optimizer, refuses_sparse
 from ssdsl.runtime.train.precision import HALF
 from tests.train.conftest import PLANS, batches, net, on_ranks, saved, whole
 
@@ -90,6 +91,13 @@ def test_one_that_looks_at_whole_weights_needs_them_whole() -> None:
     check(on_ranks("data", training(make, options, None)), alone(make, options, None))
     with pytest.raises(Exception, match=r"`Adafactor` looks at a weight as a whole, and this plan has `\S+` in parts"):
         on_ranks("tensor", training(make, options, None))
+
+
+def test_one_that_refuses_sparse_gradients_is_refused_where_one_device_has_them() -> None:
+    for make in (torch.optim.AdamW, torch.optim.RMSprop):
+        with pytest.raises(EngineError, match="the gradients of `w` are sparse"):
+            Optimizer(make, [], ["w"], None, {"lr": 0.1}, ["w"])
+    assert not refuses_sparse(torch.optim.SGD, {"lr": 0.1})
 
 
 def test_a_norm_counts_each_element_once() -> None:

@@ -11,7 +11,7 @@ from ssdsl.model.ops.saved_by_kernels import (
     rms_norm_saves,
 )
 from ssdsl.model.ops.typed_call import TypedCall
-from ssdsl.model.signature import Axis, Letter, Signature, axes, free, kept_whole, signature, whole, whole_axes
+from ssdsl.model.signature import Axis, Letter, Signature, axes, free, signature, whole, whole_axes
 
 
 def layer_norm(call: TypedCall) -> Signature:
@@ -29,10 +29,8 @@ def group_norm(call: TypedCall) -> Signature:
 
 
 def instance_norm(call: TypedCall) -> Signature:
-    """Statistics of each example's channels; running ones are a mean over the batch, and keep all of it whole."""
+    """Statistics of each example's channels."""
     names = [free("b"), free("channels"), *_combined(call.rank - 2, "d")]
-    if call.argument("running_mean") is not None:
-        names = [kept_whole(axis) for axis in (free("b"), free("channels"), *axes(call.rank - 2))]
     return signature([names, *[[names[1]]] * (len(call.inputs) - 1)], [names])
 
 

@@ -15,7 +15,7 @@ from ssdsl.model.analyse import Analysis
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture, kind_of
 from ssdsl.model.graph import Origin, Ref
-from ssdsl.model.ops.registry import is_random
+from ssdsl.model.ops.registry import is_random, row
 from ssdsl.model.rewrite.normalise import rename
 from ssdsl.model.trace_errors import RandomOperator
 from ssdsl.runtime.bits import Generator
@@ -25,6 +25,8 @@ from ssdsl.text.diagnostic import PlanError
 aten, own = torch.ops.aten, torch.ops.ssdsl
 POSITIONS = "positions"  # the kind of the calls that make them
 EMPTY = ("empty", "empty_like", "new_empty", "empty_strided", "empty_permuted")
+ZEROED = ("self", "p", "mean", "std")  # operands to which PyTorch gives a gradient of zeros, of draws of these kinds
+DRAWN_OVER = "bernoulli normal normal_functional uniform random log_normal exponential geometric cauchy".split()
 
 
 def explicit_draws(capture: Capture, generator: Generator) -> Capture:
@@ -53,8 +55,10 @@ class _Writer:
     used: set[str] = field(default_factory=set)
     makers: dict[str, Call] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+    learning: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.learning = {n for n, t in self.capture.tensors.items() if t.differentiable}
         self.makers = {o: c for c in self.capture.calls for o in c.outputs}
         self.used = {r for c in self.capture.calls for r in c.refs()} | self.capture.results()
         self.taken = {*self.capture.tensors, *self.capture.origins, *(c.name for c in self.capture.calls)}
@@ -70,9 +74,34 @@ class _Writer:
             self.calls.append(_dropped(call))
         elif rewrite := REWRITES.get(str(call.target)) or REWRITES.get(f"aten.{call.kind}"):
             rewrite(self, call)
+            self._give_zeros(call)
         else:
             refusal = RandomOperator(None, call.kind, call.path or "the model", call.source)
             self.refused.setdefault(call.kind, refusal)
+        self._follow(call)
+
+    def _follow(self, call: Call) -> None:
+        """Notes which results of a captured call learn."""
+        passes = call.kind in DRAWN_OVER or not draws(call)
+        if passes and not row(call).stops_gradient and not self.learning.isdisjoint(call.refs()):
+            tensors = self.capture.tensors
+            self.learning.update(o for o in call.outputs if o in tensors and tensors[o].has_fractions)
+
+    def _give_zeros(self, call: Call) -> None:
+        """Makes a draw a choice between what was drawn and an operand that learns, and never the operand.
+
+        So the operand's gradient is zeros, as PyTorch's is, and an optimizer decays the weights behind it.
+        """
+        out = self.capture.tensors[call.outputs[0]]
+        given = [call.argument(name) for name in ZEROED] if call.kind in DRAWN_OVER else []
+        for ref in (a for a in given if isinstance(a, Ref) and a.value in self.learning):
+            if self.tensor(ref).dtype == out.dtype:
+                drawn = self.name(f"{call.name}_drawn")
+                self.capture.tensors[drawn] = out
+                self.calls[-1] = replace(self.calls[-1], name=drawn, outputs=(drawn,))
+                bools = {"dtype": torch.bool, "device": torch.device("cpu")}
+                never = self.call(call, "never", Tensor((), "bool"), aten.zeros.default, (), **bools)
+                self.result(call, aten.where.self, never, ref, Ref(drawn), kind=call.kind)
 
     def is_empty(self, call: Call) -> bool:
         """Whether a call would draw a tensor without elements, which takes no numbers."""
@@ -111,12 +140,14 @@ class _Writer:
         self.taken.add(found)
         return found
 
-    def call(self, near: Call, word: str, tensor: Tensor, target: torch._ops.OpOverload, *args: object) -> Ref:
+    def call(
+        self, near: Call, word: str, tensor: Tensor, target: torch._ops.OpOverload, *args: object, **kwargs: object
+    ) -> Ref:
         """Adds a call that makes one tensor."""
         name = self.name(f"{near.name}_{word}")
         self.capture.tensors[name] = tensor
-        made = replace(near, kind=kind_of(target), target=target, args=args, kwargs={}, name=name, outputs=(name,))
-        self.calls.append(made)
+        made = replace(near, kind=kind_of(target), target=target, args=args, kwargs=kwargs, name=name)
+        self.calls.append(replace(made, outputs=(name,)))
         return Ref(name)
 
     def operands(self, near: Call, sizes: Sequence[int]) -> tuple[object, ...]:

@@ -232,7 +232,7 @@ def _embedding(call: Call, capture: Capture) -> Iterator[Call]:
     rows = capture.tensors[call.outputs[0]]
     ids = call.args[1]
     shape = capture.tensors[ids.value].shape
-    found = yield from new_call(call, "rows", capture, rows, call.target, *call.args[:2])
+    found = yield from new_call(call, "rows", capture, rows, call.target, *call.args[:2], *_sparse(call))
     still = yield from new_call(call, "still", capture, rows, aten.detach.default, found)
     word = yield from new_call(call, "word", capture, Tensor(shape, "bool"), aten.ne.Scalar, ids, padding)
     column = Tensor((*shape, 1), "bool")
@@ -339,6 +339,11 @@ def _ctc_loss(call: Call, capture: Capture) -> Iterator[Call]:
     yield _divide(call, total.value, count[1])
 
 
+def _sparse(call: Call) -> tuple[object, ...]:
+    """The further arguments of an embedding whose gradient is sparse as this call's is: no padding, no frequencies."""
+    return (-1, False, True) if call.argument("sparse") else ()
+
+
 BAGS = {0: "sum", 1: "mean", 2: "max"}  # the modes of an embedding bag
 
 
@@ -356,7 +361,7 @@ def _embedding_bag(call: Call, capture: Capture) -> Iterator[Call]:
     bagged = Tensor((count, size), capture.tensors[ids.value].dtype)
     ids = yield from new_call(call, "bags", capture, bagged, aten.reshape.default, ids, bagged.shape)
     rows = Tensor((count, size, table.shape[1]), table.dtype)
-    found = yield from new_call(call, "rows", capture, rows, aten.embedding.default, weight, ids)
+    found = yield from new_call(call, "rows", capture, rows, aten.embedding.default, weight, ids, *_sparse(call))
     if (scale := call.argument("per_sample_weights")) is not None:
         column = Tensor((count, size, 1), capture.tensors[scale.value].dtype)
         scale = yield from new_call(call, "scale", capture, column, aten.reshape.default, scale, column.shape)

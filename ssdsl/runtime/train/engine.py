@@ -133,11 +133,13 @@ class Engine:
         `groups` gives options of their own to weights by patterns of the model's names:
         `{"*.bias|*norm*": {"weight_decay": 0.0}}`. They are the first parameter groups, in this order, and what fits
         none is the last, on every rank. Raises EngineError: a pattern that fits no weight, an optimizer that looks at
-        whole weights where the plan has parts, options that it does not take or that differ between ranks.
+        whole weights where the plan has parts or that takes no sparse gradients where one device has some, options that
+        it does not take or that differ between ranks.
         """
         names = [w["name"] for role in self.table["roles"] for flat in role["flats"] for w in flat["weights"]]
         with self._together():
-            made = Optimizer(make, self.ending.weights, list(dict.fromkeys(names)), groups, options)
+            sparse = self.table["sparse"]
+            made = Optimizer(make, self.ending.weights, list(dict.fromkeys(names)), groups, options, sparse)
         said = self.control.all_gather(made.options().encode())
         if other := [rank for rank, text in enumerate(said) if text != said[0]]:
             raise EngineError(

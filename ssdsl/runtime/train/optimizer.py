@@ -83,8 +83,9 @@ class Optimizer:
     """An optimizer of this rank, of as many parameter groups on each: one per entry of `groups`, then all the rest.
 
     A key of `groups` has patterns of names (`"*.bias|*norm*"`); a weight belongs to the first that fits. `names` are
-    those of all trained weights, here or elsewhere. Raises EngineError: a pattern fits none; the optimizer cannot
-    step on parts of weights, or does not take the options.
+    those of all trained weights, here or elsewhere, `sparse` those whose gradients are sparse on one device. Raises
+    EngineError: a pattern fits none; the optimizer cannot step on parts of weights, takes no sparse gradients, or does
+    not take the options.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Optimizer:
         names: Sequence[str],
         groups: Groups | None,
         options: Mapping[str, Any],
+        sparse: Sequence[str] = (),
     ) -> None:
         groups = groups or {}
         _check_form(make, groups)
@@ -103,6 +105,8 @@ class Optimizer:
             _check_used(key, self.chosen)
         for used in dict.fromkeys(self.chosen.values()):
             _check(make, [w for w in weights if self.chosen[w.name] == used], options, groups.get(used or "", {}))
+        for name in sparse:
+            _check_sparse(make, name, {**options, **groups.get(self.chosen[name] or "", {})})
         try:
             self.torch = make([self._group(key, groups.get(key or "", {})) for key in self.keys], **options)
         except Exception as error:  # as Muon does about a bias
@@ -190,6 +194,30 @@ def _check(make: Make, weights: Sequence[Stepped], options: Mapping[str, Any], g
             f"`{_called(make)}` looks at a weight as a whole, and this plan has `{cut}` in parts",
             "take an optimizer that treats each element by itself (AdamW, SGD), or a plan that cuts no weight",
         )
+
+
+def _check_sparse(make: Make, name: str, options: Mapping[str, Any]) -> None:
+    """Raises EngineError for an optimizer that could not train this weight on one device."""
+    if reason := refuses_sparse(make, options):
+        raise EngineError(
+            f"on one device the gradients of `{name}` are sparse, and `{_called(make)}` does not take them: {reason}",
+            "make the embedding without `sparse=True`, or take an optimizer that does (SGD, Adagrad)",
+        )
+
+
+def refuses_sparse(make: Make, options: Mapping[str, Any]) -> str:
+    """Why an optimizer does not step with sparse gradients, as torch says it; empty where it does.
+
+    >>> refuses_sparse(torch.optim.SGD, {"lr": 0.1})
+    ''
+    """
+    weight = torch.nn.Parameter(torch.zeros(2, 1))
+    weight.grad = torch.eye(2, 1).to_sparse(1)
+    try:
+        make([weight], **options).step()
+    except Exception as error:  # whatever an optimizer raises
+        return str(error)
+    return ""
 
 
 def _steps_on_elements(make: Make, options: Mapping[str, Any], group: Mapping[str, Any]) -> bool:

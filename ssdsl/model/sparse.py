@@ -1,0 +1,25 @@
+"""Weights whose gradients are sparse on one device: tables that are only looked up, with `sparse=True`.
+
+A plan's gradients are dense. They are the same numbers, so what differs is which optimizers take them.
+"""
+
+from ssdsl.model.graph import Graph, Operator, Origin, Ref
+
+TABLES = ("aten::embedding", "aten::_embedding_bag")
+
+
+def sparse_weights(graph: Graph) -> tuple[str, ...]:
+    """The names of the weights of which all gradients that PyTorch adds up are sparse."""
+    readers: dict[str, list[Operator]] = {v.name: [] for v in graph.of(Origin.WEIGHT) if v.name in graph.learning}
+    for operator in graph.operators:
+        for name in {i.value for i in operator.inputs} & readers.keys():
+            readers[name].append(operator)
+    return tuple(name for name, found in readers.items() if found and all(_is_sparse(o, name) for o in found))
+
+
+def _is_sparse(operator: Operator, weight: str) -> bool:
+    target, *args = operator.args
+    if operator.target not in TABLES or args[0] != Ref(weight):
+        return False
+    given = dict(zip((p.name for p in target._schema.arguments), args, strict=False)) | dict(operator.kwargs)
+    return bool(given.get("sparse"))
