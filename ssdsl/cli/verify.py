@@ -48,7 +48,7 @@ def verify(
     with workplace(out) as folder:
         result = train(loaded, program, training, folder, processes, dump=True)
         with working("training on a single device"):
-            comparisons = compare(loaded.model, training, result)
+            comparisons = compare(loaded.model, training, result, folder / "program")
     warn_of_losses(result, lr)
     if json:
         print_json(verdict_json(comparisons, program.plan.devices))
