@@ -18,7 +18,7 @@ from random import Random
 import torch
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from bench.models.plans import PLANS
 from bench.rounding.models import MODELS
@@ -164,7 +164,7 @@ def table(rows: list[Found]) -> Table:
     """A line for each model, and the sums."""
     heads = [head for share in SHARES for head in (f"{share:.0%} found", "by one")]
     title = f"{len(rows)} models, {sum(r.equal for r in rows)} equal, {sum(len(r.alarms) for r in rows)} false alarms"
-    made = Table("model", "equal", "refused", "alarms", *heads, "s", title=title, box=box.SIMPLE)
+    made = Table(Column("model", no_wrap=True), "equal", "refused", "alarms", *heads, "s", title=title, box=box.SIMPLE)
     for r in rows:
         made.add_row(r.model, str(r.equal), str(r.refused), str(len(r.alarms)), *_shares([r]), f"{r.seconds:.1f}")
     made.add_section()

@@ -302,7 +302,7 @@ class RunDiffers(Diagnostic):
     such as that of a sum over thousands of tokens, which it adds one after another. And it trains again a few times,
     each time with every weight and input wrong by one unit in the last place. A tensor may differ by eight times the
     most of these, or by 16 units in the last place of its largest element (the rounding of a sum; 4 for a loss, 2 a
-    step for a weight), whichever is more. In half precision these are three times and 4 units; of float64 the last
+    step for a weight), whichever is more. In half precision these are four times and 4 units; of float64 the last
     twelve bits do not count as places. A run with other digits that is infinite or NaN where the single device is not
     has failed, and does not count.
 

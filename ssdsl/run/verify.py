@@ -128,7 +128,7 @@ def difference(comparisons: tuple[Comparison, ...]) -> RunDiffers | None:
     if not wrong:
         return None
     first = wrong[0]
-    summary = f"{len(wrong)} of {len(comparisons)} tensors differ"
+    summary = f"{len(wrong)} of {sum(c.in_float64 == first.in_float64 for c in comparisons)} tensors differ"
     where = f"largest error {first.error:.3g} at {list(first.index)}"
     return RunDiffers(None, first.what, first.name, where, first.got, first.expected, reason(first), summary)
 
