@@ -1,6 +1,6 @@
 """`python -m bench [steps | training | compile | accuracy | dropout]`: all benchmarks, or one.
 
-`python -m bench fuzz | models | foresight` checks; `python -m bench papers` writes docs/papers.md.
+`python -m bench fuzz | models | rounding | foresight` checks; `python -m bench papers` writes docs/papers.md.
 """
 
 import sys
@@ -10,6 +10,7 @@ from bench.foresight import run as foresight
 from bench.fuzz import run as fuzz
 from bench.models import run as models
 from bench.papers import run as papers
+from bench.rounding import run as rounding
 
 BENCHMARKS = {
     "steps": steps.main,
@@ -22,6 +23,7 @@ PAGES = {"papers": papers.main}  # which simulate, and write a page
 CHECKS = {
     "fuzz": fuzz.main,
     "models": models.main,
+    "rounding": rounding.main,
     "foresight": foresight.main,
 }  # which are right or wrong, and take no times
 

@@ -5,7 +5,7 @@ import tempfile
 import traceback
 import warnings
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from zlib import crc32
 
@@ -20,6 +20,7 @@ from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
+from ssdsl.run.growth import EXACT
 from ssdsl.run.in_process import RanksFailed, program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.run.verify import difference, verify_dumps
@@ -88,7 +89,8 @@ def try_plan(model: Model, graph: Graph, plan_text: str, training: Training, clu
 def _run(model: Model, program: Program, training: Training) -> Outcome:
     try:
         finished = run_in_process(program, training)
-        found = difference(verify_dumps(model, training, finished.losses, finished.dumps))
+        again = partial(run_in_process, program, training, EXACT)
+        found = difference(verify_dumps(model, training, finished.losses, finished.dumps, again))
     except RanksFailed as failure:
         last = str(failure).strip().splitlines()[-1]
         return Outcome(failure.kind, _words(last) if failure.kind == "crash" else "", str(failure))

@@ -22,10 +22,11 @@ from settings import Settings, parser, settings_of
 from ssdsl.model.model_of import model_of
 from ssdsl.run.compare import FACTOR, LOSS_UNITS
 from ssdsl.run.growth import SEED
-from ssdsl.run.nudge import RoundedScalars, nudged, precision
-from ssdsl.run.verify import RUNS
+from ssdsl.run.nudge import RoundedScalars, nudged
+from ssdsl.run.precision import precision
 
 HERE = Path(__file__).parent
+RUNS = 4  # with other last digits
 PLANS = {  # name: plan, parameters, processes
     "data parallel": ("data_parallel", ("D=2",), 2),
     "tensor parallel": ("tensor_parallel", ("T=2",), 2),

@@ -332,10 +332,20 @@ class RunDiffers(Diagnostic):
     because later ones mostly follow from it.
 
     A plan adds the same numbers in another order, so the last digits differ. How much of that reaches a tensor depends
-    on the model, and is measured: the single device trains again a few times, each time with every weight and input
-    wrong by one unit in the last place. A tensor may differ by eight times what it differs there (the measured growth),
-    or by 16 units in the last place of its largest element (the rounding of a sum; 4 for a loss, 2 a step for a
-    weight), whichever is more. `ssdsl verify --json` has these numbers for each tensor.
+    on the model, and is measured in two ways. The single device trains again in float64, which shows its own error,
+    such as that of a sum over thousands of tokens, which it adds one after another. And it trains again a few times,
+    each time with every weight and input wrong by one unit in the last place. A tensor may differ by eight times the
+    most of these, or by 16 units in the last place of its largest element (the rounding of a sum; 4 for a loss, 2 a
+    step for a weight), whichever is more. In half precision these are four times and 4 units; of float64 the last
+    twelve bits do not count as places. A run with other digits that is infinite or NaN where the single device is not
+    has failed, and does not count.
+
+    Where that is more than a thousandth of a tensor's largest element, as in bfloat16, a mistake could hide. Then the
+    program trains once more in this process, its ranks as threads, and so does the single device; both compute
+    everything in float64, and what is said of a tensor `in float64` was found there. The rounding that is allowed is
+    the same in the unit of float64. This is left out where the model has an operator that cannot compute in float64.
+
+    `ssdsl verify --json` has these numbers for each tensor.
     """
 
     code: ClassVar[str] = "E0512"

@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from ssdsl.ir.program import Program as CompiledProgram
 from ssdsl.model.source import Model
 from ssdsl.run.launch import Training
 from ssdsl.run.mailbox import Exchange, Threaded
+from ssdsl.run.precision import ComputedIn, made_in, program_in
 from ssdsl.runtime.dump import gradients, state
 from ssdsl.runtime.main import make_optimizer
 from ssdsl.runtime.program import Program
@@ -168,11 +169,23 @@ def run_ranks(count: int, body: Callable[[World, Place], T]) -> list[T]:
     return [results[rank] for rank in range(count)]
 
 
-def run_in_process(program: Program, training: Training) -> Finished:
-    """Train as `launch` does with `dump`; raises RanksFailed."""
+def run_in_process(program: Program, training: Training, dtype: torch.dtype | None = None) -> Finished:
+    """Train as `launch` does with `dump`, all of it in this type if one is given; raises RanksFailed."""
+    if dtype is None:
+        return _run_in_process(program, training, nullcontext)
+    program = program_in(program, dtype)
+    with made_in(dtype):
+        return _run_in_process(program, training, partial(ComputedIn, dtype))
+
+
+def _run_in_process(program: Program, training: Training, mode: Callable[[], AbstractContextManager[Any]]) -> Finished:
+    """Each rank trains in a mode of its own: modes belong to threads."""
 
     def train(world: World, place: Place) -> tuple[list[float], Any, Any]:
-        own = InMemory(_own(program))
+        with mode():
+            return train_in_mode(InMemory(_own(program)), world, place)
+
+    def train_in_mode(own: InMemory, world: World, place: Place) -> tuple[list[float], Any, Any]:
         engine = Engine(own, world, torch.device("cpu"), seed=training.seed)
         share = engine.training
         place(lambda: f"role {share.name}, {share.runner.doing or 'between tasks'}")

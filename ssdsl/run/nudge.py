@@ -1,4 +1,4 @@
-"""A model whose weights and inputs are wrong by one unit in the last place, and in which precision it computes."""
+"""A model whose weights and inputs are wrong by one unit in the last place, and so are single numbers on the way."""
 
 import copy
 from dataclasses import replace
@@ -9,26 +9,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ssdsl.model.source import Model
-from ssdsl.runtime.draws import Draws
 
 
 def nudged(model: Model, seed: int, precision: torch.dtype) -> Model:
     """A copy with every number of its weights and inputs one unit of `precision` up or down, at random.
 
-    What is zero stays zero, and so does a whole number among the inputs: it is a label, an index or a mask, and exact.
-    A tensor that is itself coarser than `precision` moves by a unit of its own.
+    A whole number stays what it is: among the inputs it is a label, an index or a mask, and among the weights the start
+    of a scale, or a sign that an orthogonal matrix keeps there. A tensor that is itself coarser than `precision` moves
+    by a unit of its own.
     """
     draw = torch.Generator().manual_seed(seed)
     module = copy.deepcopy(model.module)
     with torch.no_grad():
         for weight in module.parameters():
-            if weight.is_floating_point():
-                weight.copy_(_moved(weight, draw, precision))
-    batches = tuple({name: _moved_input(t, draw, precision) for name, t in batch.items()} for batch in model.batches)
+            weight.copy_(_nudged(weight, draw, precision))
+    batches = tuple({name: _nudged(t, draw, precision) for name, t in batch.items()} for batch in model.batches)
     return replace(model, module=module, batches=batches)
 
 
-def _moved_input(tensor: torch.Tensor, draw: torch.Generator, precision: torch.dtype) -> torch.Tensor:
+def _nudged(tensor: torch.Tensor, draw: torch.Generator, precision: torch.dtype) -> torch.Tensor:
     if not tensor.is_floating_point():
         return tensor
     return torch.where(tensor == tensor.round(), tensor, _moved(tensor, draw, precision))
@@ -50,6 +49,8 @@ class RoundedScalars(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     A tensor's elements round otherwise where weights are nudged. A number may be too coarse for that: `1 - loss / 2`
     of a loss near two has digits of its own, which other weights leave as they are and another order of sums does not.
+    A number that is an element of an operand, but for its sign, is chosen and not computed, and so exact: a maximum or
+    a median, whose backward looks for that very element.
     """
 
     def __init__(self, seed: int) -> None:
@@ -59,28 +60,13 @@ class RoundedScalars(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
         is_new = all(r.alias_info is None for r in function._schema.returns)
-        if is_new and isinstance(result, torch.Tensor) and result.dim() == 0 and result.is_floating_point():
-            return _moved(result, self.draw, result.dtype).to(result.device)
-        return result
+        is_number = isinstance(result, torch.Tensor) and result.dim() == 0 and result.is_floating_point()
+        if not is_new or not is_number or _is_chosen(result, (args, kwargs)):
+            return result
+        return _moved(result, self.draw, result.dtype).to(result.device)
 
 
-def precision(model: Model) -> torch.dtype:
-    """The coarsest floating-point type that an operator of a training step returns: bfloat16 under autocast."""
-    module = copy.deepcopy(model.module)
-    with Draws(0, 0, model.generator), _Seen() as seen:
-        model.compute(model.batches[0], module)
-    seen.types.update(p.dtype for p in module.parameters() if p.is_floating_point())
-    return max(seen.types, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float32)
-
-
-class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the floating-point types of what operators return."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.types: set[torch.dtype] = set()
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        self.types.update(t.dtype for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.is_floating_point())
-        return result
+def _is_chosen(result: torch.Tensor, operands: Any) -> bool:
+    """Whether a number is an element of an operand, but for its sign."""
+    given = (t for t in tree_leaves(operands) if isinstance(t, torch.Tensor) and t.is_floating_point())
+    return any(bool((t.abs() == result.abs()).any()) for t in given)

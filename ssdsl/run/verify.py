@@ -1,56 +1,116 @@
 """Whether a finished run computed what a single device computes: every loss, gradient, weight and buffer."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import torch
 
 from ssdsl.model.source import Model
 from ssdsl.run.assemble import Spread, Whole, assemble
-from ssdsl.run.compare import FACTOR, Comparison, Limit, compare
+from ssdsl.run.compare import Comparison, Limit, compare, unit_of
 from ssdsl.run.errors import PiecesDisagree, PiecesIncomplete, ResultMissing, RunDiffers
-from ssdsl.run.growth import largest_of, measured_growth
+from ssdsl.run.growth import EXACT, Growth, SingleDevice
+from ssdsl.run.in_process import Finished, RanksFailed, run_in_process
 from ssdsl.run.launch import Training
-from ssdsl.run.reference import Tensors, Trained, reference
+from ssdsl.run.reference import Tensors, Trained
 from ssdsl.run.result import RunResult
+from ssdsl.runtime.program import Program
 from ssdsl.text.diagnostic import PlanError
 
-RUNS = 4
-MORE_RUNS = 16
 Name = tuple[str, str]  # of a comparison: its kind and name
+Spreads = Mapping[Name, Spread]
+Again = Callable[[], Finished]
 
 
-def verify(model: Model, training: Training, result: RunResult) -> tuple[Comparison, ...]:
-    """Compare a run that was launched with `dump` with the single device.
+def verify(model: Model, training: Training, result: RunResult, folder: Path | None = None) -> tuple[Comparison, ...]:
+    """Compare a run that was launched with `dump` with the single device; `folder` has its program.
 
     Raises PlanError where the ranks' pieces are incomplete or copies disagree; whether numbers differ is in the result.
     """
     dumps = {r.rank: _load(result.out, r.rank) for r in result.ranks}
-    return verify_dumps(model, training, result.losses, dumps)
+    again = (lambda: run_in_process(Program.read(folder), training, EXACT)) if folder is not None else None
+    return verify_dumps(model, training, result.losses, dumps, again)
 
 
 def verify_dumps(
-    model: Model, training: Training, losses: tuple[float, ...], dumps: Mapping[int, Any]
+    model: Model, training: Training, losses: tuple[float, ...], dumps: Mapping[int, Any], again: Again | None = None
 ) -> tuple[Comparison, ...]:
-    """Compare what the ranks dumped with the single device; raises as `verify` does."""
+    """Compare what the ranks dumped with the single device; raises as `verify` does.
+
+    `again` runs the plan once more with everything computed in float64. It is called where rounding may hide a mistake.
+    """
     model = model.with_numbers()
-    plan, spreads = _trained(model, training.steps, losses, dumps)
-    follow = plan.grads if training.optimizer == "adamw" else None
-    single = _without_idle(reference(model, training, follow), plan, model)
+    plan, spreads = trained_by(model, training.steps, losses, dumps)
+    device = SingleDevice(model, training, _follow(training, plan))
+    return compare_with(device, plan, spreads, again)
+
+
+def compare_with(
+    device: SingleDevice, plan: Trained, spreads: Spreads, again: Again | None = None
+) -> tuple[Comparison, ...]:
+    """Compare what a plan has trained with a single device, which keeps what it measures for the next plan."""
+    single = _without_idle(device.trained, plan, device.model)
     _check_names(plan, single)
-    growth = measured_growth(model, training, single, follow, range(RUNS))
-    found = compare(plan, single, growth)
+    found = compare(plan, single, device.growth, device.precision)
     if any(c.differs for c in found) or _disagreement(found, spreads):  # before a plan is called wrong
-        growth = largest_of([growth, measured_growth(model, training, single, follow, range(RUNS, MORE_RUNS))])
-        found = compare(plan, single, growth)
-    if disagreement := _disagreement(found, spreads):
+        found = compare(plan, single, device.growth_of_many, device.precision)
+    _check_copies(found, spreads)
+    if again is None or difference(found) or not _may_hide(found, device):
+        return found
+    return *found, *_in_float64(device, again)
+
+
+def _follow(training: Training, plan: Trained) -> tuple[Tensors, ...] | None:
+    return plan.grads if training.optimizer == "adamw" else None
+
+
+def _may_hide(found: tuple[Comparison, ...], device: SingleDevice) -> bool:
+    """Whether rounding allows so much of a tensor that a mistake in it does not show, and would in float64."""
+    if device.exact is None:
+        return False
+    exact = compare(device.exact, device.exact, _in_exact_units(device))
+    sharp = {(c.kind, c.name) for c in exact if c.is_sharp}
+    return any((c.kind, c.name) in sharp for c in found if not c.is_sharp)
+
+
+def _in_float64(device: SingleDevice, again: Again) -> tuple[Comparison, ...]:
+    """The comparison of the same training, with everything computed in float64; empty where that is not possible."""
+    training = device.training
+    try:
+        finished = again()
+    except RanksFailed:  # the plan ran in its own precision, so that a kernel without float64 is the reason
+        return ()
+    plan, spreads = trained_by(device.model, training.steps, finished.losses, finished.dumps)
+    single = device.exact_along(plan.grads) if device.follow is not None else device.exact
+    if single is None:
+        return ()
+    found = compare(plan, _held_by(plan, single), _in_exact_units(device))
+    _check_copies(found, spreads)
+    return tuple(replace(c, in_float64=True) for c in found)
+
+
+def _in_exact_units(device: SingleDevice) -> Growth:
+    """How much rounding grows where it is that of float64: as in the device's own precision, from a smaller unit."""
+    return device.growth.times(unit_of(EXACT) / torch.finfo(device.precision).eps)
+
+
+def _held_by(plan: Trained, single: Trained) -> Trained:
+    """Of the single device's weights and buffers those that some rank holds."""
+
+    def held(tensors: Tensors, ours: Tensors) -> Tensors:
+        return {name: tensor for name, tensor in tensors.items() if name in ours}
+
+    return replace(single, weights=held(single.weights, plan.weights), buffers=held(single.buffers, plan.buffers))
+
+
+def _check_copies(comparisons: tuple[Comparison, ...], spreads: Spreads) -> None:
+    if disagreement := _disagreement(comparisons, spreads):
         raise PlanError(disagreement)
-    return found
 
 
-def _disagreement(comparisons: tuple[Comparison, ...], spreads: Mapping[Name, Spread]) -> PiecesDisagree | None:
+def _disagreement(comparisons: tuple[Comparison, ...], spreads: Spreads) -> PiecesDisagree | None:
     """Two copies that are further apart than what they are copies of may be from the single device's."""
     allowed = {(c.kind, c.name): c.allowed for c in comparisons}
     for (kind, name), spread in spreads.items():
@@ -68,21 +128,25 @@ def difference(comparisons: tuple[Comparison, ...]) -> RunDiffers | None:
     if not wrong:
         return None
     first = wrong[0]
-    summary = f"{len(wrong)} of {len(comparisons)} tensors differ"
+    summary = f"{len(wrong)} of {sum(c.in_float64 == first.in_float64 for c in comparisons)} tensors differ"
     where = f"largest error {first.error:.3g} at {list(first.index)}"
-    return RunDiffers(None, first.kind, first.name, where, first.got, first.expected, reason(first), summary)
+    return RunDiffers(None, first.what, first.name, where, first.got, first.expected, reason(first), summary)
 
 
 def reason(comparison: Comparison) -> str:
     """What a tensor may be off by, and what decides that."""
+    allowed = f"allowed: {comparison.allowed:.3g} where the largest element is {comparison.largest:.3g}"
     match comparison.limit:
         case Limit.ZERO:
             return "it is zero in every element, so it is missing"
+        case Limit.UNKNOWN:
+            return "allowed: anything, as rounding alone makes it infinite or NaN"
         case Limit.GROWTH:
-            return f"allowed: {comparison.allowed:.3g}, {FACTOR:g} times the measured growth of rounding errors"
+            return f"{allowed}, {comparison.factor:g} times what rounding was measured to do"
         case Limit.ROUNDING:
-            largest = f"the largest element is {comparison.largest:.3g}"
-            return f"allowed: {comparison.allowed:.3g}, the rounding of a sum ({largest})"
+            return f"{allowed}, the rounding of a sum"
+        case _:
+            assert_never(comparison.limit)
 
 
 def _without_idle(single: Trained, plan: Trained, model: Model) -> Trained:
@@ -96,7 +160,7 @@ def _without_idle(single: Trained, plan: Trained, model: Model) -> Trained:
     return replace(single, weights=kept(single.weights), buffers=kept(single.buffers))
 
 
-def _trained(
+def trained_by(
     model: Model, steps: int, losses: tuple[float, ...], dumps: Mapping[int, Any]
 ) -> tuple[Trained, dict[Name, Spread]]:
     """What the ranks hold, put together, and how far their copies differ; tensors by the module's own names."""

@@ -16,7 +16,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
-from ssdsl.run.nudge import precision
+from ssdsl.run.precision import precision
 from ssdsl.text.diagnostic import PlanError
 
 WIDTH, HEADS, LAYERS, VOCAB, SEQ = 32, 4, 4, 64, 16
@@ -92,7 +92,7 @@ def test_modules_and_names_are_those_without_it(casting: tuple[Model, Graph]) ->
 
 
 def test_a_wrong_plan_is_found(casting: tuple[Model, Graph], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tolerance of a coarse type is no licence: a gradient that is a third too small shows."""
+    """The tolerance of a coarse type is no licence: a gradient that is a hundredth too small shows."""
     from ssdsl.run import verify
 
     given, graph = casting
@@ -101,7 +101,7 @@ def test_a_wrong_plan_is_found(casting: tuple[Model, Graph], monkeypatch: pytest
     def smaller(what: str, ranks: dict[int, dict[str, object]]) -> object:
         whole = assemble(what, ranks)
         if "gradient" in what:
-            whole.tensors["h.1.up.weight"] *= 2 / 3
+            whole.tensors["h.1.up.weight"] *= 0.99
         return whole
 
     monkeypatch.setattr(verify, "assemble", smaller)

@@ -1,6 +1,7 @@
 """What a plan may be off by is measured on the model: rounding passes, and so little else that a tiny mistake shows."""
 
 import copy
+import math
 from collections.abc import Callable
 
 import pytest
@@ -8,11 +9,13 @@ import torch
 
 from ssdsl.model.source import Model
 from ssdsl.run.compare import Comparison, Limit, compare
-from ssdsl.run.growth import measured_growth
+from ssdsl.run.growth import Growth, SingleDevice, growth_between, largest_of
 from ssdsl.run.launch import Training
-from ssdsl.run.nudge import nudged, precision
-from ssdsl.run.reference import Trained, reference
-from ssdsl.run.verify import RUNS
+from ssdsl.run.nudge import RoundedScalars, nudged
+from ssdsl.run.precision import computing_in, in_type, precision
+from ssdsl.run.reference import Trained, reference, train
+from ssdsl.run.verify import reason
+from ssdsl.show.verdict import verdict_view
 
 SGD = Training(steps=2, optimizer="sgd", lr=0.1)
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -51,9 +54,8 @@ def model(module: Callable[[], torch.nn.Module] = Faint, dtype: torch.dtype = to
 
 
 def compared(given: Model, plan: Trained) -> dict[str, Comparison]:
-    single = reference(given, SGD)
-    growth = measured_growth(given, SGD, single, None, range(RUNS))
-    return {c.name: c for c in compare(plan, single, growth)}
+    device = SingleDevice(given, SGD)
+    return {c.name: c for c in compare(plan, device.trained, device.growth, device.precision)}
 
 
 def parts(given: Model, count: int) -> Trained:
@@ -79,17 +81,19 @@ class Parts(torch.nn.Module):
 
 def test_a_unit_in_the_last_place() -> None:
     given = model()
-    given.module.loud.bias.data[:3] = torch.tensor([0.0, 1.0, -0.75])
+    given.module.loud.bias.data[:3] = torch.tensor([0.0, 1.5, -0.75])
     moved = nudged(given, 1, torch.float32).module.loud.bias.detach()[:3] - given.module.loud.bias.detach()[:3]
     assert moved.abs().tolist() == [0.0, 2.0**-23, 2.0**-24]
     coarse = nudged(given, 1, torch.bfloat16).module.loud.bias.detach()[:3] - given.module.loud.bias.detach()[:3]
     assert coarse.abs().tolist() == [0.0, 2.0**-7, 2.0**-8]
 
 
-def test_whole_numbers_among_the_inputs_stay() -> None:
-    given = Model("m", Faint(), ({"x": torch.tensor([1.0, 0.0, -torch.inf, 0.3])},), {})
-    same = nudged(given, 1, torch.float32).batches[0]["x"] == given.batches[0]["x"]
-    assert same.tolist() == [True, True, True, False]
+def test_whole_numbers_stay() -> None:
+    given = Model("m", torch.nn.LayerNorm(4), ({"x": torch.tensor([1.0, 0.0, -torch.inf, 0.3])},), {})
+    given.module.weight.data[0] = 0.3
+    moved = nudged(given, 1, torch.float32)
+    assert (moved.batches[0]["x"] == given.batches[0]["x"]).tolist() == [True, True, True, False]
+    assert (moved.module.weight == given.module.weight).tolist() == [False, True, True, True]
 
 
 @pytest.mark.parametrize(
@@ -151,3 +155,101 @@ def test_a_gradient_that_one_device_does_not_have() -> None:
     plan.grads[0]["faint.bias"] = torch.full((16,), 1e-20)
     found = compared(given, plan)
     assert [c.name for c in found.values() if c.differs] == ["step 0 faint.bias"]
+
+
+@pytest.mark.parametrize(
+    ("name", "choose"),
+    {
+        "max": torch.max,
+        "min": torch.min,
+        "median": torch.median,
+        "largest size": lambda x: x.abs().max(),
+        "norm of infinity": lambda x: torch.linalg.vector_norm(x, math.inf),
+    }.items(),
+)
+def test_a_number_that_is_chosen_stays(name: str, choose: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Its backward looks for it among the elements, and divides zero by zero where it is not."""
+    x = torch.randn(40, requires_grad=True)
+    with RoundedScalars(0):
+        choose(x).backward()
+    assert x.grad is not None and float(x.grad.abs().sum()) == pytest.approx(1)
+
+
+def test_a_number_that_is_computed_moves() -> None:
+    x = torch.rand(40)
+    with RoundedScalars(0):
+        moved = x.sum()
+    assert abs(float(moved - x.sum())) == pytest.approx(2**-19)  # one unit of a number from 16 to 32
+
+
+def test_runs_that_are_not_finite_do_not_count() -> None:
+    single = Trained((1.0,), ({"w": torch.tensor([1.0, math.inf])},), {}, {})
+    nan = growth_between(single, Trained((math.nan,), ({"w": torch.tensor([math.nan, 2.0])},), {}, {}))
+    off = growth_between(single, Trained((1.5,), ({"w": torch.tensor([1.25, math.nan])},), {}, {}))
+    assert nan == Growth((math.inf,), ({"w": math.inf},), {}, {})
+    assert largest_of([nan, off, nan]) == off == Growth((0.5,), ({"w": 0.25},), {}, {})
+    assert largest_of([nan, nan]) == nan
+
+
+def test_what_no_run_can_measure_is_said_to_be_not_compared() -> None:
+    given = model()
+    device = SingleDevice(given, SGD)
+    growth = device.growth.times(1.0)
+    growth.grads[0]["loud.bias"] = math.inf
+    found = compare(device.trained, device.trained, growth)
+    [unknown] = [c for c in found if c.limit is Limit.UNKNOWN]
+    assert unknown.name == "step 0 loud.bias" and "infinite or NaN" in reason(unknown)
+    notes = [n for n in verdict_view(found).notes if n.startswith("not compared")]
+    assert len(notes) == 1 and notes[0].endswith("gradient step 0 loud.bias")
+
+
+class Read(torch.nn.Module):
+    """A row of four that most of 32,768 tokens read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.book = torch.nn.Embedding(4, 8)
+        self.tokens = (torch.rand(32, 1024) ** 8 * 4).long()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.book(self.tokens[: len(x)]) - x.mean(-1)[:, None, None]).square().mean()
+
+
+def test_a_long_sum_is_as_inexact_as_it_is() -> None:
+    """The single device adds one after another; an exact plan is right, and one that is off by a hundredth is not."""
+    given = model(Read)
+    device = SingleDevice(given, SGD)
+    assert device.exact is not None
+    exact = Trained(device.exact.losses, device.exact.grads, device.exact.weights, device.exact.buffers)
+    assert not any(c.differs for c in compare(exact, device.trained, device.growth))
+    row = exact.grads[0]["book.weight"]
+    row[0, 3] += 1e-2 * row.abs().max()
+    assert [c.name for c in compare(exact, device.trained, device.growth) if c.differs] == ["step 0 book.weight"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["autocast", "bfloat16"])
+def test_in_float64_nothing_rounds_to_less(dtype: torch.dtype) -> None:
+    given = model(Cast, dtype)
+    wide = in_type(given, torch.float64)
+    with computing_in(torch.float64):
+        exact = train(wide, SGD)
+        assert torch.zeros(1).dtype == torch.float64
+    assert torch.zeros(1).dtype == torch.float32
+    plain = copy.deepcopy(given.module).double()
+    for batch in (given.batches[0]["x"].double(),):
+        (plain.second(plain.first(batch).relu()) ** 2).mean().backward()
+    for name, weight in plain.named_parameters():
+        assert weight.grad is not None
+        torch.testing.assert_close(exact.grads[0][name], weight.grad, rtol=1e-12, atol=1e-15)
+
+
+def test_tensors_that_are_all_rounding_are_named_apart() -> None:
+    given = model()
+    device = SingleDevice(given, SGD)
+    plan = reference(given, SGD)
+    plan.grads[0]["ignored"] *= -1
+    found = compare(plan, device.trained, device.growth, device.precision)
+    view = verdict_view(found)
+    [gradients] = [row for row in view.rows if row[0] == "gradients"]
+    assert "ignored" not in str(gradients[-1]) and gradients[-3] == 0.0
+    assert "all rounding, as if zero in exact arithmetic: gradient step 0 ignored and step 1 ignored" in view.notes

@@ -10,11 +10,11 @@ import torch
 
 from ssdsl.model.source import Model
 from ssdsl.run.compare import Comparison, compare, tensors
-from ssdsl.run.growth import measured_growth
+from ssdsl.run.growth import SingleDevice
 from ssdsl.run.launch import Training
 from ssdsl.run.reference import Trained, reference
 from ssdsl.run.result import read_result
-from ssdsl.run.verify import RUNS, difference, verify
+from ssdsl.run.verify import difference, verify
 from ssdsl.show.verdict import verdict_view
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
@@ -97,9 +97,8 @@ def test_other_order_of_sums_passes(model: Model, training: Training) -> None:
 
 def compared(model: Model, training: Training, plan: Trained) -> tuple[Comparison, ...]:
     """The comparison without files."""
-    follow = plan.grads if training is ADAMW else None
-    single = reference(model, training, follow)
-    return compare(plan, single, measured_growth(model, training, single, follow, range(RUNS)))
+    device = SingleDevice(model, training, plan.grads if training is ADAMW else None)
+    return compare(plan, device.trained, device.growth, device.precision)
 
 
 def rounded(trained: Trained) -> Trained:
