@@ -60,5 +60,5 @@ def verify(
         show_diagnostics([wrong])
         raise typer.Exit(1)
     if not json:
-        compared = sum(not c.in_float64 for c in comparisons)
-        results.print(f"equal: {compared} tensors on {program.plan.devices} devices and on one", style="green")
+        count = sum(not c.in_float64 for c in comparisons)
+        results.print(f"equal: {count} tensors on {program.plan.devices} devices and on one", style="green")
