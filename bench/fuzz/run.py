@@ -6,25 +6,30 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench.fuzz.models import draw_recipe
+from bench.fuzz.layers import ROWS
 from bench.fuzz.plans import draw_plan
-from bench.fuzz.shrink import shrink
-from bench.fuzz.trial import Case, Outcome, captured, try_case
+from bench.fuzz.recipes import draw_recipe
+from bench.fuzz.shrink import smaller_cases, smallest
+from bench.fuzz.trial import COLUMNS, Case, Outcome, captured, try_case
 
-PLANS = 20  # of each model
+PLANS = 8  # of each model
+WIDTH = 130  # of tables
+T = TypeVar("T", bound=Case)
+Counts = Counter[tuple[str, str]]
 
 
 def main(arguments: list[str]) -> int:
     """Tries plans for some time; 1 if one of them went wrong."""
-    parser = argparse.ArgumentParser(prog="python -m bench fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench fuzz", description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--models", type=int, default=10**9, help="at most so many, for a run that ends the same")
     parser.add_argument("--seed", type=int, default=0)
@@ -35,21 +40,41 @@ def main(arguments: list[str]) -> int:
     torch.set_num_threads(1)  # tensors are small
     warnings.simplefilter("ignore")
     shutil.rmtree(options.out, ignore_errors=True)
-    counts: Counter[tuple[str, str]] = Counter()
+    counts = try_plans(options)
+    return int(any(Outcome(*key).is_failure for key in counts))
+
+
+def try_plans(options: argparse.Namespace) -> Counts:
+    """Trains under plans; prints how they ended."""
+    counts, columns = tried(cases(options.seed, options.models), try_case, smaller_cases, write, options)
+    Console(width=WIDTH).print(report(counts, "plans"), by_row(columns, (*ROWS, "axes of two dimensions", "all")))
+    return counts
+
+
+def tried(
+    trials: Iterable[T],
+    attempt: Callable[[T], Outcome],
+    simpler: Callable[[T], Iterable[T]],
+    write: Callable[[Path, T, Outcome], None],
+    options: argparse.Namespace,
+) -> tuple[Counts, Counts]:
+    """Tries for some time; how many ended in which way, and in which column of which row."""
+    counts, columns = Counts(), Counts()
     end = time.monotonic() + 60 * options.minutes
-    for case in cases(options.seed, options.models):
-        outcome = try_case(case)
+    for trial in trials:
+        outcome = attempt(trial)
         key = outcome.kind, outcome.sign
         counts[key] += 1
+        columns.update((row, outcome.column) for row in (*trial.rows, "all"))
         if outcome.is_failure and counts[key] <= options.keep:
-            small, result = shrink(case, outcome, options.shrink_s)
-            folder = options.out / f"{outcome.kind}-{len(list(options.out.glob('*')))}"
+            small, result = smallest(trial, outcome, options.shrink_s, attempt, simpler)
+            folder = options.out / f"{outcome.column.replace(' ', '-')}-{len(list(options.out.glob('*')))}"
+            folder.mkdir(parents=True)
             write(folder, small, result)
             print(f"{outcome.kind} {outcome.sign}: {folder}", file=sys.stderr, flush=True)
         if time.monotonic() > end:
             break
-    Console().print(report(counts))
-    return int(any(Outcome(kind).is_failure for kind, _ in counts))
+    return counts, columns
 
 
 def cases(seed: int, models: int) -> Iterator[Case]:
@@ -68,7 +93,6 @@ def cases(seed: int, models: int) -> Iterator[Case]:
 
 def write(folder: Path, case: Case, outcome: Outcome) -> None:
     """The model, the plan, how to run them, and what happens."""
-    folder.mkdir(parents=True)
     (folder / "model.py").write_text(case.recipe.text)
     (folder / "plan.ssp").write_text(case.plan_text)
     command = f"ssdsl verify plan.ssp --model model.py:net --optimizer {case.optimizer} --steps {case.steps} --lr 0.02"
@@ -77,16 +101,26 @@ def write(folder: Path, case: Case, outcome: Outcome) -> None:
     (folder / "outcome").write_text(f"{outcome.kind} {outcome.sign}\n{outcome.text}\n")
 
 
-def report(counts: Counter[tuple[str, str]]) -> Table:
-    """How many plans ended how, and the share of refused ones."""
+def report(counts: Counts, what: str) -> Table:
+    """How many trials ended how, and the share of refused ones."""
     total = counts.total()
-    table = Table("outcome", "what", "plans", "share", title=f"{total} plans")
+    table = Table("outcome", "what", what, "share", title=f"{total} {what}")
     order = ("equal", "refused")
     for (kind, sign), count in sorted(counts.items(), key=lambda c: (c[0][0] not in order, c[0][0], -c[1])):
         table.add_row(kind, sign, str(count), f"{count / total:.1%}")
     table.add_section()
     refused = sum(c for (kind, _), c in counts.items() if kind == "refused")
-    failed = sum(c for (kind, _), c in counts.items() if Outcome(kind).is_failure)
+    failed = sum(c for key, c in counts.items() if Outcome(*key).is_failure)
     table.add_row("refused", "in all", str(refused), f"{refused / total:.1%}" if total else "")
     table.add_row("wrong", "in all", str(failed), f"{failed / total:.1%}" if total else "")
+    return table
+
+
+def by_row(columns: Counts, rows: Iterable[str]) -> Table:
+    """How trials ended, for each thing that they have; one counts in each row whose thing it has."""
+    table = Table("with", "tried", *COLUMNS, "share refused")
+    for row in rows:
+        counts = [columns[row, column] for column in COLUMNS]
+        if total := sum(counts):
+            table.add_row(row, *map(str, (total, *counts)), f"{columns[row, 'refused'] / total:.1%}")
     return table
