@@ -1,6 +1,10 @@
-"""`python -m bench fuzz --minutes 10`: random plans of random models; what is wrong is made small and written down."""
+"""`python -m bench fuzz --minutes 10`: random plans of random models; what is wrong is made small and written down.
+
+With `--use` random training scripts on engines: several runs under several plans, with evaluation, saves and more.
+"""
 
 import argparse
+import contextlib
 import shutil
 import sys
 import time
@@ -20,10 +24,12 @@ from bench.fuzz.plans import draw_plan
 from bench.fuzz.recipes import draw_recipe
 from bench.fuzz.shrink import smaller_cases, smallest
 from bench.fuzz.trial import COLUMNS, Case, Outcome, captured, try_case
+from bench.fuzz.use import USED, Use, draw_model, draw_use
+from bench.fuzz.use_trial import try_use
 
-PLANS = 8  # of each model
+PLANS, USES = 8, 3  # of each model
 WIDTH = 130  # of tables
-T = TypeVar("T", bound=Case)
+T = TypeVar("T", Case, Use)
 Counts = Counter[tuple[str, str]]
 
 
@@ -32,6 +38,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench fuzz", description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--models", type=int, default=10**9, help="at most so many, for a run that ends the same")
+    parser.add_argument("--use", action="store_true", help="programs of use in place of single plans")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=int, default=2, help="how many failures that look alike are made small")
     parser.add_argument("--shrink-s", type=float, default=20.0, help="seconds for making one small")
@@ -40,7 +47,7 @@ def main(arguments: list[str]) -> int:
     torch.set_num_threads(1)  # tensors are small
     warnings.simplefilter("ignore")
     shutil.rmtree(options.out, ignore_errors=True)
-    counts = try_plans(options)
+    counts = try_uses(options) if options.use else try_plans(options)
     return int(any(Outcome(*key).is_failure for key in counts))
 
 
@@ -48,6 +55,13 @@ def try_plans(options: argparse.Namespace) -> Counts:
     """Trains under plans; prints how they ended."""
     counts, columns = tried(cases(options.seed, options.models), try_case, smaller_cases, write, options)
     Console(width=WIDTH).print(report(counts, "plans"), by_row(columns, (*ROWS, "axes of two dimensions", "all")))
+    return counts
+
+
+def try_uses(options: argparse.Namespace) -> Counts:
+    """Carries out programs of use; prints how they ended."""
+    counts, columns = tried(uses(options.seed, options.models), try_use, Use.smaller, write_use, options)
+    Console(width=WIDTH).print(report(counts, "programs"), by_row(columns, (*USED, "all")))
     return counts
 
 
@@ -99,6 +113,31 @@ def write(folder: Path, case: Case, outcome: Outcome) -> None:
     command += (" --meta" if case.recipe.meta else "") + f" --generator {case.recipe.generator}"
     (folder / "command").write_text(f"{command}\n")
     (folder / "outcome").write_text(f"{outcome.kind} {outcome.sign}\n{outcome.text}\n")
+
+
+def uses(seed: int, models: int) -> Iterator[Use]:
+    """Some programs of use of each random model; the same for a seed."""
+    for number in range(models):
+        recipe, is_autocast = draw_model(Random(f"use {seed} {number}"))
+        with contextlib.suppress(Exception):  # what cannot be captured is for plans to find
+            model, graph = captured(recipe)
+            for turn in range(USES):
+                yield draw_use(Random(f"use {seed} {number} {turn}"), recipe, is_autocast, model, graph)
+
+
+def write_use(folder: Path, use: Use, outcome: Outcome) -> None:
+    """The model, a script that repeats what happens, and what that is."""
+    (folder / "model.py").write_text(use.recipe.text)
+    (folder / "repeat.py").write_text(REPEAT.format(use=use))
+    (folder / "outcome").write_text(f"{outcome.kind} {outcome.sign}\n{outcome.text}\n")
+
+
+REPEAT = """from bench.fuzz.models import Recipe
+from bench.fuzz.use import Evaluate, Resume, Run, Save, Train, Use
+from bench.fuzz.use_trial import try_use
+
+print(try_use({use}))
+"""
 
 
 def report(counts: Counts, what: str) -> Table:
