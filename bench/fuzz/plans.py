@@ -5,19 +5,19 @@ from collections.abc import Collection
 from random import Random
 
 from bench.fuzz.drawing import Drawing, Parts, left_of
-from bench.fuzz.together import split_together
+from bench.fuzz.together import split_one, split_together
 from ssdsl.model.graph import Graph, Origin
 
 DEVICES = 8  # at most
 DRAWS = ("dropout", "attention_dropout", "bernoulli", "uniform", "normal")
 
 
-def draw_plan(draw: Random, graph: Graph) -> tuple[str, ...]:
-    """The statements of a plan."""
+def draw_plan(draw: Random, graph: Graph, dim: str = "") -> tuple[str, ...]:
+    """The statements of a plan; one that is to cut a dimension does so first."""
     plan = Drawing(draw, graph)
     _devices(plan)
     _say_meshes(plan)
-    together = draw.random() < 0.55 and split_together(plan)
+    together = split_one(plan, dim) if dim else draw.random() < 0.55 and split_together(plan)
     for _ in range(draw.choice([0, 0, 1, 1, 2] if together else [1, 1, 2, 2, 3, 4])):
         _split(plan)
     _assign(plan)

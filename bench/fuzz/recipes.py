@@ -102,6 +102,7 @@ ARGUMENTS: dict[str, Callable[[Sizes], tuple[object, ...]]] = {
     "Grouped": lambda s: (s.hidden, *s.heads(), s.seq, s.one(*SEQUENCES)),
     "Drops": lambda s: (s.hidden, s.one(*DROPS)),
     "Image": lambda s: (s.one(2, 4), s.one(*IMAGES)),
+    "Parametrized": lambda s: (s.hidden, s.one("weight_norm", "spectral_norm", "spectral_norm", "orthogonal")),
     "Recurrent": lambda s: (s.hidden, s.one("GRU", "LSTM")),
     "Position": lambda s: (s.seq, s.hidden),
     "Moves": lambda s: (s.one(*MOVES),),
@@ -138,8 +139,11 @@ OLD = {
     "experts": ("Routed", "Routed", "Switch", "Switch", "Gates", "Mlp", "Grouped"),
     "merged": ("All", "All", "Moves", "Unlisted", "Grouped", "Rows", "Norm", "Mlp"),
 }
-NEW = ("attention over images and windows", "statistics", "in place and strided", "computed from inputs")
-THEMES = OLD | {row: (*[n for n in CLASSES if ROW_OF[n] == row], "Mlp") for row in (*NEW, "one number of everything")}
+NEW = (
+    *("attention over images and windows", "statistics", "in place and strided"),
+    *("computed from inputs", "one number of everything"),
+)
+THEMES = OLD | {row: (*[n for n in CLASSES if ROW_OF[n] == row], "Mlp", "Grouped") for row in NEW}
 LENGTHS = {"": [2, 3, 4, 6], "experts": [2, 3, 4, 6], "merged": [4, 6, 8, 9, 12]}  # else
 LONG = [4, 6, 8, 9, 12, 13]
 

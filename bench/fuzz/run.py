@@ -23,11 +23,13 @@ from bench.fuzz.layers import ROWS
 from bench.fuzz.plans import draw_plan
 from bench.fuzz.recipes import draw_recipe
 from bench.fuzz.shrink import smaller_cases, smallest
+from bench.fuzz.together import splittable
 from bench.fuzz.trial import COLUMNS, Case, Outcome, captured, try_case
 from bench.fuzz.use import USED, Use, draw_model, draw_use
 from bench.fuzz.use_trial import try_use
+from ssdsl.model.graph import Stage
 
-PLANS, USES = 8, 3  # of each model
+PLANS, USES = 10, 3  # of each model
 WIDTH = 130  # of tables
 T = TypeVar("T", Case, Use)
 Counts = Counter[tuple[str, str]]
@@ -92,7 +94,7 @@ def tried(
 
 
 def cases(seed: int, models: int) -> Iterator[Case]:
-    """Some plans of each random model; the same for a seed."""
+    """Some plans of each random model; the same for a seed. Every other one cuts a dimension, each time another."""
     for number in range(models):
         recipe = draw_recipe(Random(f"{seed} {number}"))
         try:
@@ -100,9 +102,12 @@ def cases(seed: int, models: int) -> Iterator[Case]:
         except Exception:  # trying it will say why
             yield Case(recipe, (), "sgd", 1)
             continue
+        dims = splittable(o for o in graph.operators if o.stage is Stage.COMPUTE)
+        Random(f"{seed} {number}").shuffle(dims)
         for turn in range(PLANS):
             draw = Random(f"{seed} {number} {turn}")
-            yield Case(recipe, draw_plan(draw, graph), draw.choice(["sgd", "adamw"]), 2)
+            dim = dims[turn // 2 % len(dims)] if turn % 2 else ""
+            yield Case(recipe, draw_plan(draw, graph, dim), draw.choice(["sgd", "adamw"]), 2)
 
 
 def write(folder: Path, case: Case, outcome: Outcome) -> None:

@@ -6,14 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from bench.fuzz.trial import Case, Outcome, try_case
+from bench.fuzz.trial import Case, Outcome
 
 T = TypeVar("T")
-
-
-def shrink(case: Case, outcome: Outcome, limit_s: float) -> tuple[Case, Outcome]:
-    """The smallest case that was found within the time, and what becomes of it."""
-    return smallest(case, outcome, limit_s, try_case, smaller_cases)
 
 
 def smallest(

@@ -1,17 +1,16 @@
 """Splits that make sense together: rings, slices in time, blocks of space, experts over the batch, vocabularies; and
 one of any dimension that there is."""
 
+from collections.abc import Iterable
+
 from bench.fuzz.drawing import Drawing, Parts, Selection
+from ssdsl.model.graph import Operator
 
 
 def split_together(plan: Drawing) -> bool:
     """Writes the statements of one of these, if the model has such dimensions; whether it did."""
     ways = [way for way in WAYS if way(plan, dry=True)]
     return bool(ways) and plan.draw.choice(ways)(plan, dry=False)
-
-
-def _dims(plan: Drawing) -> set[str]:
-    return {d.name for o in plan.operators for d in o.dims if not d.fixed and d.size > 1}
 
 
 def _everything(plan: Drawing) -> Selection:
@@ -83,16 +82,24 @@ def _heads(plan: Drawing, attention: Selection, dim: str, axis: str, is_uneven: 
 
 
 def _one(plan: Drawing, dry: bool) -> bool:
-    """Any one dimension of all operators that have it: over an axis in equal parts, others or chunks, or in time."""
-    names, axes = sorted(_dims(plan)), _axes(plan)
-    if dry or not names or not axes:
-        return bool(names and axes)
-    draw, everything, name = plan.draw, _everything(plan), plan.draw.choice(names)
+    """Any one dimension of all operators that have it."""
+    names = splittable(plan.operators)
+    return bool(names) if dry else split_one(plan, plan.draw.choice(names))
+
+
+def splittable(operators: Iterable[Operator]) -> list[str]:
+    """The names of dimensions that can be cut."""
+    return sorted({d.name for o in operators for d in o.dims if not d.fixed and d.size > 1})
+
+
+def split_one(plan: Drawing, name: str) -> bool:
+    """Writes a split by one dimension: over an axis in equal parts, others or chunks, or in time; whether it could."""
+    draw, everything, axes = plan.draw, _everything(plan), _axes(plan)
     sizes = plan.sizes(everything, name)
+    index = draw.choice([*axes[:1], *axes[:1], "n"])
+    parts: Parts | bool = False
     if not sizes:
         return False
-    parts: Parts | bool = False
-    index = draw.choice([axes[0], axes[0], "n"])
     if index == "n":
         counts = [n for n in (2, 3) if all(size % n == 0 for size in sizes.values())]
         if counts and draw.random() < 0.6:
@@ -218,4 +225,4 @@ def _uneven(plan: Drawing, dry: bool) -> bool:
     return True
 
 
-WAYS = (_attention, _slices, _space, _experts, _vocabulary, _uneven, _one, _one)
+WAYS = (_attention, _slices, _space, _experts, _vocabulary, _uneven, _one)

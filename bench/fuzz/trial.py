@@ -14,6 +14,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
+from ssdsl.model.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.source import Model
@@ -31,6 +32,7 @@ from ssdsl.text.source import Source
 SLOW = load_cluster(str(Path(__file__).parent / "slow.toml"))  # for every other plan
 FOLDER = Path(tempfile.gettempdir())
 BUGS = ("E0451", "E0511")
+UNLIKE = ("E0510", "E0511")  # what ranks hold is not what one device has
 ROUNDING = 1e-9  # in double precision no mistake is as small as this, beside a tensor's largest element or beside 1
 
 
@@ -111,10 +113,10 @@ def _run(model: Model, program: Program, training: Training) -> Outcome:
         finished = run_in_process(program, training)
         compared = verify_dumps(model, training, finished.losses, finished.dumps)
     except RanksFailed as failure:
-        last = str(failure).strip().splitlines()[-1]
-        return Outcome(failure.kind, words(last) if failure.kind == "crash" else "", str(failure))
+        return _failed(failure)
     except PlanError as error:
-        return Outcome("wrong", error.diagnostics[0].code, str(error))
+        code = error.diagnostics[0].code
+        return Outcome("wrong" if code in UNLIKE else "refused", code, str(error))
     except Exception as error:
         return Outcome("verify", error_sign(error), trace(error))
     found = difference(compared)
@@ -125,6 +127,14 @@ def _run(model: Model, program: Program, training: Training) -> Outcome:
     return Outcome("false alarm" if is_rounding else "wrong", found.what, text)
 
 
+def _failed(failure: RanksFailed) -> Outcome:
+    """What a run ended with; an engine's own error is a refusal."""
+    if refusal := re.search(r"^ssdsl\.runtime\.errors\.EngineError: (.*)", str(failure), re.MULTILINE):
+        return Outcome("refused", words(refusal[1]), str(failure))
+    last = str(failure).strip().splitlines()[-1]
+    return Outcome(failure.kind, words(last) if failure.kind == "crash" else "", str(failure))
+
+
 @lru_cache(maxsize=256)
 def captured(recipe: Recipe) -> tuple[Model, Graph]:
     """The model with its graph, by way of the file that a reproduction has."""
@@ -133,11 +143,13 @@ def captured(recipe: Recipe) -> tuple[Model, Graph]:
         path = Path(folder) / "model.py"
         path.write_text(recipe.text)
         model = load(f"{path}:net", generator=recipe.generator, meta=recipe.meta)
-        return model, capture(model)
+        graph = capture(model)
+        check_capture(model, graph)
+        return model, graph
 
 
 def error_sign(error: Exception) -> str:
-    frame = traceback.extract_tb(error._traceback__)[-1]
+    frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} in {Path(frame.filename).name}:{frame.name}"
 
 

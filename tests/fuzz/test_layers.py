@@ -1,5 +1,6 @@
 """Each kind of layer and of front that the fuzzer draws, once under a plan; and plans that cut what layers have."""
 
+from itertools import islice
 from random import Random
 
 import pytest
@@ -10,8 +11,10 @@ from bench.fuzz.fronts import FRONTS
 from bench.fuzz.layers import CLASSES, ROW_OF, ROWS
 from bench.fuzz.models import Recipe
 from bench.fuzz.recipes import ARGUMENTS, Sizes
-from bench.fuzz.together import split_together
+from bench.fuzz.run import PLANS, cases
+from bench.fuzz.together import split_together, splittable
 from bench.fuzz.trial import COLUMNS, Case, Outcome, captured, try_case
+from ssdsl.model.graph import Stage
 
 CUT = ("mesh gpus(dp = 2)", "split model by {} into dp", "split model by batch into m = 2", "assign model to gpus")
 LAYERS: dict[str, tuple[str, tuple[object, ...], str]] = {  # arguments, and what is cut
@@ -28,6 +31,7 @@ LAYERS: dict[str, tuple[str, tuple[object, ...], str]] = {  # arguments, and wha
     "a mask of places": ("Changed", (4, "masked"), "hidden"),
     "a slice in place": ("Changed", (4, "first"), "seq"),
     "a Fourier transform": ("Strided", (4, "fourier"), "hidden"),
+    "a weight by a norm": ("Parametrized", (4, "weight_norm"), "batch"),
     "documents": ("Documents", (4, "lengths", True, True), "batch"),
     "positions by tokens": ("Positions", (4, 4, "padded"), "hidden"),
     "places of the last token": ("Counted", (6, "last"), "hidden"),
@@ -95,3 +99,22 @@ def test_a_refusal_that_calls_itself_a_bug_is_counted_apart() -> None:
     assert {kind: Outcome(kind).column for kind in ends} == ends
     assert Outcome("wrong", "E0511, proved").column == Outcome("refused", "E0511").column == "E0511"
     assert Outcome("wrong", "loss, proved").column == "wrong" and set(ends.values()) <= set(COLUMNS)
+
+
+def test_what_is_off_by_rounding_alone_is_a_false_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no allowance; gradients that are not summed are none."""
+    layer = ("Mlp", (4, 8, True, "gelu"))
+    with monkeypatch.context() as patch:
+        patch.setattr("ssdsl.run.compare.Comparison.allowed", 0.0)
+        assert tried("linear", "hidden", layer).column == "false alarm"
+    with monkeypatch.context() as patch:
+        patch.setattr("ssdsl.runtime.flat.FlatParam.start_reduce", lambda flat: None)
+        assert tried("linear", "batch", layer).column == "wrong"
+
+
+def test_half_of_the_plans_cut_each_another_dimension() -> None:
+    found = list(islice(cases(3, 1), PLANS))
+    _, graph = captured(found[0].recipe)
+    dims = splittable(o for o in graph.operators if o.stage is Stage.COMPUTE)
+    cut = {d for d in dims for case in found[1::2] for s in case.plan if f' by "{d}" ' in s or f" by {d} " in s}
+    assert len(cut) >= min(len(dims), PLANS // 2) - 2

@@ -97,3 +97,14 @@ class Cast(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.lin(x).float().sin().double()
+
+
+class Parametrized(nn.Module):
+    """A projection whose weight is computed: of a norm, of a largest singular value that buffers follow, orthogonal."""
+
+    def __init__(self, hidden: int, kind: str) -> None:
+        super().__init__()
+        self.lin = getattr(nn.utils.parametrizations, kind)(nn.Linear(hidden, hidden))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.lin(x)
