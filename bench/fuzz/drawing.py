@@ -1,5 +1,6 @@
 """A plan as it grows: its statements, and what it has cut of which operators."""
 
+import itertools
 from dataclasses import dataclass, field
 from random import Random
 
@@ -95,6 +96,18 @@ class Drawing:
         """As many sizes that add up."""
         places = sorted(self.draw.sample(range(1, size), count - 1))
         return [b - a for a, b in zip([0, *places], [*places, size], strict=True)]
+
+    def chunks(self, sizes: dict[str, int], axis: str) -> list[list[int]] | None:
+        """Some of equal chunks for each part, zig-zag or in any order; None where they do not divide the sizes."""
+        parts, each = self.axes[axis], self.draw.choice([2, 2, 3])
+        count = parts * each
+        if any(size % count for size in sizes.values()):
+            return None
+        if each == 2 and self.draw.random() < 0.5:
+            return [[k, count - 1 - k] for k in range(parts)]
+        numbers = self.draw.sample(range(count), count)
+        cuts = [0, *sorted(self.draw.sample(range(1, count), parts - 1)), count]
+        return [numbers[a:b] for a, b in itertools.pairwise(cuts)]
 
 
 def _target(name: str, given: Parts) -> str:

@@ -1,43 +1,25 @@
 """Random models: a list of layers between a front and a head, and the text of a file that builds it.
 
-They compute in double precision, so that a difference is a mistake and not rounding.
+They compute in double precision, so that a difference is a mistake and not rounding, unless they are to be autocast.
 """
 
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from random import Random
 
-from bench.fuzz import layers, losses
+from bench.fuzz import losses
+from bench.fuzz.fronts import FRONTS, MERGED, PLAINER, Front, divisor
+from bench.fuzz.layers import CLASSES, ROW_OF
 from ssdsl.runtime.bits import Generator
 
-Layer = tuple[str, tuple[object, ...]]  # a class of layers.py and its arguments
+Layer = tuple[str, tuple[object, ...]]  # a class of a layer and its arguments
 
-FRONTS = ("embedding", "linear")
 HEADS = ("classes", "tied", "squares", "pooled")
 VOCABULARY = (  # functions of losses.py; a name that begins with `tied` has the weight of the embedding
     *("smoothed", "weighted", "of_each", "of_chances", "likelihood"),
     *("by_hand", "shifted", "entropy", "distilled", "accurate"),
 )
-DROPS = ("attention", "path", "channels", "noise", "slopes", "elements", "elements")
-MOVES = ("flip", "roll", "roll batch", "cat", "stack", "shift", "mean", "turn")
-ALL = ("cumsum", "cumprod", "logcumsumexp", "topk", "sort", "max", "var", "softmax", "logsumexp")
-IMAGES = (
-    "plain",
-    "norm",
-    "norm",
-    "pool",
-    "drop",
-    "groups",
-    "strided",
-    "dilated",
-    "even",
-    "large",
-    "transposed",
-    "maximum",
-)
-SEQUENCES = ("causal", "causal", "causal", "masked", "near", "open", "biased", "dropped")
-UNLISTED = ("batch", "hidden", "kthvalue", "trace", "inverse")
+SIZED = ("seq", "grid", "size")  # arguments of layers that a smaller sequence would not fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,35 +39,87 @@ class Recipe:
     root: str = "nothing"
     meta: bool = False
     generator: Generator = "hash"
+    precision: str = "float64"
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The rows of the report that it counts in: those of its layers, of its axes and of its loss."""
+        found = [ROW_OF[name] for name, _ in self.layers]
+        if self.front in MERGED:
+            found.append("axes of two dimensions")
+        if self.loss in VOCABULARY or self.tail != "nothing":
+            found.append("losses and random")
+        if self.front in ("sparse", "padded"):
+            found.append("computed from inputs")
+        if self.tail in ("largest", "middle"):
+            found.append("one number of everything")
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def reads(self) -> bool:
+        """Whether a layer reads tokens."""
+        return any(hasattr(CLASSES[name], "reads") for name, _ in self.layers)
 
     @property
     def text(self) -> str:
         """The model's file."""
-        used = dict.fromkeys(name for name, _ in self.layers)
-        classes = "\n\n".join(inspect.getsource(getattr(layers, name)) for name in used)
-        made = ", ".join(f"{name}({', '.join(map(repr, given))})" for name, given in self.layers)
-        first = "nn.Embedding(V, H)" if self.front == "embedding" else "nn.Linear(V, H)"
-        tied = "\n        self.head.weight = self.front.weight" if self.is_tied else ""
+        front = FRONTS[self.front]
+        texts = [inspect.getsource(CLASSES[name]) for name in dict.fromkeys(name for name, _ in self.layers)]
         if self.loss in VOCABULARY:
-            classes = "\n\n".join(filter(None, (classes, inspect.getsource(getattr(losses, self.loss)))))
+            texts.append(inspect.getsource(getattr(losses, self.loss)))
+        made = ", ".join(f"{name}({', '.join(map(repr, given))})" for name, given in self.layers)
+        inputs = self._inputs(front)
         return TEXT.format(
-            classes=classes + ("\n" if classes else ""),
-            sizes=f"B, S, H, V = {self.batch}, {self.seq}, {self.hidden}, {self.vocab}",
-            first=first,
+            classes="\n\n".join(texts) + ("\n" if texts else ""),
+            sizes=f"B, S, H, V = {self.batch}, {self.seq}, {self.hidden}, {self.vocab}\n"
+            f"A, C = {divisor(self.batch)}, {divisor(self.seq)}",
+            first=front.make,
             made=made,
-            tied=tied,
+            tied="\n        self.head.weight = self.front.weight" if self.is_tied else "",
+            names=", ".join(f"{name}: Tensor" for name in inputs),
+            start="\n        ".join(self._start(front)),
+            call="layer(x, ids) if hasattr(layer, 'reads') else layer(x)" if self.reads else "layer(x)",
             loss=LOSSES[self.loss],
             tail=TAILS[self.tail],
             root=ROOTS[self.root],
+            precision=self.precision,
             width="H" if self.head == "squares" else "V",
-            x="torch.randint(V, (B, S), generator=g)"
-            if self.front == "embedding"
-            else "torch.randn(B, S, V, generator=g, dtype=torch.float64)",
-            y=LABELS[self.loss],
+            batch=", ".join(f'"{name}": {made}' for name, (made, _) in inputs.items()),
             batches=self.batches,
-            x_axes='("batch", "seq")' if self.front == "embedding" else '("batch", "seq", "feature")',
-            y_axes=Y_AXES[self.loss],
+            axes=", ".join(f'"{name}": {axes}' for name, (_, axes) in inputs.items()),
         )
+
+    def _inputs(self, front: Front) -> dict[str, tuple[str, tuple[str, ...]]]:
+        """How each input is made, and its axes."""
+        tokens = "torch.randint(V, ({}), generator=g)"
+        numbers = f"torch.randn({{}}, generator=g, dtype=torch.{self.precision})"
+        sizes = front.beside.sizes
+        label = front.samples if self.head == "pooled" else front.beside
+        found = {"x": ((tokens if front.is_tokens else numbers).format(front.shape), front.axes)}
+        match self.head:
+            case "pooled":
+                found["y"] = tokens.format(f"{label.sizes},"), label.axes
+            case "squares":
+                found["y"] = numbers.format(f"{sizes}, H"), (*label.axes, "target")
+            case _:
+                some = f"torch.rand({sizes}, generator=g) < 0.3"
+                found["y"] = f"torch.where({some}, -100, {tokens.format(sizes)})", label.axes
+        if self.reads and not self._are_tokens(front):
+            found["ids"] = tokens.format(sizes), front.beside.axes
+        return found
+
+    def _are_tokens(self, front: Front) -> bool:
+        """Whether the first input is what layers read."""
+        return front.is_tokens and front.x == front.beside
+
+    def _start(self, front: Front) -> Iterator[str]:
+        """The lines that make activations of the inputs."""
+        if self.reads:
+            yield f"ids = {'x' if self._are_tokens(front) else 'ids'}{front.beside.fold}"
+        label = front.samples if self.head == "pooled" else front.beside
+        if label.fold:
+            yield f"y = y{label.fold}"
+        yield f"x, terms = self.front(x){front.x.fold}, []"
 
     @property
     def is_tied(self) -> bool:
@@ -108,14 +142,19 @@ class Recipe:
             yield replace(self, head=self.loss)
         if self.front != "linear" and not self.is_tied:
             yield replace(self, front="linear")
+            yield replace(self, front=PLAINER.get(self.front, "linear"))
         if self.batches > 1:
             yield replace(self, batches=1)
         for name in ("batch", "seq", "vocab"):
             for size in (2, 4, 6, 8):
-                if size < getattr(self, name) and not (
-                    name == "seq" and any(n in ("Position", "Grouped") for n, _ in self.layers)
-                ):
+                if size < getattr(self, name) and not (name in self.kept and name != "batch"):
                     yield replace(self, **{name: size})
+
+    @property
+    def kept(self) -> set[str]:
+        """The sizes that layers were made for."""
+        asked = {p for name, _ in self.layers for p in inspect.signature(CLASSES[name]).parameters}
+        return {"seq" if name in SIZED else name for name in asked & {*SIZED, "vocab"}}
 
 
 TEXT = """import torch
@@ -133,10 +172,10 @@ class Net(nn.Module):
         self.h = nn.ModuleList([{made}])
         self.head = nn.Linear(H, {width}, bias=False){tied}
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        x, terms = self.front(x), []
+    def forward(self, {names}) -> Tensor:
+        {start}
         for layer in self.h:
-            x = layer(x)
+            x = {call}
             if isinstance(x, tuple):
                 x, term = x
                 terms.append(term){root}
@@ -148,8 +187,8 @@ class Net(nn.Module):
 
 def net():
     g = torch.Generator().manual_seed(0)
-    batches = [{{"x": {x}, "y": {y}}} for _ in range({batches})]
-    return Net().double(), batches, {{"x": {x_axes}, "y": {y_axes}}}
+    batches = [{{{batch}}} for _ in range({batches})]
+    return Net().to(torch.{precision}), batches, {{{axes}}}
 """
 
 LOSSES = {
@@ -169,8 +208,11 @@ TAILS = {
         "stacked": "loss = torch.stack([loss, x.abs().mean()]).mean()",
         "exponential": "loss = (0.1 * loss).exp()",
         "ratio": "loss = loss / (1 + x.square().mean())",
-        "picked": "rows = torch.arange(B, device=x.device)\n        loss = loss + x[rows, rows % S].square().mean()",
-        "contrast": "loss = loss + F.cross_entropy(x.mean(1) @ x.mean(1).t(), torch.arange(B, device=x.device))",
+        "picked": "rows = torch.arange(len(x), device=x.device)\n        loss = loss + x[rows, rows % S].pow(2).mean()",
+        "contrast": "loss = loss + F.cross_entropy(x.mean(1) @ x.mean(1).t(), torch.arange(len(x), device=x.device))",
+        "largest": "loss = loss + 0.01 * self.head(x).abs().max() + 0.01 * x.norm(float('inf'))",
+        "middle": "loss = loss + 0.1 * self.head(x).median() - 0.01 * x.min()",
+        "normal": "loss = loss + 0.1 * torch.normal(x, 0.5).mean() + torch.normal(self.head(x), 0.1).square().mean()",
     }.items()
 } | {"nothing": ""}
 ROOTS = {
@@ -183,87 +225,3 @@ ROOTS = {
         "whole": "x = x - 0.1 * x.amax(0, keepdim=True)",
     }.items()
 } | {"nothing": ""}
-IGNORED = "torch.where(torch.rand(B, S, generator=g) < 0.3, -100, torch.randint(V, (B, S), generator=g))"
-LABELS = {
-    "classes": IGNORED,
-    "tied": IGNORED,
-    "squares": "torch.randn(B, S, H, generator=g, dtype=torch.float64)",
-    "pooled": "torch.randint(V, (B,), generator=g)",
-    **dict.fromkeys(VOCABULARY, IGNORED),
-}
-Y_AXES = {
-    "classes": '("batch", "seq")',
-    "tied": '("batch", "seq")',
-    "squares": '("batch", "seq", "target")',
-    "pooled": '("batch",)',
-    **dict.fromkeys(VOCABULARY, '("batch", "seq")'),
-}
-
-
-def draw_recipe(draw: Random) -> Recipe:
-    """A model of one to five layers, of any kinds or mostly of those of a theme."""
-    theme = draw.choice(["", "", *THEMES])
-    hidden = draw.choice([4, 6, 8, 12])
-    seq = draw.choice([2, 3, 4, 6] if theme in ("", "experts") else [4, 6, 8, 9, 13])
-    head = draw.choice((*HEADS, "vocabulary", "vocabulary"))
-    if head == "vocabulary":
-        head = draw.choice(("", "tied ")) + draw.choice(VOCABULARY)
-    front = "embedding" if head.startswith("tied") else draw.choice(FRONTS)
-    names = [draw.choice(THEMES.get(theme, NAMES)) for _ in range(draw.randint(1, 3 if theme else 5))]
-    chosen = tuple(_layer(draw, name, hidden, seq) for name in names)
-    batch = draw.choice([2, 4, 4, 6, 5] if theme else [4, 6, 8, 8, 12, 5, 9])
-    vocab = draw.choice([6, 8, 10, 12])
-    tail = draw.choice([*TAILS, *["nothing"] * len(TAILS)])
-    root = draw.choice([*ROOTS, *["nothing"] * len(ROOTS)])
-    meta, generator = draw.random() < 0.15, draw.choice([*["hash"] * 7, "philox"])
-    return Recipe(batch, seq, hidden, vocab, front, chosen, head, draw.choice([1, 1, 2]), tail, root, meta, generator)
-
-
-def _layer(draw: Random, name: str, hidden: int, seq: int) -> Layer:
-    wide = draw.choice([hidden, 2 * hidden, 4 * hidden])
-    match name:
-        case "Mlp":
-            return name, (hidden, wide, draw.random() < 0.6, draw.choice(["gelu", "relu", "silu"]))
-        case "Plain":
-            return name, (hidden, draw.random() < 0.6)
-        case "BareMlp" | "Conv":
-            return name, (hidden, wide)
-        case "Attention":
-            return name, (hidden, 2)
-        case "Grouped":
-            heads = draw.choice([n for n in (2, 4, 6) if hidden % n == 0])
-            groups = draw.choice([n for n in (1, 2, 3) if heads % n == 0])
-            return name, (hidden, heads, groups, seq, draw.choice(SEQUENCES))
-        case "Drops":
-            return name, (hidden, draw.choice(DROPS))
-        case "Image":
-            return name, (draw.choice([2, 4]), draw.choice(IMAGES))
-        case "Recurrent":
-            return name, (hidden, draw.choice(["GRU", "LSTM"]))
-        case "Position":
-            return name, (seq, hidden)
-        case "Moves":
-            return name, (draw.choice(MOVES),)
-        case "All":
-            return name, (draw.choice(ALL), draw.randint(0, 1))
-        case "Unlisted":
-            return name, (draw.choice(UNLISTED),)
-        case "Detached":
-            return name, (hidden, draw.random() < 0.5)
-        case "Gates":
-            return name, (hidden, draw.choice([2, 4]))
-        case "Routed":
-            return name, (hidden, draw.choice([2, 4, 5, 6]), draw.choice([1, 2]))
-        case "Switch":
-            return name, (hidden, draw.choice([2, 3, 4, 6]), draw.choice([1, 2, 3]))
-        case _:
-            return name, (hidden,)
-
-
-OFTEN = ("Mlp", "Mlp", "Mlp", "BareMlp", "Plain", "Attention", "Grouped", "Drops", "Drops", "All", "Unlisted")
-NAMES = (*OFTEN, *(n for n, c in vars(layers).items() if inspect.isclass(c) and c.__module__ == layers.__name__))
-THEMES = {
-    "sequence": ("Grouped", "Grouped", "Grouped", "Attention", "Mlp", "Position", "Norm"),
-    "space": ("Image", "Image", "Image", "Conv", "Mlp"),
-    "experts": ("Routed", "Routed", "Switch", "Switch", "Gates", "Mlp", "Grouped"),
-}

@@ -4,20 +4,20 @@ import math
 from collections.abc import Collection
 from random import Random
 
-from bench.fuzz.drawing import Drawing, left_of
-from bench.fuzz.together import split_together
+from bench.fuzz.drawing import Drawing, Parts, left_of
+from bench.fuzz.together import split_one, split_together
 from ssdsl.model.graph import Graph, Origin
 
 DEVICES = 8  # at most
 DRAWS = ("dropout", "attention_dropout", "bernoulli", "uniform", "normal")
 
 
-def draw_plan(draw: Random, graph: Graph) -> tuple[str, ...]:
-    """The statements of a plan."""
+def draw_plan(draw: Random, graph: Graph, dim: str = "") -> tuple[str, ...]:
+    """The statements of a plan; one that is to cut a dimension does so first."""
     plan = Drawing(draw, graph)
     _devices(plan)
     _say_meshes(plan)
-    together = draw.random() < 0.55 and split_together(plan)
+    together = split_one(plan, dim) if dim else draw.random() < 0.55 and split_together(plan)
     for _ in range(draw.choice([0, 0, 1, 1, 2] if together else [1, 1, 2, 2, 3, 4])):
         _split(plan)
     _assign(plan)
@@ -92,7 +92,7 @@ def _split(plan: Drawing) -> None:
         dim = "batch" if "batch" in dims and draw.random() < 0.5 else draw.choice(sorted(dims))
         sizes = plan.sizes(chosen, dim)
         possible = draw.random() < 0.15 or (chosen.text.startswith("stage") and dim != "batch")
-        count, parts = draw.choice([1, 1, 1, 2, 2, 3]), dict[str, list[int] | int | None]()
+        count, parts = draw.choice([1, 1, 1, 2, 2, 3]), dict[str, Parts]()
         left = {name: plan.left.get((name, dim.removesuffix(".0")), size) for name, size in sizes.items()}
         for _ in range(count):
             parts |= _target(plan, dim.removesuffix(".0"), sizes, left, possible, parts)
@@ -103,7 +103,7 @@ def _split(plan: Drawing) -> None:
 
 def _target(
     plan: Drawing, dim: str, sizes: dict[str, int], left: dict[str, int], possible: bool, others: Collection[str]
-) -> dict[str, list[int] | int | None]:
+) -> dict[str, Parts]:
     """An axis or an index in time with its parts, that all these operators can take; nothing if the one drawn cannot.
 
     `left` is what remains of the dimension in each operator, and becomes less."""
@@ -114,11 +114,13 @@ def _target(
     taken = name in others or any((o, name) in plan.taken for o in sizes)
     if taken or (statistics and name not in plan.axes and draw.random() < 0.9):
         return {}
-    given: list[int] | int | None = None
+    given: Parts = None
     if name in plan.axes:
         count = plan.axes[name]
         if 1 < count <= smallest and is_one and draw.random() < (0.6 if smallest % count else 0.15):
             given = plan.cuts(smallest, count)
+        elif count > 1 and not others and draw.random() < 0.1:
+            given = plan.chunks(left, name)
     elif draw.random() < 0.35 and is_one and smallest > 1:
         given = plan.cuts(smallest, min(smallest, draw.choice([2, 2, 3])))
         count = len(given)

@@ -2,35 +2,40 @@
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
-from bench.fuzz.trial import Case, Outcome, try_case
+from bench.fuzz.trial import Case, Outcome
+
+T = TypeVar("T")
 
 
-def shrink(case: Case, outcome: Outcome, limit_s: float) -> tuple[Case, Outcome]:
-    """The smallest case that was found within the time, and what becomes of it."""
+def smallest(
+    case: T, outcome: Outcome, limit_s: float, attempt: Callable[[T], Outcome], simpler: Callable[[T], Iterable[T]]
+) -> tuple[T, Outcome]:
+    """What cannot be made simpler and stays the same failure, or the simplest that was found within the time."""
     end = time.monotonic() + limit_s
     tried = {case}
     going = True
     while going:
         going = False
-        for smaller in _smaller(case):
+        for smaller in simpler(case):
             if smaller in tried:
                 continue
             if time.monotonic() > end:
                 return case, outcome
             tried.add(smaller)
-            result = try_case(smaller)
+            result = attempt(smaller)
             if (result.kind, result.sign) == (outcome.kind, outcome.sign):
                 case, outcome, going = smaller, result, True
                 break
     return case, outcome
 
 
-def _smaller(case: Case) -> Iterator[Case]:
+def smaller_cases(case: Case) -> Iterator[Case]:
     """Cases one step simpler, the boldest steps first."""
-    for plan in _plans(case.plan):
+    for plan in simpler_plans(case.plan):
         yield replace(case, plan=plan)
     for recipe in case.recipe.smaller():
         yield replace(case, recipe=recipe)
@@ -43,7 +48,8 @@ def _smaller(case: Case) -> Iterator[Case]:
         yield replace(case, optimizer="sgd")
 
 
-def _plans(plan: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def simpler_plans(plan: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Plans that are one step simpler."""
     if any("stage" in s for s in plan):  # no stages at all
         mesh = next(s for s in plan if s.startswith("mesh"))
         name = mesh.removeprefix("mesh ").partition("(")[0]

@@ -1,18 +1,16 @@
-"""Splits that make sense together: rings, slices in time, blocks of space, experts over the batch, vocabularies."""
+"""Splits that make sense together: rings, slices in time, blocks of space, experts over the batch, vocabularies; and
+one of any dimension that there is."""
 
-import itertools
+from collections.abc import Iterable
 
 from bench.fuzz.drawing import Drawing, Parts, Selection
+from ssdsl.model.graph import Operator
 
 
 def split_together(plan: Drawing) -> bool:
     """Writes the statements of one of these, if the model has such dimensions; whether it did."""
-    ways = [way for way in (_attention, _slices, _space, _experts, _vocabulary, _uneven) if way(plan, dry=True)]
+    ways = [way for way in WAYS if way(plan, dry=True)]
     return bool(ways) and plan.draw.choice(ways)(plan, dry=False)
-
-
-def _dims(plan: Drawing) -> set[str]:
-    return {d.name for o in plan.operators for d in o.dims if not d.fixed and d.size > 1}
 
 
 def _everything(plan: Drawing) -> Selection:
@@ -29,50 +27,92 @@ def _parts(plan: Drawing, sizes: dict[str, int], axis: str) -> Parts | bool:
     return None if all(size % count == 0 for size in found) else False
 
 
-def _chunks(plan: Drawing, sizes: dict[str, int], axis: str) -> list[list[int]] | None:
-    """Some of equal chunks for each part, zig-zag or in any order; None where they do not divide the sizes."""
-    parts, each = plan.axes[axis], plan.draw.choice([2, 2, 3])
-    count = parts * each
-    if any(size % count for size in sizes.values()):
-        return None
-    if each == 2 and plan.draw.random() < 0.5:
-        return [[k, count - 1 - k] for k in range(parts)]
-    numbers = plan.draw.sample(range(count), count)
-    cuts = [0, *sorted(plan.draw.sample(range(1, count), parts - 1)), count]
-    return [numbers[a:b] for a, b in itertools.pairwise(cuts)]
-
-
 def _axes(plan: Drawing) -> list[str]:
     """The axes that have devices, in any order."""
     return plan.draw.sample(found, len(found)) if (found := [a for a, n in plan.axes.items() if n > 1]) else []
 
 
 def _attention(plan: Drawing, dry: bool) -> bool:
-    """Keys and queries by one index, or either alone; heads over another axis, and by it the sequence elsewhere."""
-    fused = tuple(o for o in plan.operators if any(d.name == "seq.keys" for d in o.dims))
+    """Keys and queries by one index, or either alone; heads over another axis, and by it the sequence elsewhere.
+
+    Of an axis that is made of several dimensions (the pixels of an image) one is drawn.
+    """
+    fused = tuple(o for o in plan.operators if "attention" in o.kind and any(d.combined and d.size > 1 for d in o.dims))
     axes = _axes(plan)
     if dry or not fused or not axes:
         return bool(fused and axes)
-    draw, everything = plan.draw, _everything(plan)
-    attention = Selection("model.scaled_dot_product_attention", fused)
-    parts = _parts(plan, plan.sizes(everything, "seq"), axes[0])
+    draw, everything, chosen = plan.draw, _everything(plan), plan.draw.choice(fused)
+    keys = draw.choice([d.name for d in chosen.dims if d.combined and d.size > 1])
+    dim = keys.removesuffix(".keys").removesuffix(".1")
+    attention = Selection(f"model.{chosen.kind}", tuple(o for o in fused if o.kind == chosen.kind))
+    parts = _parts(plan, plan.sizes(attention, keys), axes[0])
     if parts is False:
         return False
     if draw.random() < 0.4:
-        parts = _chunks(plan, plan.sizes(everything, "seq"), axes[0]) or parts
-    cuts = [(draw.choice([everything, everything, attention]), "seq"), (attention, "seq.keys")]
-    for chosen, dim in draw.sample(cuts, draw.choice([1, 2, 2, 2])):
-        plan.split(chosen, dim, {axes[0]: parts})
+        parts = plan.chunks(plan.sizes(attention, keys), axes[0]) or parts
+    cuts = [(attention, keys)]
+    if keys != dim and all(_fits(parts, n, plan.axes[axes[0]]) for n in plan.sizes(everything, dim).values()):
+        cuts.append((draw.choice([everything, everything, attention]), dim))
+    for chosen_operators, name in draw.sample(cuts, min(len(cuts), draw.choice([1, 2, 2, 2]))):
+        plan.split(chosen_operators, name, {axes[0]: parts})
     if axes[1:] and draw.random() < 0.6:
-        heads = _parts(plan, plan.sizes(attention, "heads"), axes[1])
-        if heads is not False:
-            plan.split(attention, "heads", {axes[1]: heads})
-            rest = tuple(o for o in plan.operators if o not in fused)
-            others = Selection(f"(model - {attention.text})", rest)
-            left = {plan.left.get((o, "seq"), size) for o, size in plan.sizes(others, "seq").items()}
-            if not isinstance(parts, list) and all(n % plan.axes[axes[1]] == 0 for n in left) and draw.random() < 0.7:
-                plan.split(others, "seq", {axes[1]: None})
+        _heads(plan, attention, dim, axes[1], isinstance(parts, list))
     return True
+
+
+def _fits(parts: Parts | bool, size: int, count: int) -> bool:
+    """Whether another axis of this size can be cut in the same way."""
+    if not isinstance(parts, list):
+        return size % count == 0
+    if isinstance(parts[0], int):
+        return size == sum(n for n in parts if isinstance(n, int))
+    return size % sum(len(own) for own in parts if isinstance(own, list)) == 0
+
+
+def _heads(plan: Drawing, attention: Selection, dim: str, axis: str, is_uneven: bool) -> None:
+    """Heads over an axis, over which all other operators may have parts of the sequence."""
+    heads = _parts(plan, plan.sizes(attention, "heads"), axis)
+    if heads is False:
+        return
+    plan.split(attention, "heads", {axis: heads})
+    others = Selection(f"(model - {attention.text})", tuple(o for o in plan.operators if o not in attention.operators))
+    left = {plan.left.get((o, dim), size) for o, size in plan.sizes(others, dim).items()}
+    if left and not is_uneven and all(n % plan.axes[axis] == 0 for n in left) and plan.draw.random() < 0.7:
+        plan.split(others, dim, {axis: None})
+
+
+def _one(plan: Drawing, dry: bool) -> bool:
+    """Any one dimension of all operators that have it."""
+    names = splittable(plan.operators)
+    return bool(names) if dry else split_one(plan, plan.draw.choice(names))
+
+
+def splittable(operators: Iterable[Operator]) -> list[str]:
+    """The names of dimensions that can be cut."""
+    return sorted({d.name for o in operators for d in o.dims if not d.fixed and d.size > 1})
+
+
+def split_one(plan: Drawing, name: str) -> bool:
+    """Writes a split by one dimension: over an axis in equal parts, others or chunks, or in time; whether it could."""
+    draw, everything, axes = plan.draw, _everything(plan), _axes(plan)
+    sizes = plan.sizes(everything, name)
+    index = draw.choice([*axes[:1], *axes[:1], "n"])
+    parts: Parts | bool = False
+    if not sizes:
+        return False
+    if index == "n":
+        counts = [n for n in (2, 3) if all(size % n == 0 for size in sizes.values())]
+        if counts and draw.random() < 0.6:
+            parts = draw.choice(counts)
+        elif len(set(sizes.values())) == 1:
+            parts = plan.cuts(min(sizes.values()), 2)
+    else:
+        parts = _parts(plan, sizes, index)
+        if draw.random() < 0.4:
+            parts = plan.chunks(sizes, index) or parts
+    if parts is not False:
+        plan.split(everything, name, {index: parts})
+    return parts is not False
 
 
 def _slices(plan: Drawing, dry: bool) -> bool:
@@ -183,3 +223,6 @@ def _uneven(plan: Drawing, dry: bool) -> bool:
         return True
     plan.split(everything, "batch", {axes[0]: plan.cuts(batch, count)})
     return True
+
+
+WAYS = (_attention, _slices, _space, _experts, _vocabulary, _uneven, _one)

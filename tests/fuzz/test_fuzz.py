@@ -8,7 +8,7 @@ import torch
 
 from bench.fuzz.models import Recipe
 from bench.fuzz.run import cases, main
-from bench.fuzz.shrink import shrink
+from bench.fuzz.shrink import smaller_cases, smallest
 from bench.fuzz.trial import Case, try_case
 
 MLP = ("BareMlp", (4, 8))
@@ -44,7 +44,7 @@ def test_a_failure_becomes_small(monkeypatch: pytest.MonkeyPatch) -> None:
     large = case(plan, MLP, ("Norm", (4,)), MLP)
     outcome = try_case(large)
     assert outcome.kind == "wrong"
-    small, result = shrink(large, outcome, 20.0)
+    small, result = smallest(large, outcome, 20.0, try_case, smaller_cases)
     assert (result.kind, result.sign) == (outcome.kind, outcome.sign)
     assert len(small.plan) == 3 and len(small.recipe.layers) <= 1 and "m = " not in small.plan_text
 

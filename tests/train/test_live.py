@@ -134,3 +134,27 @@ def test_a_plan_with_a_mistake_is_shown_on_all_ranks(tmp_path: Path) -> None:
 def test_an_output_that_is_not_there_is_told() -> None:
     with pytest.raises(RanksFailed, match=r"(?s)error\[E0420\].*logits"):
         live(Scored, "data_parallel", {"D": 2}, 2, lambda engine: engine.predict(batches(1, SIZE)[0], "logits"))
+
+
+class Double(Net):
+    """In double precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.double()
+
+
+def test_the_norm_of_gradients_in_double_precision_is_as_precise() -> None:
+    (given,) = batches(1, SIZE)
+
+    def work(engine: Engine) -> float | None:
+        engine.optimizer(torch.optim.SGD, lr=0.1)
+        engine.step(given, clip=0.05)
+        return engine.grad_norm
+
+    found = live(Double, "zero", {"D": 2}, 2, work)
+    torch.manual_seed(0)
+    module = Double()
+    module(**given).backward()
+    expected = float(torch.nn.utils.clip_grad_norm_(module.parameters(), 0.05))
+    assert found == pytest.approx([expected] * 2, rel=1e-12)

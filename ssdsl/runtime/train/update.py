@@ -143,7 +143,8 @@ class Update:
 
 
 def _square_sum(gradients: list[torch.Tensor]) -> float:
-    if not gradients:
-        return 0.0
-    norms = torch._foreach_norm(gradients, dtype=torch.float32)
-    return float(torch.stack([n.double() for n in norms]).square().sum())
+    total = 0.0
+    for dtype in (torch.float32, torch.float64):  # a norm is no narrower than what it is of
+        if alike := [g for g in gradients if torch.promote_types(g.dtype, torch.float32) == dtype]:
+            total += float(torch.stack(torch._foreach_norm(alike, dtype=dtype)).double().square().sum())
+    return total

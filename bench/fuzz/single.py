@@ -1,0 +1,138 @@
+"""A program of use in plain PyTorch on one device: what it trains on, what it trains with, and what comes out."""
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import ExponentialLR, LRScheduler
+
+from bench.fuzz.use import Evaluate, Resume, Save, Train, Use
+from ssdsl.model.source import Model
+from ssdsl.runtime.draws import Draws
+from ssdsl.runtime.train.order import Order
+
+SEED = 5
+OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {  # a large eps: else rounding of a gradient near zero is a step
+    "sgd": (torch.optim.SGD, {"lr": 0.05}),
+    "momentum": (torch.optim.SGD, {"lr": 0.02, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    "adamw": (torch.optim.AdamW, {"lr": 0.01, "eps": 1e-2}),
+    "amsgrad": (torch.optim.Adam, {"lr": 0.01, "eps": 1e-2, "amsgrad": True, "weight_decay": 0.01}),
+    "rmsprop": (torch.optim.RMSprop, {"lr": 0.01, "eps": 1e-2, "momentum": 0.5}),
+}
+GAMMA = 0.8
+Batch = dict[str, torch.Tensor]
+
+
+@dataclass(slots=True)
+class Result:
+    """The losses of steps and evaluations in turn, and at the end what is trained, by kind and name."""
+
+    losses: list[float] = field(default_factory=list)
+    tensors: dict[tuple[str, ...], torch.Tensor] = field(default_factory=dict)
+
+
+def dataset(model: Model, samples: int) -> Batch:
+    """Rows like those of the example: in another order, and with other numbers, each time that they come again."""
+    (example,) = model.batches
+    rows = next(iter(example.values())).shape[0]
+    turned = torch.arange(samples) // rows
+    chosen = (torch.arange(samples) + turned) % rows
+
+    def made(tensor: torch.Tensor) -> torch.Tensor:
+        result = tensor[chosen]
+        factor = (1 + 0.3 * turned).view(-1, *[1] * (tensor.dim() - 1)).to(tensor.dtype)
+        return result * factor if tensor.is_floating_point() else result
+
+    return {name: made(tensor) for name, tensor in example.items()}
+
+
+def rows_of(data: Batch, first: int, count: int) -> Batch:
+    """Some rows of each input."""
+    return {name: tensor[first : first + count] for name, tensor in data.items()}
+
+
+class Single:
+    """A training script of plain PyTorch, and what it has saved."""
+
+    def __init__(self, use: Use, model: Model) -> None:
+        self.use, self.model, self.module = use, model, copy.deepcopy(model.module)
+        self.data = dataset(model, use.samples)
+        kind, options = OPTIMIZERS[use.optimizer]
+        self.optimizer = kind([p for p in self.module.parameters() if p.requires_grad], **options)
+        self.scheduler: LRScheduler | None = ExponentialLR(self.optimizer, GAMMA) if use.is_scheduled else None
+        self.micro = self.position = 0
+        self.order = Order(use.samples, use.size, bool(use.shuffle), drop_last=False)
+        self.kept = self.copied()
+
+    def copied(self) -> Any:
+        grads = {n: None if p.grad is None else p.grad.clone() for n, p in self.module.named_parameters()}
+        states = (self.module.state_dict(), self.optimizer.state_dict())
+        scheduler = self.scheduler.state_dict() if self.scheduler is not None else None
+        return copy.deepcopy((*states, scheduler, grads, self.micro, self.position))
+
+    def resume(self) -> None:
+        """Goes back to what was saved last, or to the beginning."""
+        weights, optimizer, scheduler, grads, self.micro, self.position = copy.deepcopy(self.kept)
+        self.module.load_state_dict(weights)
+        self.optimizer.load_state_dict(optimizer)
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(scheduler)
+        for name, weight in self.module.named_parameters():
+            weight.grad = grads[name]
+
+    def train(self, action: Train) -> float:
+        """One step, or a part of one."""
+        batch = rows_of(self.data, *(action.rows or (0, 1))) if self.use.shuffle is None else self.next()
+        with Draws(SEED, self.micro, self.model.generator):
+            loss = self.model.compute(batch, self.module.train())
+            (loss * action.scale).backward()
+        self.micro += 1
+        if action.update:
+            if action.clip is not None:
+                torch.nn.utils.clip_grad_norm_(self.module.parameters(), action.clip)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            if self.scheduler is not None:
+                self.scheduler.step()
+        return float(loss.detach())
+
+    def next(self) -> Batch:
+        """The loader's next batch."""
+        epoch, number = divmod(self.position, len(self.order))
+        self.position += 1
+        rows = next(iter(self.order.batches(SEED, epoch, number)))
+        return {name: tensor[rows] for name, tensor in self.data.items()}
+
+    @torch.no_grad()
+    def evaluate(self, action: Evaluate) -> float:
+        """The mean over samples, in eval mode."""
+        total = 0.0
+        for first, count in action.batches:
+            with Draws(SEED, self.micro, self.model.generator):
+                total += count * float(self.model.compute(rows_of(self.data, first, count), self.module.eval()))
+        return total / sum(count for _, count in action.batches)
+
+
+def on_one_device(use: Use, model: Model) -> Result:
+    """The same script, each of whose runs begins with what was saved last."""
+    single, result = Single(use, model), Result()
+    for run in use.runs:
+        single.resume()
+        for action in run.actions:
+            match action:
+                case Train():
+                    result.losses.append(single.train(action))
+                case Evaluate():
+                    result.losses.append(single.evaluate(action))
+                case Save():
+                    single.kept = single.copied()
+                case Resume():
+                    single.resume()
+    named = dict(single.module.named_parameters())
+    result.tensors = {("model", name): tensor.detach() for name, tensor in single.module.state_dict().items()}
+    for name, weight in named.items():
+        for key, value in single.optimizer.state.get(weight, {}).items():
+            if isinstance(value, torch.Tensor) and value.dim():
+                result.tensors["optimizer", name, key] = value
+    return result
