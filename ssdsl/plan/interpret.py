@@ -39,7 +39,7 @@ def interpret_all(
     mistakes = mistakes or check(ctx.facts, ctx.model)
     if mistakes:
         raise PlanError(*mistakes[:MOST_MISTAKES])
-    return plan_of(ctx), (*beside, *warnings(ctx.facts, script.span.source))
+    return plan_of(ctx), (*beside, *warnings(ctx.facts, ctx.model, script.span.source))
 
 
 def interpret_part(

@@ -85,8 +85,9 @@ def _answer(session: Session, value: Value) -> Reply:
 
 def _warnings(before: Reading, after: Reading) -> tuple[Diagnostic, ...]:
     """Those that the plan did not have before."""
-    known = len(warnings(before.context.facts, before.source))
-    return tuple(warnings(after.context.facts, after.source)[known:])
+    known = warnings(before.context.facts, before.context.model, before.source)
+    found = warnings(after.context.facts, after.context.model, after.source)
+    return tuple(warning for warning in found if warning not in known)
 
 
 def _nothing_new(new: list[nodes.Statement], warned: tuple[Diagnostic, ...]) -> tuple[str, ...]:
