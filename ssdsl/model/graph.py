@@ -216,6 +216,23 @@ class Graph:
         return frozenset(inside | ({""} if any(paths) else set()))
 
     @cached_property
+    def axes_of_windows(self) -> dict[int, int]:
+        """Of each class of dimensions that windows join the first one that they join it with: one axis of the model at
+        several resolutions."""
+        found: dict[int, int] = {}
+
+        def first(cls: int) -> int:
+            while found.setdefault(cls, cls) != cls:
+                cls = found[cls]
+            return cls
+
+        for op in self.operators:
+            for dim in (d for d in op.dims if d.window is not None):
+                pair = first(dim.cls), first(op.dims[dim.window.of].cls)  # type: ignore[union-attr]
+                found[max(pair)] = min(pair)
+        return {cls: first(cls) for cls in list(found)}
+
+    @cached_property
     def learning(self) -> frozenset[str]:
         """The values that have a gradient: those from which the loss follows through differentiable operators. On one
         device all others have none, and weights among them: what requires a gradient but is read under `no_grad` or

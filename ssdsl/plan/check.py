@@ -1,10 +1,12 @@
 """What must hold of the facts together, once all are said: everything is placed, and indices fit the axes they meet."""
 
+from collections.abc import Iterator, Mapping
+
 from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.place import NoMesh, NotAssigned, RelatesNothing, SplitAndFixed
-from ssdsl.plan.errors.split import CountMismatch
+from ssdsl.plan.errors.split import CountMismatch, OtherName
 from ssdsl.plan.eval.units import module_of
-from ssdsl.plan.facts import Facts
+from ssdsl.plan.facts import Cut, Facts
 from ssdsl.plan.in_time import near_axes
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Index, Mesh
@@ -29,9 +31,35 @@ def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
 
 
 def warnings(facts: Facts, model: ModelIndex, source: Source) -> list[Diagnostic]:
-    """What was left whole, indices in time that look like axes, and orders of the plan itself that relate nothing."""
+    """What was left whole or out, indices in time that look like axes, orders of the plan that relate nothing."""
     idle = (span for span, count in facts.pairs.items() if not count and span.source is source)
-    return [*facts.left_whole, *near_axes(facts, model), *map(RelatesNothing, idle)]
+    return [*facts.left_whole, *_left_out(facts, model), *near_axes(facts, model), *map(RelatesNothing, idle)]
+
+
+def _left_out(facts: Facts, model: ModelIndex) -> Iterator[OtherName]:
+    """A warning for each `split` that cuts an axis by one name where others of its operators have it by another, and no
+    statement cuts these."""
+    names, axes = model.graph.dim_names, model.graph.axes_of_windows
+    for cut in facts.cuts if axes else ():
+        joined = {axes[cls] for cls in cut.classes if cls in axes}
+        left = [(op, found) for op in _uncut(facts, model, cut) if (found := _free(op, axes, joined))]
+        if left:
+            others = tuple(dict.fromkeys(names[cls] for _, found in left for cls in found))
+            paths = tuple(dict.fromkeys(op.module for op, _ in left))
+            yield OtherName(cut.dim.span, cut.dim.text, len(left), others, paths, cut.index)
+
+
+def _uncut(facts: Facts, model: ModelIndex, cut: Cut) -> Iterator[Operator]:
+    """The operators that a `split` names and that do not have its index."""
+    for op in (model.operators[name] for name in cut.operators):
+        if cut.index not in {i.name for i in (*facts.indices.get(op.name, ()), *facts.whole.get(op.name, ()))}:
+            yield op
+
+
+def _free(op: Operator, axes: Mapping[int, int], joined: set[int]) -> list[int]:
+    """The dimensions of an operator that are of axes which a `split` cuts and could be cut. The statement did not find
+    them, so they have another name."""
+    return [d.cls for d in op.dims if d.window is None and not d.fixed and axes.get(d.cls) in joined]
 
 
 def _meets(facts: Facts, op: Operator, index: Index, mesh: Mesh, size: int) -> Diagnostic | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field, fields
 
+from ssdsl.lang.nodes import Word
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Clock, Index, Mesh, Order, Placement, Recompute, Shard
 from ssdsl.text.diagnostic import Diagnostic
@@ -20,6 +21,16 @@ class Origin:
 
     def __str__(self) -> str:
         return f"from --set {self.param}={self.value}" if self.is_set else f"the default of {self.param}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What one `split` said of one index: the dimension, the operators that it names, and the classes that it cut."""
+
+    dim: Word
+    index: str
+    operators: tuple[str, ...]
+    classes: frozenset[int]
 
 
 @dataclass(slots=True)
@@ -45,6 +56,7 @@ class Facts:
     prefetched: dict[str, tuple[int, Span]] = field(default_factory=dict)  # by operator, and where it is said
     shards: list[Shard] = field(default_factory=list)
     whole: dict[str, tuple[Index, ...]] = field(default_factory=dict)  # that a `split` names and operators cannot have
+    cuts: list[Cut] = field(default_factory=list)
     left_whole: list[Diagnostic] = field(default_factory=list)  # by `where possible`: warnings
     broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed: no second complaint
     _counts: dict[tuple[frozenset[str], str], int] = field(default_factory=dict, repr=False)

@@ -172,6 +172,47 @@ class NoSuchCondition(Traced, Diagnostic):
 
 
 @dataclass(frozen=True)
+class OtherName(Traced, Diagnostic):
+    """A `split` leaves out operators that have the same axis of the model under another name.
+
+    A convolution makes of `rows` of its input `height` of its result: they are one axis, at two sizes perhaps, with two
+    names. `split model by rows into sp` cuts what is called `rows`, and each device computes all of the rest. A second
+    statement cuts it by the other name; or the input's axis is given that name.
+    """
+
+    code = "E0349"
+    severity = "warning"
+    title = "{operators} the axis `{dim}` as {named}, and this statement leaves {out}"
+    note = "among them {example}"
+    help = "cut them as well: `split ... by {other} into {index}`, or give the axis of the input this name"
+    dim: str
+    count: int
+    words: tuple[str, ...]
+    paths: tuple[str, ...]
+    index: str
+
+    @property
+    def operators(self) -> str:
+        return "1 operator has" if self.count == 1 else f"{self.count} operators have"
+
+    @property
+    def out(self) -> str:
+        return "it out" if self.count == 1 else "them out"
+
+    @property
+    def named(self) -> str:
+        return either(self.words)
+
+    @property
+    def other(self) -> str:
+        return self.words[0]
+
+    @property
+    def example(self) -> str:
+        return listed(self.paths, 3)
+
+
+@dataclass(frozen=True)
 class NoSuchDimension(Traced, Diagnostic):
     """No selected operator has a dimension of this name: `split model by head into tp`.
 
@@ -185,6 +226,7 @@ class NoSuchDimension(Traced, Diagnostic):
     dim: str
     known: tuple[str, ...]  # of the selected operators
     aliases: tuple[str, ...]  # named by `dim`
+    theirs: tuple[str, ...] = ()  # names of axes that an input calls `dim`, behind one that calls them so
 
     @property
     def has(self) -> str:
@@ -192,7 +234,7 @@ class NoSuchDimension(Traced, Diagnostic):
 
     @property
     def change(self) -> str:
-        same = tuple(n for n in alike(self.dim) if n in self.known)
+        same = tuple(n for n in dict.fromkeys((*self.theirs, *alike(self.dim))) if n in self.known)
         found = f"here it is {either(same)}" if same else suggest(self.dim, (*self.known, *self.aliases))
         lists = "`ssdsl show PLAN --model MODEL dims` lists what there is"
         return found or f"{lists}; for models that may lack it, add `where possible`"

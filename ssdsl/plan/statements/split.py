@@ -26,6 +26,7 @@ from ssdsl.plan.eval.paths import match_names, starred, starred_module
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.values import StateOf
+from ssdsl.plan.facts import Cut
 from ssdsl.plan.plan import Index
 from ssdsl.plan.statements.parts import Parts, parts_of_cut
 from ssdsl.plan.statements.shard import shard
@@ -92,6 +93,10 @@ def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: P
             new.remove((op, at))
     for op, at in new:
         ctx.facts.add_index(op.name, _index(ctx, op, at, parts))
+    if parts.count > 1 and s.where is None and s.dim.text not in ctx.facts.aliases:
+        names = tuple(op.name for op in given if op.stage is Stage.COMPUTE)
+        classes = frozenset(op.dims[at].cls for op, at in found)
+        ctx.facts.cuts.append(Cut(s.dim, parts.cut.name.text, names, classes))
     for op, at in found:
         if op.dims[at].fixed and op.stage is Stage.COMPUTE and parts.count > 1:
             ctx.facts.leave_whole(op.name, _index(ctx, op, at, parts))
@@ -170,7 +175,19 @@ def no_such_dimension(ctx: Context, name: nodes.Word, operators: list[Operator])
     """What the operators have instead, as `show dims` lists it."""
     dims = (dim for op in operators if op.stage is Stage.COMPUTE for dim in op.dims)
     known = dict.fromkeys(starred(base_name(ctx, dim)) for dim in dims if dim.size > 1 and dim.window is None)
-    return NoSuchDimension(name.span, name.text, tuple(known), tuple(ctx.facts.aliases))
+    return NoSuchDimension(
+        name.span, name.text, tuple(known), tuple(ctx.facts.aliases), tuple(dict.fromkeys(_called(ctx, name.text)))
+    )
+
+
+def _called(ctx: Context, name: str) -> Iterator[str]:
+    """What the axes are called that an input gives this name: of two inputs the first one's name counts."""
+    graph = ctx.model.graph
+    for value, names in graph.axes.items():
+        factors = graph.values[value].factors if value in graph.values else ()
+        for word, classes in zip(names, factors, strict=False):
+            if word == name and classes:
+                yield graph.dim_names[classes[0]]
 
 
 def _of_weights(ctx: Context, name: str) -> frozenset[int]:
