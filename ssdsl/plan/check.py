@@ -1,8 +1,8 @@
 """What must hold of the facts together, once all are said: everything is placed, and indices fit the axes they meet."""
 
 from ssdsl.model.graph import Operator
+from ssdsl.plan.errors.parts import CountMismatch
 from ssdsl.plan.errors.place import NoMesh, NotAssigned, RelatesNothing, SplitAndFixed
-from ssdsl.plan.errors.split import CountMismatch
 from ssdsl.plan.eval.units import module_of
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.in_time import near_axes
