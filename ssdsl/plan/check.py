@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 from ssdsl.model.graph import Operator
+from ssdsl.plan.errors.parts import CountMismatch
 from ssdsl.plan.errors.place import NoMesh, NotAssigned, RelatesNothing, SplitAndFixed
-from ssdsl.plan.errors.split import CountMismatch, OtherName
+from ssdsl.plan.errors.split import OtherName
 from ssdsl.plan.eval.units import module_of
 from ssdsl.plan.facts import Cut, Facts
 from ssdsl.plan.in_time import near_axes

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from ssdsl.lang.suggest import nearest
 from ssdsl.model.graph import Operator
-from ssdsl.plan.errors.split import NearAxis
+from ssdsl.plan.errors.parts import NearAxis
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Index, Mesh

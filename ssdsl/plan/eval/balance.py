@@ -4,8 +4,8 @@ from itertools import accumulate
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
+from ssdsl.plan.errors.parts import BadCount
 from ssdsl.plan.errors.select import NothingSelected, TooFewUnits
-from ssdsl.plan.errors.split import BadCount
 from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.select import require_whole
 from ssdsl.plan.eval.units import deepest_level, module_runs, repeated_units

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.split import BadChunks, BadCount, NoSuchPhrase, UnknownCount
+from ssdsl.plan.errors.parts import BadChunks, BadCount, NoSuchPhrase, UnknownCount
 from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.expressions import evaluate
 from ssdsl.plan.eval.scope import Scope

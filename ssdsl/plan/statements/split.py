@@ -9,8 +9,8 @@ from ssdsl.lang import nodes
 from ssdsl.lang.formatter.spell import BINDING, POST, spell
 from ssdsl.model.graph import ROOT, Dim, Operator, Origin, Stage
 from ssdsl.plan.context import Context
+from ssdsl.plan.errors.parts import BadSizes
 from ssdsl.plan.errors.split import (
-    BadSizes,
     CannotSplit,
     Contradiction,
     Division,

@@ -1,0 +1,141 @@
+"""Mistakes in the parts of a `split`: how many there are, how large, and of which mesh axis."""
+
+from dataclasses import dataclass
+
+from ssdsl.lang.suggest import joined, listed, suggest
+from ssdsl.plan.errors.split import places
+from ssdsl.plan.errors.traced import Conflict, Traced
+from ssdsl.text.diagnostic import Diagnostic
+
+
+@dataclass(frozen=True)
+class UnknownCount(Traced, Diagnostic):
+    """Into how many parts? A bare index takes its number of parts from the mesh axis of the same name.
+
+    No mesh above the statement has such an axis, or several have it with different numbers of devices. Then the
+    statement says the number of the mesh that its operators are assigned to, or there is a statement for each mesh. An
+    index that is no axis of the operators' mesh is one in time: its parts run one after another on each device.
+    """
+
+    code = "E0207"
+    title = "the number of parts of `{name}` is unknown"
+    label = "{reason}"
+    help = "{change}"
+    name: str
+    meshes: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]  # those above, with their axes
+
+    @property
+    def sizes(self) -> dict[int, str]:
+        """The numbers of devices along the axis, each with the meshes that have it so."""
+        found: dict[int, list[str]] = {}
+        for mesh, axes in self.meshes:
+            if self.name in dict(axes):
+                found.setdefault(dict(axes)[self.name], []).append(mesh)
+        return {size: listed(meshes, 3) for size, meshes in found.items()}
+
+    @property
+    def reason(self) -> str:
+        each = joined([f"{size} in {meshes}" for size, meshes in self.sizes.items()], "and")
+        return f"devices along it: {each}" if each else "no mesh above has this axis"
+
+    @property
+    def change(self) -> str:
+        if each := joined([f"`{self.name} = {size}` for {meshes}" for size, meshes in self.sizes.items()], "or"):
+            return f"say the number of the mesh that these operators are assigned to: write {each}"
+        if found := suggest(self.name, (axis for _, axes in self.meshes for axis, _ in axes)):
+            return found
+        mesh, axes = self.meshes[0] if self.meshes else ("gpus", ())
+        written = ", ".join(f"{axis} = {size}" for axis, size in (*axes, (self.name, 2)))
+        in_time = f"or, for parts that run one after another on a device, say how many: `{self.name} = 2`"
+        return f"to split over devices, declare the axis above: `mesh {mesh}({written})`\n{in_time}"
+
+
+@dataclass(frozen=True)
+class NearAxis(Traced, Diagnostic):
+    """An index in time has nearly the name of a mesh axis that its operators leave unused: `tpp` for `tp`.
+
+    An index that is no axis of the operators' mesh is one in time: its parts run one after another on each device.
+    With a slip in the name of the axis, the devices along the axis would all do the same work.
+    """
+
+    code = "E0280"
+    severity = "warning"
+    title = "`{name}` is no axis of `{mesh}`: its {count} parts run one after another"
+    label = "in time"
+    note = "no operator of this statement is split over the {size} devices of `{axis}`"
+    help = "did you mean `{axis}`? If its parts are to run in time, choose a name that is not like an axis"
+    name: str
+    count: int
+    mesh: str
+    axis: str
+    size: int
+
+
+@dataclass(frozen=True)
+class CountMismatch(Conflict, Diagnostic):
+    """An index and the mesh axis of its name meet, so they must have the same size."""
+
+    code = "E0208"
+    title = "`{name}` has {count} parts, and the axis `{name}` of `{mesh}` has {size} devices"
+    label = "{count} parts"
+    note = "for instance `{operator}`"
+    help = "leave the number out: `into {name}` takes it from the mesh; or name the index otherwise"
+    name: str
+    count: int
+    mesh: str
+    size: int
+    operator: str
+
+    def earlier(self) -> str:
+        return f"{self.size} devices along `{self.name}`"
+
+
+@dataclass(frozen=True)
+class BadSizes(Traced, Diagnostic):
+    """The sizes of the parts must add up to the size of the dimension: `into m = [3, 5]` needs 8."""
+
+    code = "E0209"
+    title = "the parts' sizes add up to {total}, but `{dim}` has {size}"
+    note = "{where}"
+    help = "give sizes that add up to {size}, or a number of equal parts: `into {index} = 2`"
+    index: str
+    total: int
+    dim: str
+    size: int
+    paths: tuple[str, ...]
+
+    @property
+    def where(self) -> str:
+        return places(self.paths, f"{self.dim} = {self.size}")
+
+
+@dataclass(frozen=True)
+class NoSuchPhrase(Traced, Diagnostic):
+    """Behind an index, `parts` says which chunks each part has: `into cp parts [[0, 3], [1, 2]]`."""
+
+    code = "E0263"
+    title = "`{word}` says nothing about the parts of an index"
+    help = "write `parts [[0, 3], [1, 2]]` for who has which chunks, or a comma in front of a further index"
+    word: str
+
+
+@dataclass(frozen=True)
+class BadChunks(Traced, Diagnostic):
+    """The chunks of `parts` are numbered from 0, and each is in one part: `[[0, 3], [1, 2]]` are four chunks."""
+
+    code = "E0264"
+    title = "`parts` names {count} chunks, but {what}"
+    help = "name each of the chunks 0 to {last} once"
+    count: int
+    what: str
+    last: int
+
+
+@dataclass(frozen=True)
+class BadCount(Traced, Diagnostic):
+    """A number of parts is at least 1."""
+
+    code = "E0215"
+    title = "cannot cut into {count} parts"
+    help = "give at least 1"
+    count: int
