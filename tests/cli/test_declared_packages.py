@@ -47,7 +47,7 @@ def test_every_command(declared: Bare, tmp_path: Path) -> None:
     write_readme(tmp_path)
     calls = {name: words for name, words in CALLS.items() if name != "clusters measure"}
     (tmp_path / "calls.json").write_text(json.dumps(calls))
-    ended = declared.run("-c", CALL, cwd=tmp_path)
+    ended = declared.run("-c", CALL, cwd=tmp_path, timeout_s=600)
     assert ended.returncode == 0, ended.stderr
     failed = re.findall("^failed: (.*)$", ended.stdout, re.MULTILINE)
     assert failed == ["checkpoint to-safetensors", "checkpoint from-safetensors"], ended.stderr
