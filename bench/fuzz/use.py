@@ -93,7 +93,8 @@ class Use:
     def smaller(self) -> Iterator["Use"]:
         """Programs that are one step simpler."""
         for n, run in enumerate(self.runs):
-            yield replace(self, runs=self.runs[:n] + self.runs[n + 1 :])
+            if len(self.runs) > 1:
+                yield replace(self, runs=self.runs[:n] + self.runs[n + 1 :])
             yield from (self._with(n, actions=run.actions[:k] + run.actions[k + 1 :]) for k in range(len(run.actions)))
         yield from (self._with(n, plan=plan) for n, run in enumerate(self.runs) for plan in simpler_plans(run.plan))
         yield replace(self, is_scheduled=False)

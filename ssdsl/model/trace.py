@@ -158,12 +158,15 @@ class _Builder:
         return found[0] if len(found) == len(self.found.factors.leaves(slot.factors)) == 1 else None
 
     def _fix_unreadable(self, reading: Reading, numbers: dict[tuple[str, int, int], int], dims: list[Dim]) -> None:
-        """Results stay whole where what they read by windows, or they themselves, are several dimensions."""
+        """Results stay whole where what they read by windows, or they themselves, are not one dimension."""
         read = {name: slot.letter.window for name, slot in reading.slots.items() if slot.letter.window is not None}
-        unread = {read[letter].of for (letter, _, _), n in numbers.items() if letter in read and not dims[n].window}
+        there = {letter for letter, _, _ in numbers}
+        windowed = {letter for (letter, _, _), n in numbers.items() if dims[n].window}
+        unread = {window.of: letter for letter, window in read.items() if letter not in windowed}
         for (letter, _, _), number in numbers.items():
             if letter in unread:
-                reason = f"`{reading.call.kind}` reads windows of an axis that is made of several dimensions"
+                axis = "that is made of several dimensions" if unread[letter] in there else "of size 1"
+                reason = f"`{reading.call.kind}` reads windows of an axis {axis}"
                 dims[number] = replace(dims[number], fixed=reason)
 
     def _dim(self, leaf: int, fixed: str, combined: bool) -> Dim:
