@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ssdsl.lang.suggest import listed
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
@@ -216,6 +217,49 @@ class ShardConflict(Diagnostic):
     weight: str
     axis: str
     candidates: str
+
+
+@dataclass(frozen=True)
+class StateApart(Diagnostic):
+    """The gradients or the optimizer's state of a weight are to be cut over other axes than the weight itself.
+
+    A weight that is stored in parts has gradients and optimizer state in the same parts, and gradients that are in
+    parts have the optimizer's state in the same parts: `.weights by row into dp` says all three. A further statement
+    for `.grads` or `.optimizer` of these weights may say the same once more. It cannot say anything else: state in
+    parts of these parts (weights over the devices of a node, the optimizer's state over all nodes, as ZeRO++ and hybrid
+    sharding have it) is not computed yet.
+    """
+
+    code: ClassVar[str] = "E0270"
+    title: ClassVar[str] = "the {state} of `{weight}` cannot be cut over {over}: its {held} are cut over {held_over}"
+    label: ClassVar[str] = "{state} over {over}"
+    note: ClassVar[str] = "where {held} are in parts, what follows from them is in the same parts"
+    help: ClassVar[str] = "leave this `split` out, or write `into {here}` in it; or `into {there}` in both"
+    state: str
+    weight: str
+    axes: tuple[str, ...]
+    held: str
+    held_axes: tuple[str, ...]
+    first: Span
+
+    @property
+    def over(self) -> str:
+        return listed(self.axes)
+
+    @property
+    def held_over(self) -> str:
+        return listed(self.held_axes)
+
+    @property
+    def here(self) -> str:
+        return ", ".join(self.held_axes)
+
+    @property
+    def there(self) -> str:
+        return ", ".join(self.axes)
+
+    def others(self) -> tuple[tuple[Span, str], ...]:
+        return ((self.first, f"{self.held} over {self.held_over}"),)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from ssdsl.text.render import render
 
 TESTS = Path(__file__).parent.parent
 CASES = {
+    "E0270": "chain",
     "E0366": "moving",
     "E0401": "chain",
     "E0408": "chain",
