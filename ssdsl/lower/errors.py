@@ -263,6 +263,59 @@ class StateApart(Diagnostic):
 
 
 @dataclass(frozen=True)
+class StateLeftWhole(Diagnostic):
+    """A statement cuts state over devices, and that of some weights stays whole on each of them.
+
+    What is stored in parts is what is trained: a weight without a gradient is on every device whole, and has no other
+    state. A weight that lives on several sets of devices of unlike axes stays whole too, as their parts of its gradient
+    could not be summed one by one.
+    """
+
+    code: ClassVar[str] = "E0272"
+    severity: ClassVar[str] = "warning"
+    title: ClassVar[str] = "{what} stay whole on every device"
+    label: ClassVar[str] = "{reason}"
+    note: ClassVar[str] = "these are {names}"
+    help: ClassVar[str] = "{change}"
+    state: str
+    weights: tuple[str, ...]
+    is_trained: bool
+
+    @property
+    def what(self) -> str:
+        count = f"{len(self.weights)} of these weights"
+        return count if self.state == "weights" else f"the {self.state} of {count}"
+
+    @property
+    def names(self) -> str:
+        return listed(self.weights, 4)
+
+    @property
+    def reason(self) -> str:
+        return "they live on devices of unlike axes" if self.is_trained else "they are not trained"
+
+    @property
+    def change(self) -> str:
+        if self.is_trained:
+            return "assign the operators that use them to devices with the same axes, or leave them out"
+        return "leave them out of the `split`; to have less of them on a device, cut the operators that read them"
+
+
+@dataclass(frozen=True)
+class IdleDevices(Diagnostic):
+    """A mesh has devices to which no operator is assigned: they take part in the run, and compute nothing."""
+
+    code: ClassVar[str] = "E0275"
+    severity: ClassVar[str] = "warning"
+    title: ClassVar[str] = "{count} of the devices of `{mesh}` run nothing"
+    label: ClassVar[str] = "no `assign` names `{example}`"
+    help: ClassVar[str] = "make the mesh smaller, or assign operators to all of it"
+    mesh: str
+    count: int
+    example: str
+
+
+@dataclass(frozen=True)
 class ParamsOverlap(Diagnostic):
     """A weight is used by operators on two sets of devices that share some but not all devices."""
 

@@ -13,6 +13,7 @@ from ssdsl.plan.errors.names import CallsTooDeep, UnknownParam
 from ssdsl.plan.eval.builtins import builtin_scope
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.facts import Facts
+from ssdsl.plan.never_used import never_used
 from ssdsl.plan.place_beside import place_beside
 from ssdsl.plan.plan import Index, Plan
 from ssdsl.plan.statements.execute import execute
@@ -39,7 +40,7 @@ def interpret_all(
     mistakes = mistakes or check(ctx.facts, ctx.model)
     if mistakes:
         raise PlanError(*mistakes[:MOST_MISTAKES])
-    return plan_of(ctx), (*beside, *warnings(ctx.facts, script.span.source))
+    return plan_of(ctx), (*beside, *never_used(script), *warnings(ctx.facts, script.span.source))
 
 
 def interpret_part(
@@ -71,10 +72,10 @@ def plan_of(ctx: Context) -> Plan:
         orders=tuple(facts.orders),
         clocks=tuple(facts.clocks),
         recomputes=tuple(facts.recomputes),
-        regathered=frozenset(facts.regathered),
+        regathered=dict(facts.regathered),
         shards=tuple(facts.shards),
         whole={name: whole[name] for name in model.operators if name in whole},
-        prefetched={name: facts.prefetched[name][0] for name in model.operators if name in facts.prefetched},
+        prefetched={name: facts.prefetched[name] for name in model.operators if name in facts.prefetched},
     )
 
 

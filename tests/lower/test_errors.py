@@ -26,6 +26,8 @@ CASES = {
     "E0407": "totalled",
 }
 
+WARNED = {"E0272": "chain_frozen", "E0275": "chain"}
+
 
 @pytest.mark.parametrize(("code", "model"), CASES.items())
 def test_its_text(code: str, model: str, golden: Callable[[Path, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +39,18 @@ def test_its_text(code: str, model: str, golden: Callable[[Path, str], None], mo
     golden(TESTS / "errors" / f"{code}.err", "\n\n".join(map(render, raised.value.diagnostics)) + "\n")
 
 
+@pytest.mark.parametrize(("code", "model"), WARNED.items())
+def test_its_warning(
+    code: str, model: str, golden: Callable[[Path, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(TESTS / "lower" / "plans")
+    graph = capture(load(f"{TESTS / 'models' / 'tiny.py'}:{model}"))
+    (found,) = compile_plan(Path(f"{code}.ssp"), graph, {}).warnings
+    assert (found.code, found.severity) == (code, "warning")
+    golden(TESTS / "errors" / f"{code}.err", render(found) + "\n")
+
+
 def test_each_has_a_case_and_an_explanation() -> None:
     own = {code for code, cls in REGISTRY.items() if cls.__module__ == errors.__name__}
-    assert own == set(CASES)
+    assert own == {*CASES, *WARNED}
     assert all(REGISTRY[code].__doc__ for code in own)

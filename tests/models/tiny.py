@@ -96,3 +96,10 @@ class Totalled(nn.Module):
 
 def totalled() -> Built:
     return Totalled(), {"x": torch.randn(8, 4)}, AXES
+
+
+def chain_frozen() -> Built:
+    """Its first layer is not trained."""
+    model = Chain()
+    model.layers[0].requires_grad_(False)
+    return model, {"x": torch.randn(8, 4)}, AXES

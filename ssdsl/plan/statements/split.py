@@ -194,7 +194,7 @@ def _dividing(ctx: Context, s: nodes.Split, places: Places, parts: Parts) -> Pla
     for size, paths in whole.items():
         division = Division(parts.cut.name.text, parts.count, parts.origin)
         place = ctx.stack.site or s.dim.span
-        ctx.facts.left_whole.append(LeftWhole(place, s.dim.text, size, division, tuple(dict.fromkeys(paths))))
+        ctx.facts.warnings.append(LeftWhole(place, s.dim.text, size, division, tuple(dict.fromkeys(paths))))
     return kept
 
 
