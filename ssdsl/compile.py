@@ -13,6 +13,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.lower.forward_only import forward_only
 from ssdsl.lower.lower import After, lower
 from ssdsl.lower.share_state import share_state
+from ssdsl.lower.unread import unread
 from ssdsl.model.evaluation import capture_evaluation
 from ssdsl.model.graph import Graph
 from ssdsl.model.source import Model
@@ -64,7 +65,7 @@ def compile_source(
     """
     plan, warnings = make_plan(source, graph, overrides, folder)
     program = lower(plan, cluster, after)
-    return Compiled(source, plan, program, require_proof(program), warnings)
+    return Compiled(source, plan, program, require_proof(program), (*warnings, *unread(plan, program, source)))
 
 
 def compile_evaluation(

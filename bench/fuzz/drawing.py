@@ -33,6 +33,7 @@ class Drawing:
     taken: dict[tuple[str, str], str] = field(default_factory=dict)  # (operator, index) -> dimension
     left: dict[tuple[str, str], int] = field(default_factory=dict)
     states: list[str] = field(default_factory=lambda: ["weights", "grads", "optimizer"])  # to be cut
+    state_of: list[tuple[frozenset[str], list[str]]] = field(default_factory=list)  # weights, and over which axes
 
     @property
     def operators(self) -> tuple[Operator, ...]:

@@ -172,13 +172,16 @@ def _recompute(plan: Drawing) -> None:
 
 
 def _state(plan: Drawing) -> None:
-    """ZeRO of some weights over some axes."""
+    """ZeRO of some weights over some axes; all state of a weight over the same."""
     over = plan.draw.sample(list(plan.axes), plan.draw.randint(1, len(plan.axes)))
     state = plan.draw.choice(plan.states)
     plan.states.remove(state)
     chosen = plan.selection()
     weights = {v.name for v in plan.graph.of(Origin.WEIGHT)}
-    if any(x.value in weights for o in chosen.operators for x in o.inputs):
+    read = frozenset(x.value for o in chosen.operators for x in o.inputs if x.value in weights)
+    if read:
+        over = next((axes for names, axes in plan.state_of if not names.isdisjoint(read)), over)
+        plan.state_of.append((read, over))
         plan.statements.append(f"split {chosen.text}.{state} by row into {', '.join(over)}")
 
 

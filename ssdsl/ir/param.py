@@ -32,6 +32,17 @@ class Param:
         return Layout(tuple(PARTIAL if a in self.partial else place for (a, _), place in axes))
 
     @property
+    def copied(self) -> tuple[str, ...]:
+        """The axes along which all devices have the same of it."""
+        places = zip(self.submesh.axes, self.layout.places, strict=True)
+        return tuple(axis for (axis, _), place in places if place not in self.layout.shards())
+
+    def cut_over(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """Over which of these axes, in the mesh's order, its state can be cut: those along which there are copies."""
+        ways = dict(self.submesh.axes)
+        return tuple(axis for axis in self.copied if axis in axes and ways[axis] != 1)
+
+    @property
     def elements(self) -> int:
         """Elements of the local tensor, not sharded by ZeRO; of unequal parts of the largest."""
         return self.shape.local(self.layout.shards()).numel

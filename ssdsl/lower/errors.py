@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ssdsl.lang.suggest import either
+from ssdsl.lang.suggest import either, listed
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
@@ -304,6 +304,102 @@ class ShardConflict(Diagnostic):
         if not self.candidates:
             return "no axis of more than one device replicates the weight: leave this statement out"
         return f"cut the state over an axis along which the weight is replicated: {either(self.candidates)}"
+
+
+@dataclass(frozen=True)
+class StateApart(Diagnostic):
+    """The gradients or the optimizer's state of a weight are to be cut over other axes than the weight itself.
+
+    A weight that is stored in parts has gradients and optimizer state in the same parts, and gradients that are in
+    parts have the optimizer's state in the same parts: `.weights by row into dp` says all three. A further statement
+    for `.grads` or `.optimizer` of these weights may say the same once more. It cannot say anything else: state in
+    parts of these parts (weights over the devices of a node, the optimizer's state over all nodes, as ZeRO++ and hybrid
+    sharding have it) is not computed yet.
+    """
+
+    code: ClassVar[str] = "E0270"
+    title: ClassVar[str] = "the {state} of `{weight}` cannot be cut over {over}: its {held} are cut over {held_over}"
+    label: ClassVar[str] = "{state} over {over}"
+    note: ClassVar[str] = "where {held} are in parts, what follows from them is in the same parts"
+    help: ClassVar[str] = "leave this `split` out, or write `into {here}` in it; or `into {there}` in both"
+    state: str
+    weight: str
+    axes: tuple[str, ...]
+    held: str
+    held_axes: tuple[str, ...]
+    first: Span
+
+    @property
+    def over(self) -> str:
+        return listed(self.axes)
+
+    @property
+    def held_over(self) -> str:
+        return listed(self.held_axes)
+
+    @property
+    def here(self) -> str:
+        return ", ".join(self.held_axes)
+
+    @property
+    def there(self) -> str:
+        return ", ".join(self.axes)
+
+    def others(self) -> tuple[tuple[Span, str], ...]:
+        return ((self.first, f"{self.held} over {self.held_over}"),)
+
+
+@dataclass(frozen=True)
+class StateLeftWhole(Diagnostic):
+    """A statement cuts state over devices, and that of some weights stays whole on each of them.
+
+    What is stored in parts is what is trained: a weight without a gradient is on every device whole, and has no other
+    state. A weight that lives on several sets of devices of unlike axes stays whole too, as their parts of its gradient
+    could not be summed one by one.
+    """
+
+    code: ClassVar[str] = "E0272"
+    severity: ClassVar[str] = "warning"
+    title: ClassVar[str] = "{what} stay whole on every device"
+    label: ClassVar[str] = "{reason}"
+    note: ClassVar[str] = "these are {names}"
+    help: ClassVar[str] = "{change}"
+    state: str
+    weights: tuple[str, ...]
+    is_trained: bool
+
+    @property
+    def what(self) -> str:
+        count = f"{len(self.weights)} of these weights"
+        return count if self.state == "weights" else f"the {self.state} of {count}"
+
+    @property
+    def names(self) -> str:
+        return listed(self.weights, 4)
+
+    @property
+    def reason(self) -> str:
+        return "they live on devices of unlike axes" if self.is_trained else "they are not trained"
+
+    @property
+    def change(self) -> str:
+        if self.is_trained:
+            return "assign the operators that use them to devices with the same axes, or leave them out"
+        return "leave them out of the `split`; to have less of them on a device, cut the operators that read them"
+
+
+@dataclass(frozen=True)
+class IdleDevices(Diagnostic):
+    """A mesh has devices to which no operator is assigned: they take part in the run, and compute nothing."""
+
+    code: ClassVar[str] = "E0275"
+    severity: ClassVar[str] = "warning"
+    title: ClassVar[str] = "{count} of the devices of `{mesh}` run nothing"
+    label: ClassVar[str] = "no `assign` names `{example}`"
+    help: ClassVar[str] = "make the mesh smaller, or assign operators to all of it"
+    mesh: str
+    count: int
+    example: str
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def carry_over(plan: Plan, graph: Graph) -> Plan:
         orders=(),
         clocks=(),
         recomputes=(),
-        regathered=frozenset(),
+        regathered={},
         shards=(),
         whole={},
         prefetched={},

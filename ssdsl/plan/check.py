@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.parts import CountMismatch
-from ssdsl.plan.errors.place import NoMesh, NotAssigned, RelatesNothing, SplitAndFixed
+from ssdsl.plan.errors.place import NoMesh, NotAssigned, OnAllDevices, RelatesNothing, SplitAndFixed
 from ssdsl.plan.errors.split import OtherName
 from ssdsl.plan.eval.units import module_of
 from ssdsl.plan.facts import Cut, Facts
@@ -32,9 +32,32 @@ def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
 
 
 def warnings(facts: Facts, model: ModelIndex, source: Source) -> list[Diagnostic]:
-    """What was left whole or out, indices in time that look like axes, orders of the plan that relate nothing."""
-    idle = (span for span, count in facts.pairs.items() if not count and span.source is source)
-    return [*facts.left_whole, *_left_out(facts, model), *near_axes(facts, model), *map(RelatesNothing, idle)]
+    """What was left whole or out, what says nothing, indices in time that look like axes; of orders, the plan's own."""
+    idle = (RelatesNothing(span) for span, count in facts.pairs.items() if not count)
+    rows = (RelatesNothing(span, is_row=True) for span, count in facts.named.items() if not count)
+    orders = [d for d in (*idle, *rows, *_on_devices(facts)) if d.span is not None and d.span.source is source]
+    return list(dict.fromkeys([*facts.warnings, *_left_out(facts, model), *near_axes(facts, model), *orders]))
+
+
+def _on_devices(facts: Facts) -> Iterator[Diagnostic]:
+    """Orders that fix an index in space, of all operators that have it."""
+    said = [(o.span, tasks) for o in facts.orders for tasks in (o.before, o.after)]
+    said += [(row.span, row.tasks) for clock in facts.clocks for row in clock.rows]
+    meshes: dict[tuple[frozenset[str], str], str | None] = {}
+    for span, tasks in said:
+        for index, _ in tasks.fixed:
+            key = tasks.operators, index
+            if key not in meshes:
+                meshes[key] = _mesh_of_all(facts, *key)
+            if (mesh := meshes[key]) is not None:
+                yield OnAllDevices(span, index, mesh)
+
+
+def _mesh_of_all(facts: Facts, operators: frozenset[str], index: str) -> str | None:
+    """The mesh of operators that all have an index, if any, as an axis."""
+    places = [facts.placements[o] for o in operators if o in facts.placements and facts.index(o, index)]
+    in_space = [p for p in places if index in dict(facts.meshes[p.mesh].axes)]
+    return min(p.mesh for p in places) if places and len(in_space) == len(places) else None
 
 
 def _left_out(facts: Facts, model: ModelIndex) -> Iterator[OtherName]:

@@ -51,13 +51,14 @@ class Facts:
     orders: list[Order] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
     pairs: dict[Span, int] = field(default_factory=dict)  # how many each `order` relates
+    named: dict[Span, int] = field(default_factory=dict)  # in how many turns each row of `order by clock` names tasks
     recomputes: list[Recompute] = field(default_factory=list)
-    regathered: set[str] = field(default_factory=set)  # operators for which values are gathered again in backward
+    regathered: dict[str, Span] = field(default_factory=dict)  # operators for which backward gathers again
     prefetched: dict[str, tuple[int, Span]] = field(default_factory=dict)  # by operator, and where it is said
     shards: list[Shard] = field(default_factory=list)
     whole: dict[str, tuple[Index, ...]] = field(default_factory=dict)  # that a `split` names and operators cannot have
     cuts: list[Cut] = field(default_factory=list)
-    left_whole: list[Diagnostic] = field(default_factory=list)  # by `where possible`: warnings
+    warnings: list[Diagnostic] = field(default_factory=list)  # of what a statement names and cannot have
     broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed: no second complaint
     _counts: dict[tuple[frozenset[str], str], int] = field(default_factory=dict, repr=False)
 

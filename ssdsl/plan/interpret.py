@@ -13,6 +13,7 @@ from ssdsl.plan.errors.names import CallsTooDeep, UnknownParam
 from ssdsl.plan.eval.builtins import builtin_scope
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.facts import Facts
+from ssdsl.plan.never_used import never_used
 from ssdsl.plan.place_beside import place_beside
 from ssdsl.plan.plan import Index, Plan
 from ssdsl.plan.round_trips import round_trips
@@ -43,6 +44,7 @@ def interpret_all(
     return plan_of(ctx), (
         *beside,
         *round_trips(ctx.facts, ctx.model),
+        *never_used(script),
         *warnings(ctx.facts, ctx.model, script.span.source),
     )
 
@@ -76,10 +78,10 @@ def plan_of(ctx: Context) -> Plan:
         orders=tuple(facts.orders),
         clocks=tuple(facts.clocks),
         recomputes=tuple(facts.recomputes),
-        regathered=frozenset(facts.regathered),
+        regathered=dict(facts.regathered),
         shards=tuple(facts.shards),
         whole={name: whole[name] for name in model.operators if name in whole},
-        prefetched={name: facts.prefetched[name][0] for name in model.operators if name in facts.prefetched},
+        prefetched={name: facts.prefetched[name] for name in model.operators if name in facts.prefetched},
     )
 
 

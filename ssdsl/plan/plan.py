@@ -153,7 +153,8 @@ class Plan:
 
     `indices[op]` are in the order in which they cut (for one dimension: outermost first). Only operators of stage
     COMPUTE have a placement; constants and data operators run wherever their consumers are. `params` are the values
-    in force. `whole[op]` are the indices that an operator would have if it did not need all of their dimension.
+    in force. `whole[op]` are the indices that an operator would have if it did not need all of their dimension. Each
+    fact has the span of what says it.
     """
 
     graph: Graph
@@ -166,8 +167,13 @@ class Plan:
     recomputes: tuple[Recompute, ...]
     shards: tuple[Shard, ...]
     whole: dict[str, tuple[Index, ...]] = field(default_factory=dict)
-    prefetched: dict[str, int] = field(default_factory=dict)  # values that an operator may receive ahead
-    regathered: frozenset[str] = frozenset()  # operators for which values are gathered again in backward
+    prefetched: dict[str, tuple[int, Span]] = field(default_factory=dict)  # values that an operator may receive ahead
+    regathered: dict[str, Span] = field(default_factory=dict)  # operators for which values are gathered again
+
+    def order_spans(self) -> Iterator[Span]:
+        """Where the plan itself says each of its orders: the statement, a row of a clock, or a call that has it."""
+        yield from (order.called or order.span for order in self.orders)
+        yield from (clock.called or row.span for clock in self.clocks for row in clock.rows)
 
     def ordered(self) -> Iterator[TaskSet]:
         """All sets of tasks that the plan orders."""

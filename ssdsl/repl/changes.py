@@ -131,7 +131,7 @@ def _recomputes(old: Context, new: Context) -> Iterator[str]:
 
 
 def _gathers(old: Context, new: Context) -> Iterator[str]:
-    if names := new.facts.regathered - old.facts.regathered:
+    if names := new.facts.regathered.keys() - old.facts.regathered.keys():
         yield f"what {_operators(new, names)} gather is gathered again in backward"
 
 

@@ -17,6 +17,7 @@ from ssdsl.text.source import Source
 
 TESTS = Path(__file__).parent.parent
 CASES = {  # by the plan: a code, and what tells it from others with that code
+    "E0270": "chain",
     "E0366": "moving",
     "E0401": "chain",
     "E0401_permuted": "chain",
@@ -31,6 +32,8 @@ CASES = {  # by the plan: a code, and what tells it from others with that code
     "E0406": "merged",
     "E0407": "totalled",
 }
+
+WARNED = {"E0272": "chain_frozen", "E0275": "chain"}
 
 
 Way = Callable[[str, str, str], tuple[str, str]]  # from text, model and help to the text and model that follow it
@@ -55,6 +58,11 @@ def statistics(text: str, model: str, said: str) -> tuple[str, str]:
 
 
 WAYS: dict[str, tuple[Way, ...]] = {
+    "E0270": (
+        in_text("split model.grads by row into local, node\n", ""),
+        in_text("into local, node", "{1}"),
+        in_text("split model.weights by row into local\n", "split model.weights by row {2}\n"),
+    ),
     "E0366": (in_text("gpus[pp = 1]", "gpus[pp = 0]"),),
     "E0401": (in_text("m = [6, 2]", "m = 2"),),
     "E0401_permuted": (in_text("way parts [[1], [0]], m = 2", "m = 2, way parts [[1], [0]]"),),
@@ -96,7 +104,18 @@ def test_its_text(plan: str, model: str, golden: Callable[[Path, str], None], mo
     golden(TESTS / "errors" / f"{plan}.err", "\n\n".join(map(render, raised.value.diagnostics)) + "\n")
 
 
+@pytest.mark.parametrize(("code", "model"), WARNED.items())
+def test_its_warning(
+    code: str, model: str, golden: Callable[[Path, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(TESTS / "lower" / "plans")
+    graph = capture(load(f"{TESTS / 'models' / 'tiny.py'}:{model}"))
+    (found,) = compile_plan(Path(f"{code}.ssp"), graph, {}).warnings
+    assert (found.code, found.severity) == (code, "warning")
+    golden(TESTS / "errors" / f"{code}.err", render(found) + "\n")
+
+
 def test_each_has_a_case_and_an_explanation() -> None:
     own = {code for code, cls in REGISTRY.items() if cls.__module__ == errors.__name__}
-    assert own <= {plan[:5] for plan in CASES}
+    assert own <= {plan[:5] for plan in (*CASES, *WARNED)}
     assert all(REGISTRY[code].__doc__ for code in own)

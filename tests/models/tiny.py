@@ -126,3 +126,10 @@ def chain_statistics_2() -> Built:
 
 def chain_statistics_4() -> Built:
     return chain_statistics(4)
+
+
+def chain_frozen() -> Built:
+    """Its first layer is not trained."""
+    model = Chain()
+    model.layers[0].requires_grad_(False)
+    return model, {"x": torch.randn(8, 4)}, AXES

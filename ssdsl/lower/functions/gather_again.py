@@ -20,7 +20,7 @@ from ssdsl.model.storage import Storage
 
 def gather_again(lowering: Lowering) -> Lowering:
     """Sets `again` of conversions."""
-    asked = lowering.plan.regathered
+    asked = frozenset(lowering.plan.regathered)
     if not asked:
         return lowering
     places, operators = lowering.graph.storages, {o.name: o for o in lowering.graph.operators}

@@ -78,6 +78,7 @@ class _Rewriting:
                 self.operators.append(operator)
             else:
                 self._inside(operator, region)
+        again = self.source.regathered
         changed = replace(graph, operators=tuple(self.operators), values=self.values, dim_names=self.names)
         return replace(
             self.source,
@@ -89,7 +90,7 @@ class _Rewriting:
                 replace(c, rows=tuple(replace(r, tasks=self._set(r.tasks)) for r in c.rows)) for c in self.source.clocks
             ),
             recomputes=tuple(replace(r, units=tuple(map(self._with, r.units))) for r in self.source.recomputes),
-            regathered=self._with(self.source.regathered),
+            regathered=again | {added: again[other] for added, other in self.beside.items() if other in again},
         )
 
     def _set(self, tasks: TaskSet) -> TaskSet:

@@ -15,15 +15,20 @@ from ssdsl.ir.param import (
     SumTiedGrads,
     Zero,
 )
-from ssdsl.lower.errors import ShardConflict
+from ssdsl.lower.errors import ShardConflict, StateApart
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.model.layers import layer_of, layer_paths
-from ssdsl.plan.plan import Plan, State
 from ssdsl.plan.plan import Shard as StateShard
+from ssdsl.plan.plan import State
 from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Span
 
 BUCKET_BYTES = 25 << 20  # as PyTorch's DistributedDataParallel
+ZEROS = {State.WEIGHTS: Zero.WEIGHTS, State.GRADS: Zero.GRADS, State.OPTIMIZER: Zero.OPTIMIZER}
+STATES = {State.WEIGHTS: "weights", State.GRADS: "gradients", State.OPTIMIZER: "optimizer's state"}
+
+_Cut = dict[State, tuple[tuple[str, ...], StateShard]]  # of a parameter: over which axes, and which statement says so
 
 
 class _Kind(NamedTuple):
@@ -48,9 +53,10 @@ def flatten_params(lowering: Lowering) -> Lowering:
     for param in lowering.params:
         submeshes.setdefault(param.weight, []).append(param.submesh)
     _check_shards(lowering)
-    sharded = _sharded(lowering.plan)
+    cuts = _cuts(lowering)
+    _check_alike(lowering, cuts)
     groups: dict[_Kind, list[Param]] = {}
-    stages = [_zero(param, sharded) for param in lowering.params]
+    stages = [_zero(cut) for cut in cuts]
     for param, (zero, axes) in zip(reversed(lowering.params), reversed(stages), strict=True):
         if not param.trained:
             continue
@@ -100,40 +106,44 @@ def completion_of(
     return tuple(steps)
 
 
-def _sharded(plan: Plan) -> dict[State, dict[str, StateShard]]:
-    return {s: {w: shard for shard in plan.shards if shard.state is s for w in shard.weights} for s in State}
-
-
 def _check_shards(lowering: Lowering) -> None:
     """Raises PlanError where a statement cuts the state of no weight over one of its axes."""
     for shard in lowering.plan.shards:
         params = [p for p in lowering.params if p.weight in shard.weights]
         axes = {a: n for p in params for a, n in p.submesh.mesh.axes}
-        wholes = [_whole(p) for p in params]
+        wholes = [p.copied for p in params]
         for axis in shard.axes:
             if params and axes.get(axis) != 1 and not any(axis in whole for whole in wholes):
                 raise PlanError(ShardConflict(shard.span, shard.state.value, params[0].weight, axis, tuple(wholes[0])))
 
 
-def _zero(param: Param, sharded: dict[State, dict[str, StateShard]]) -> tuple[Zero, tuple[str, ...]]:
-    """The highest ZeRO stage that the plan asks for, and its axes: those along which the weight is replicated."""
-    whole = _whole(param)
-    found: dict[State, tuple[str, ...]] = {}
-    for state, shards in sharded.items():
-        if (shard := shards.get(param.weight)) is None:
-            continue
-        if axes := tuple(a for a in whole if a in shard.axes and dict(param.submesh.axes)[a] != 1):
-            found[state] = axes
-    for state, zero in ((State.WEIGHTS, Zero.WEIGHTS), (State.GRADS, Zero.GRADS), (State.OPTIMIZER, Zero.OPTIMIZER)):
-        if state in found:
-            return zero, found[state]
-    return Zero.NONE, ()
+def _cuts(lowering: Lowering) -> list[_Cut]:
+    """For each parameter the axes over which its state is to be cut, and the statements: weights first."""
+    shards = {(s.state, weight): s for s in lowering.plan.shards for weight in s.weights}
+    found = []
+    for param in lowering.params:
+        said = [(state, shard) for state in State if (shard := shards.get((state, param.weight))) is not None]
+        found.append({state: (axes, shard) for state, shard in said if (axes := param.cut_over(shard.axes))})
+    return found
 
 
-def _whole(param: Param) -> list[str]:
-    """The axes along which all devices have the same of a weight."""
-    places = zip(param.submesh.axes, param.layout.places, strict=True)
-    return [axis for (axis, _), place in places if place not in param.layout.shards()]
+def _check_alike(lowering: Lowering, cuts: list[_Cut]) -> None:
+    """Raises PlanError for state that is to be cut over other axes than that with which it is cut anyway."""
+    wrong: dict[Span, StateApart] = {}
+    for param, cut in zip(lowering.params, cuts, strict=True):
+        leading = next(iter(cut), None)
+        for state, (axes, shard) in cut.items() if param.trained else ():
+            held, by = cut[leading or state]
+            if axes != held:
+                words = STATES[state], param.weight, axes, STATES[by.state], held
+                wrong.setdefault(shard.span, StateApart(shard.span, *words, by.span))
+    if wrong:
+        raise PlanError(*wrong.values())
+
+
+def _zero(cut: _Cut) -> tuple[Zero, tuple[str, ...]]:
+    """The highest ZeRO stage that the plan asks for, and its axes."""
+    return next(((ZEROS[state], axes) for state, (axes, _) in cut.items()), (Zero.NONE, ()))
 
 
 def _buckets(params: list[Param]) -> list[list[Param]]:

@@ -21,7 +21,8 @@ def apply_orders(graph: TaskGraph) -> None:
     members = _members(graph)
     for order in graph.plan.orders:
         for before, after in _related(graph, order, members):
-            _state(graph, before, after, span=order.called or order.span)
+            if {*before} != {*after} or len(before) > 1:  # of a task and itself nothing is said
+                _state(graph, before, after, span=order.called or order.span)
             _signals(graph, before, after, order.span)
             _barrier(graph, before, after, order.span)
     for clock in graph.plan.clocks:

@@ -109,7 +109,7 @@ class _Posting:
         found = self.lowering.messages[message]
         reader = self.lowering.functions[found.producer if gradient else found.consumer]
         prefetched = self.lowering.plan.prefetched
-        return max((prefetched[o.operator] for o in reader.operators() if o.operator in prefetched), default=AHEAD)
+        return max((prefetched[o.operator][0] for o in reader.operators() if o.operator in prefetched), default=AHEAD)
 
     def _through(self, carry: Carry) -> Iterator[Task]:
         """A message with those in front of it, unless it has been posted."""

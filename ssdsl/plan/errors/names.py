@@ -152,3 +152,15 @@ class CallsTooDeep(Traced, Diagnostic):
     code = "E0232"
     title = "calls are nested too deeply"
     help = "reduce the depth of nested calls"
+
+
+@dataclass(frozen=True)
+class NeverUsed(Traced, Diagnostic):
+    """A plan declares a `param` or a `dim`, and says nothing with it: `--set` of it would change nothing."""
+
+    code = "E0273"
+    severity = "warning"
+    title = "`{name}` is never used"
+    help = "remove this `{keyword}`, or use `{name}` below it"
+    keyword: str
+    name: str

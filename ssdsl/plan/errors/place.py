@@ -1,6 +1,7 @@
 """Mistakes about devices and order that no one statement makes alone."""
 
 from dataclasses import dataclass
+from enum import Enum
 
 from ssdsl.lang.suggest import joined, listed, suggest
 from ssdsl.model.graph import ROOT
@@ -168,10 +169,87 @@ class SplitAndFixed(Conflict, Diagnostic):
 
 @dataclass(frozen=True)
 class RelatesNothing(Traced, Diagnostic):
-    """An `order` that relates no two tasks: all its indices are out of range, or it names only data operators."""
+    """An `order`, or a row of `order by clock`, that has no effect, whatever the turn of its loop.
+
+    An index outside of its range names no task, and schedules begin and end so; but some turn should name one. Nor is
+    there a task where operators have no such phase: there is no `.wgrad` without weights, and no `.bwd` of what
+    learns nothing. The order of a task and itself relates nothing either.
+    """
 
     code = "E0257"
     severity = "warning"
-    title = "`order` matches no pair of tasks"
-    note = "an index outside of its range names no task"
-    help = "remove it, or look at its indices"
+    title = "{what}"
+    note = "there is no task outside of an index's range, no `.wgrad` without weights, no `.bwd` where nothing learns"
+    help = "remove it, or look at its indices and phases"
+    is_row: bool = False  # of `order by clock`
+
+    @property
+    def what(self) -> str:
+        return "this row names no task" if self.is_row else "`order` matches no pair of tasks"
+
+
+class Idle(Enum):
+    """Why nothing of a statement is in the program, and what to do."""
+
+    UNPLACED = (
+        "these operators read inputs alone, and run wherever their results are needed",
+        "remove it, or select operators that depend on weights",
+    )
+    WHOLE = (
+        "what it names runs once, on all of these parts together",
+        "remove it, or split operators that can run in parts",
+    )
+    KEPT = ("backward keeps nothing of these operators", "remove it, or select operators that learn")
+    GATHERED = (
+        "of what is gathered for these operators, backward keeps nothing that it could gather again",
+        "remove it: what a recomputed region, a backward in halves or other operators keep, stays as it is",
+    )
+    RECEIVED = (
+        "these operators receive nothing from other devices",
+        "remove it, or select operators that read what other devices compute: the first ones of a stage",
+    )
+    LESS = (
+        "others of the same task are prefetched by more, and receive with these",
+        "remove it, or give those the same number",
+    )
+
+    @property
+    def why(self) -> str:
+        return self.value[0]
+
+    @property
+    def change(self) -> str:
+        return self.value[1]
+
+
+@dataclass(frozen=True)
+class Unread(Traced, Diagnostic):
+    """A statement that changes nothing: the program is the same without it.
+
+    It asks for something of operators that these do not have. Statements that agree with what holds anyway are not
+    meant: what another one says already, `where possible` that finds nothing, an index of one part.
+    """
+
+    code = "E0271"
+    severity = "warning"
+    title = "this `{statement}` changes nothing"
+    label = "{idle.why}"
+    help = "{idle.change}"
+    statement: str
+    idle: Idle
+
+
+@dataclass(frozen=True)
+class OnAllDevices(Traced, Diagnostic):
+    """An `order` fixes an index whose parts are on different devices: `stage[0].fwd[dp = 0]`.
+
+    All devices of a stage run the same tasks in the same order, so it holds for all parts along such an index. It can
+    choose among parts that run one after another, as micro-batches do.
+    """
+
+    code = "E0274"
+    severity = "warning"
+    title = "`{index}` is an axis of `{mesh}`: the `order` holds for all its parts, not for one"
+    help = "leave `{index}` out of the brackets"
+    index: str
+    mesh: str

@@ -3,6 +3,7 @@
 from ssdsl.lang import nodes
 from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
+from ssdsl.plan.errors.place import Idle, Unread
 from ssdsl.plan.errors.select import FixedTwice, NoSuchIndex, NoSuchKind, NoSuchPath, NothingSelected, NotWhole
 from ssdsl.plan.errors.values import NoSuchAttribute, NoSuchItem, Wanted, WrongType
 from ssdsl.plan.eval.devices import slice_of
@@ -112,4 +113,6 @@ def whole_operators(ctx: Context, value: Value, e: nodes.Expr, statement: str) -
     if not value.operators:
         raise PlanError(NothingSelected(e.span))
     ctx.budget.spend(e, 1 + len(value.operators) // 256)
+    if statement != "split" and not ctx.model.only_compute(value.operators):
+        ctx.facts.warnings.append(Unread(ctx.stack.site or e.span, statement, Idle.UNPLACED))
     return ctx.model.ordered(value.operators)

@@ -10,7 +10,7 @@ from ssdsl.plan.eval.expressions import evaluate, turns
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Number, is_number
 from ssdsl.plan.plan import Clock, TaskSet, Timed
-from ssdsl.plan.statements.order import task_set
+from ssdsl.plan.statements.order import is_of_one, task_set
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
@@ -20,17 +20,24 @@ def clock(ctx: Context, scope: Scope, s: nodes.Clock) -> None:
         raise PlanError(NoSuchOrder(s.by.span, s.by.text))
     rows: list[tuple[Number, int, Timed]] = []
     said: set[tuple[int, TaskSet, Number]] = set()  # a loop that goes on without a row's tasks says them again
+    of_one = False
     for inner in turns(ctx, scope, s.bindings):
         for number, row in enumerate(s.rows):
             ctx.budget.spend(row)
-            tasks = task_set(ctx, row.tasks, evaluate(ctx, inner, row.tasks))
+            value = evaluate(ctx, inner, row.tasks)
+            tasks = task_set(ctx, row.tasks, value)
+            alone = is_of_one(ctx, value)
+            of_one = of_one or alone
+            if tasks is not None or not alone:
+                ctx.facts.named[row.span] = ctx.facts.named.get(row.span, 0) + (tasks is not None)
             time = _time(ctx, inner, row.time)
             if tasks is not None and (number, tasks, time) not in said:
                 said.add((number, tasks, time))
                 rows.append((time, number, Timed(tasks, time, row.span)))
     rows.sort(key=lambda row: row[:2])
     ctx.facts.clocks.append(Clock(tuple(timed for _, _, timed in rows), s.span, ctx.stack.site))
-    ctx.facts.pairs[s.span] = ctx.facts.pairs.get(s.span, 0) + len(rows) // 2
+    if len(rows) > 1 or not of_one:
+        ctx.facts.pairs[s.span] = ctx.facts.pairs.get(s.span, 0) + len(rows) // 2
 
 
 def _time(ctx: Context, scope: Scope, e: nodes.Expr) -> Number:

@@ -14,11 +14,21 @@ from ssdsl.text.diagnostic import PlanError
 
 def order(ctx: Context, scope: Scope, s: nodes.Order) -> None:
     """Each step before the next; a step whose index is out of range names no task, and relates to none."""
-    tasks = [task_set(ctx, step, evaluate(ctx, scope, step)) for step in s.steps]
+    values = [evaluate(ctx, scope, step) for step in s.steps]
+    tasks = [task_set(ctx, step, value) for step, value in zip(s.steps, values, strict=True)]
     site = ctx.stack.site
     orders = [Order(a, b, s.span, site) for a, b in pairwise(tasks) if a is not None and b is not None]
     ctx.facts.orders.extend(orders)
-    ctx.facts.pairs[s.span] = ctx.facts.pairs.get(s.span, 0) + len(orders)
+    if orders or not any(is_of_one(ctx, value) for value in values):
+        ctx.facts.pairs[s.span] = ctx.facts.pairs.get(s.span, 0) + len(orders)
+
+
+def is_of_one(ctx: Context, value: Value) -> bool:
+    """Whether a selection fixes an index that has one part: beside it there is none to order it with."""
+    if not isinstance(value, Selection):
+        return False
+    operators = ctx.model.only_compute(value.operators)
+    return any(ctx.facts.count(operators, name) == 1 for name, _ in value.fixed)
 
 
 def task_set(ctx: Context, e: nodes.Expr, value: Value) -> TaskSet | None:

@@ -26,7 +26,8 @@ def recompute(ctx: Context, scope: Scope, s: nodes.Recompute) -> None:
     """
     value = evaluate(ctx, scope, s.operators)
     if isinstance(value, GathersOf):
-        ctx.facts.regathered |= ctx.model.only_compute(value.operators)
+        for op in ctx.model.ordered(ctx.model.only_compute(value.operators)):
+            ctx.facts.regathered.setdefault(op.name, s.span)
         return
     found = _units(ctx, s, value)
     known = {name: (unit, r.span) for r in ctx.facts.recomputes for unit in r.units for name in unit}

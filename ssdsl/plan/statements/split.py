@@ -220,7 +220,7 @@ def _dividing(ctx: Context, s: nodes.Split, places: Places, parts: Parts) -> Pla
     for size, those in bad.items():
         division = Division(parts.cut.name.text, parts.count, parts.origin)
         place = ctx.stack.site or s.dim.span
-        ctx.facts.left_whole.append(LeftWhole(place, s.dim.text, size, division, _modules(those)))
+        ctx.facts.warnings.append(LeftWhole(place, s.dim.text, size, division, _modules(those)))
     return kept
 
 

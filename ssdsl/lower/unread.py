@@ -1,0 +1,155 @@
+"""What a plan says and its program does not have.
+
+Each fact of a plan has the span of the statement that says it. Here the program is asked, kind by kind, which spans it
+has something of. A statement that is left over changes nothing, and gets a warning. One that only says what holds
+anyway adds no fact, so it has no span here.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from ssdsl.ir.comm import Transfer
+from ssdsl.ir.function import Op, Reshard
+from ssdsl.ir.program import Program
+from ssdsl.lower.errors import IdleDevices, StateLeftWhole
+from ssdsl.lower.functions.gather_again import is_gathered
+from ssdsl.plan.errors.place import Idle, RelatesNothing, Unread
+from ssdsl.plan.plan import Plan, State
+from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.source import Source, Span
+
+
+def unread(plan: Plan, program: Program, source: Source) -> tuple[Diagnostic, ...]:
+    """A warning for each statement of the plan's own text that the program shows nothing of."""
+    parts = (_statements(plan, program), _orders(plan, program), _state(plan, program), _devices(program))
+    found: Iterable[Diagnostic] = itertools.chain(*parts)
+    return tuple(d for d in found if d.span is not None and d.span.source is source)
+
+
+def _statements(plan: Plan, program: Program) -> Iterator[Unread]:
+    for kind in KINDS:
+        said, read = dict.fromkeys(kind.said(plan, program)), {*kind.read(plan, program)}
+        yield from (Unread(span, kind.statement, kind.idle) for span in said if span not in read)
+
+
+def _orders(plan: Plan, program: Program) -> Iterator[RelatesNothing]:
+    read = {span for spans in program.stated.values() for span in spans}
+    rows = {row.span for clock in plan.clocks for row in clock.rows}
+    yield from (RelatesNothing(s, is_row=s in rows) for s in dict.fromkeys(plan.order_spans()) if s not in read)
+
+
+# -- splits, recomputation, prefetching --------------------------------------------------------------------------------
+
+
+_Spans = Callable[[Plan, Program], Iterable[Span]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of statement: the spans of a plan's facts of that kind, and those of which the program has something."""
+
+    statement: str
+    idle: Idle
+    said: _Spans
+    read: _Spans
+
+
+def _split(plan: Plan, _: Program) -> Iterator[Span]:
+    """Of all indices, also those that an operator cannot have in time."""
+    dims = {o.name: o.dims for o in plan.graph.operators}
+    yield from (i.span for indices in plan.indices.values() for i in indices)
+    yield from (i.span for o, indices in plan.whole.items() for i in indices if not dims[o][i.dim].fixed)
+
+
+def _in_parts(_: Plan, program: Program) -> Iterator[Span]:
+    ops = (op for function in program.functions for op in function.operators())
+    given = (instr for prologue in program.prologues for instr in prologue.body if isinstance(instr, Op))
+    yield from (s.span for op in (*ops, *given) for s in op.splits if s.span is not None)
+
+
+def _recomputed(plan: Plan, program: Program) -> Iterator[Span]:
+    sections = (s for f in program.functions for s in f.sections if s.recompute)
+    again = {i.operator for s in sections for i in s.body if isinstance(i, Op)}
+    yield from (r.span for r in plan.recomputes if any(not again.isdisjoint(unit) for unit in r.units))
+
+
+def _asked(plan: Plan, _: Program) -> Iterator[Span]:
+    """Of operators that run on several devices: elsewhere there is nothing to gather."""
+    wide = {m.name: {axis for axis, size in m.axes if size > 1} for m in plan.meshes}
+    for name, span in plan.regathered.items():
+        place = plan.placements[name]
+        if wide[place.mesh] - {axis for axis, _ in place.fixed}:
+            yield span
+
+
+def _gathered_again(plan: Plan, program: Program) -> Iterator[Span]:
+    for section in (s for f in program.functions for s in f.sections):
+        moved = (i for i in section.body if isinstance(i, Reshard))
+        values = {i.result.name for i in moved if i.again or (section.recompute and is_gathered(i))}
+        readers = (i.operator for i in section.body if isinstance(i, Op) and not values.isdisjoint(i.reads))
+        yield from (plan.regathered[o] for o in readers if o in plan.regathered)
+
+
+def _prefetched(plan: Plan, __: Program) -> Iterator[Span]:
+    """Of operators of stages, if there are several."""
+    sizes = {m.name: dict(m.axes) for m in plan.meshes}
+    for name, (_, span) in plan.prefetched.items():
+        place = plan.placements.get(name)
+        if place is not None and all(sizes[place.mesh][axis] > 1 for axis, _ in place.fixed):
+            yield span
+
+
+def _received(plan: Plan, program: Program) -> Iterator[Span]:
+    yield from (span for those in _numbers(plan, program) for _, span in those)
+
+
+def _most(plan: Plan, program: Program) -> Iterator[Span]:
+    """Of operators that run as one the largest number holds."""
+    for those in _numbers(plan, program):
+        yield from (span for ahead, span in those if ahead == max(number for number, _ in those))
+
+
+def _numbers(plan: Plan, program: Program) -> Iterator[list[tuple[int, Span]]]:
+    """What the plan says of the operators of each function that reads what other devices send, values or gradients."""
+    for message in (m for m in program.messages if isinstance(m, Transfer)):
+        back = [(True, message.producer)] if message.backward is not None else []
+        for gradient, number in ((False, message.consumer), *back):
+            source, target = message.ends(gradient)
+            if any(r.is_in(target) and not r.is_in(source) for r in program.roles):
+                names = (op.operator for op in program.functions[number].operators())
+                yield [plan.prefetched[name] for name in names if name in plan.prefetched]
+
+
+KINDS = (
+    _Kind("split", Idle.WHOLE, _split, _in_parts),
+    _Kind("recompute", Idle.KEPT, lambda plan, _: (r.span for r in plan.recomputes), _recomputed),
+    _Kind("recompute", Idle.GATHERED, _asked, _gathered_again),
+    _Kind("prefetch", Idle.RECEIVED, _prefetched, _received),
+    _Kind("prefetch", Idle.LESS, _received, _most),
+)
+
+
+# -- state, and devices ------------------------------------------------------------------------------------------------
+
+
+def _state(plan: Plan, program: Program) -> Iterator[StateLeftWhole]:
+    """Of statements on state, the weights that stay whole though they have copies along one of the axes."""
+    cut = {(weight, flat.submesh) for flat in program.flats if flat.shard_axes for weight in flat.weights}
+    for shard in dict.fromkeys(plan.shards):
+        those = [p for p in program.params if p.weight in shard.weights and p.cut_over(shard.axes)]
+        left = [p for p in those if (p.weight, p.submesh) not in cut]
+        frozen = {p.weight: None for p in left if not p.trained}
+        tied = {p.weight: None for p in left if p.trained}
+        if tied:
+            yield StateLeftWhole(shard.span, shard.state.value, tuple(tied), is_trained=True)
+        if frozen and (shard.state is State.WEIGHTS or len(left) == len(those)):
+            yield StateLeftWhole(shard.span, shard.state.value, tuple(frozen), is_trained=False)
+
+
+def _devices(program: Program) -> Iterator[IdleDevices]:
+    """Of each mesh the devices that run nothing."""
+    for mesh in program.plan.meshes:
+        idle = [r.submesh for r in program.roles if r.submesh.mesh == mesh and not r.actions]
+        if idle:
+            yield IdleDevices(mesh.span, mesh.name, sum(s.size for s in idle), str(idle[0]))
