@@ -37,7 +37,7 @@ def check_capture(model: Model, graph: Graph) -> None:
         try:
             loss, gradients = _of_module(model, {n: t.clone() for n, t in batch.items()})
         except Exception as error:  # whatever the user's code raises; its forward ran when it was captured
-            raise PlanError(own_failure(model.name, "backward", error)) from error
+            raise PlanError(own_failure(model, "backward", error)) from error
     graph_loss, graph_gradients = _of_graph(model, graph)
     half = HALF if any(v.dtype in ("bfloat16", "float16") for v in graph.values.values()) else 1
     _compare(model, "the loss", graph_loss, loss, half * ALLOWED * abs(float(loss)))

@@ -149,7 +149,7 @@ def failure(model: Model, error: Exception) -> Diagnostic:
     place = raised(error)
     reason = str(error).strip().split("\n")[0] or type(error).__name__
     if (own := _eager(model)) is not None:
-        return own_failure(model.name, "forward", own)
+        return own_failure(model, "forward", own)
     if attribute := ATTRIBUTE.match(reason):
         return _attribute_changed(model, attribute[1])
     lines = "".join(traceback.format_tb(error.__traceback__))
