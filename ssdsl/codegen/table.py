@@ -42,7 +42,7 @@ def program_table(program: Program, groups: Groups, waits: Waits) -> dict[str, A
             "axes": list(program.loss.axes),
         },
         "inputs": {v.name: _input(v, graph) for v in graph.of(Origin.INPUT)},
-        "constants": [v.name for v in graph.of(Origin.CONSTANT)],
+        "constants": {v.name: v.dtype for v in graph.of(Origin.CONSTANT)},
         "seed": [v.name for v in graph.of(Origin.SEED)],
         "outputs": [_result(program, r) for r in program.results],
         "trains": program.trains,

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from ssdsl.model.samples import with_samples
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.runtime.control import Control
+from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.program import Program
 from ssdsl.runtime.state import State
 from ssdsl.text.diagnostic import PlanError
@@ -77,23 +79,24 @@ class Live:
 
     def _program(self, make: Callable[[], Compiled]) -> Program:
         """What rank 0 makes, on all ranks; where it cannot, all raise EngineError with its diagnostics."""
-        sent, error, ours = Sent({}, {}), None, None
+        sent, error = Sent({}, {}), None
         if self.control.rank == 0:
             try:
                 compiled = make()
                 sent = Sent(
                     program_files(compiled.program, self.request.model.precision),
-                    dict(compiled.program.graph.constants),
+                    {
+                        n: t for n, t in compiled.program.graph.constants.items() if not t.is_meta
+                    },  # the rest have recipes
                 )
             except PlanError as found:
                 error = "\n".join(map(render, found.diagnostics))
-            except Exception as found:  # the others shall not wait for a rank that is gone
-                error, ours = f"compiling failed: {found!r}", found
-        try:
-            self.control.vote(error)
-        finally:
-            if ours is not None:
-                raise ours
+            except Exception as found:  # a mistake of ours; the others shall not wait for a rank that is gone
+                traceback.print_exception(found)
+                error = str(
+                    EngineError(f"compiling failed: {found!r}", "report it with the lines above: a bug of ssdsl")
+                )
+        self.control.vote(error)
         sent = sent.shared(self.control)
         self._constants |= sent.constants
         table = json.loads(sent.texts["program.json"])

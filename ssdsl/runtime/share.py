@@ -43,7 +43,8 @@ class Share:
     def take_constants(self, state: State) -> None:
         """Computes what depends on no input and no weight."""
         if self.role is not None:
-            given = {n: state[n].to(self.device) for n in self.table["constants"] if n in state}
+            types = {n: getattr(torch, dtype) for n, dtype in self.table["constants"].items() if n in state}
+            given = {n: state[n].to(self.device, dtype) for n, dtype in types.items()}
             with torch.no_grad():
                 self.constants: Tensors = self.code.constants(given, self.device)
 

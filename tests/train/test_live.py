@@ -1,5 +1,6 @@
 """Engines that compile what they need: a last batch of another size, evaluation, outputs, and what a script is told."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,14 @@ class Lines(torch.utils.data.Dataset):  # type: ignore[type-arg]
         return {name: tensor[number] for name, tensor in self.all.items()}
 
 
-def live(kind: type[Net], plan: str, params: dict[str, int], count: int, work: Work) -> list[Any]:
+def live(
+    kind: type[Net], plan: str, params: dict[str, int], count: int, work: Work, precision: str | None = None
+) -> list[Any]:
     """What `work` gives on each rank with an engine that compiles on rank 0."""
 
     def body(world: World, place: Any) -> Any:
         torch.manual_seed(0)
-        model = model_of(kind(), batches(1, SIZE)[0], AXES)
+        model = replace(model_of(kind(), batches(1, SIZE)[0], AXES), precision=precision)
         programs = Live(Request(plan_path(plan), model, params), world.control)
         engine = Engine(programs, world, CPU, background=False)
         return work(engine)
@@ -134,3 +137,53 @@ def test_a_plan_with_a_mistake_is_shown_on_all_ranks(tmp_path: Path) -> None:
 def test_an_output_that_is_not_there_is_told() -> None:
     with pytest.raises(RanksFailed, match=r"(?s)error\[E0420\].*logits"):
         live(Scored, "data_parallel", {"D": 2}, 2, lambda engine: engine.predict(batches(1, SIZE)[0], "logits"))
+
+
+class Turned(Net):
+    """Computes with buffers that nothing changes, as RoPE and masks do: one is a part of its state, one is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("angles", torch.linspace(0, 1, 12))
+        self.register_buffer("mask", torch.tensor([1.0, 1.0, 1.0, 0.5, 0.5]), persistent=False)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        h = self.norm(self.emb(x)) * self.angles.cos() * self.mask[:, None]
+        return torch.nn.functional.cross_entropy(self.head(h).flatten(0, 1), y.flatten())
+
+
+@pytest.mark.parametrize("how", ["by a function", "on meta"])
+def test_ranks_make_the_constants_of_a_model_that_no_process_holds(how: str) -> None:
+    (given,) = batches(1, SIZE)
+
+    def body(world: World, place: Any) -> Any:
+        made: Any = Turned
+        if how == "on meta":
+            made = Turned()
+            made.emb.to("meta")
+            made.head.weight = made.emb.weight
+        model = model_of(made, given, AXES)
+        engine = Engine(Live(Request(plan_path("zero"), model, {"D": 2}), world.control), world, CPU, background=False)
+        engine.optimizer(torch.optim.SGD, lr=0.1)
+        return [engine.step(given), engine.step(given), engine.evaluate(given)], model.with_numbers().module
+
+    (losses, module), (others, _) = run_ranks(2, body)
+    optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=0.1)
+    expected = []
+    for _ in range(3):
+        expected.append(module(**given))
+        optimizer.zero_grad()
+        expected[-1].backward()
+        optimizer.step()
+    assert losses == others
+    torch.testing.assert_close(losses, [float(loss.detach()) for loss in expected], rtol=1e-5, atol=1e-6)
+
+
+def test_constants_are_of_the_type_that_was_captured() -> None:
+    """Of half precision as the weights are, whether the model's state has them or not."""
+
+    def work(engine: Engine) -> Any:
+        return {name: engine.training.constants[name].dtype for name in ("angles", "mask")}
+
+    ranks = live(Turned, "data_parallel", {"D": 2}, 2, work, precision="bf16")
+    assert ranks == [{"angles": torch.bfloat16, "mask": torch.bfloat16}] * 2

@@ -187,10 +187,19 @@ def test_ranks_are_told_where_their_arguments_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"plan": 3}, {"params": "T=2"}, {"precision": "fp8"}, {"seed": "x"}, {"generator": "mt"}]
+    "wrong",
+    [
+        {"plan": 3},
+        {"params": "T=2"},
+        {"precision": "fp8"},
+        {"autocast": torch.float16},
+        {"autocast": torch.bfloat16, "precision": "bf16"},
+        {"seed": "x"},
+        {"generator": "mt"},
+    ],
 )
 def test_wrong_arguments_are_told_with_the_change(wrong: dict[str, Any]) -> None:
-    right = {"plan": "zero", "params": None, "precision": None, "seed": 0, "generator": "hash"}
+    right = {"plan": "zero", "params": None, "autocast": None, "precision": None, "seed": 0, "generator": "hash"}
     _check_arguments(**right)
     with pytest.raises(EngineError) as error:
         _check_arguments(**{**right, **wrong})
