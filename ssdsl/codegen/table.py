@@ -158,19 +158,18 @@ def _inputs_of(program: Program, role: Role) -> list[dict[str, Any]]:
 
 def _result(program: Program, result: Result) -> dict[str, Any]:
     """A tensor that was asked for, with the devices that keep it, and the part of the whole that each keeps for each
-    coordinate in time: takes of [axis or index in time, dim, outer, count, or the sizes of unequal parts]. Over the
+    coordinate in time: takes of [axis or index in time, dim, outer, count, or the regions of unequal parts]. Over the
     indices in `sums` the parts are addends."""
     function = program.functions[result.function]
     value, var = program.graph.values[result.value.value], function.variables()[result.value]
     shape, submesh = Shape(value.sizes), function.submesh
-    sizes = {t.name: t.sizes for t in function.time}
     places = zip(submesh.axes, var.type.layout.places, strict=True)
     digits = [(axis, place) for (axis, _), place in places if isinstance(place, Shard)]
-    digits += sorted(var.type.time, key=lambda digit: sizes[digit[0]] is not None)  # unequal parts cut what is left
+    digits = sorted([*digits, *var.type.time], key=lambda digit: digit[1].at is not None)  # they cut what is left
     takes: list[list[Any]] = []
     for number, (name, digit) in enumerate(digits):
         where = cut(shape, digit, tuple(d for _, d in digits[:number]))
-        takes.append([name, where.dim, where.outer, list(sizes.get(name) or ()) or where.count])
+        takes.append([name, where.dim, where.outer, where.at or where.count])
     return {
         "name": result.name,
         "dtype": value.dtype,

@@ -55,7 +55,7 @@ class LossOf(torch.nn.Module):
         self.watch.compare(before, self.module)
         return results if self.model.evaluation is not None else results[0]
 
-    def _results(self, batch: dict[str, torch.Tensor]) -> tuple[Any, ...]:
+    def _results(self, batch: dict[str, torch.Tensor]) -> tuple[Any, dict[str, torch.Tensor]]:
         """The loss, and the outputs that an evaluation wants."""
         try:
             return self.model.results(batch, self.module)

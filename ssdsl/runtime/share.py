@@ -14,7 +14,7 @@ from .program import Program
 from .runner import Runner
 from .sites import Sites
 from .state import State
-from .table import Table, is_at, messages_of, pieces_of, role_of
+from .table import Table, completions_of, is_at, messages_of, pieces_of, role_of
 from .train.feed import Feed
 from .world import World
 
@@ -38,6 +38,7 @@ class Share:
         self.runner.outputs = outputs_of(self.table, world)
         self.code = program.code(self.role["name"])
         self.sites = Sites(self.table, self.role, program.roles[self.role["name"]])
+        self.completions = completions_of(self.role, world) if self.table["trains"] else {}
         self.take_constants(state)
 
     def take_constants(self, state: State) -> None:
@@ -77,6 +78,8 @@ class Share:
             return
         given = {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
         given |= {name: torch.tensor([seed, step], device=self.device) for name in self.table["seed"]}
+        for flat in self.runner.weights.flats:
+            flat.completion = self.completions.get(flat.number, [])
         with torch.no_grad():
             prepared = self.code.prepare(self.constants | given, self.device)
         self.runner.step(self.code.step, prepared, scale)
