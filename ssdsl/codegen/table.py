@@ -19,15 +19,15 @@ from ssdsl.ir.program import Program, Result, Role
 from ssdsl.model.graph import Graph, Origin, Value
 
 Groups = dict[tuple[str, tuple[str, ...]], None]
-Waits = dict[str, dict[Place, Instr]]
+SitesOf = dict[str, dict[Place, Instr]]  # by role
 
 
-def program_table(program: Program, groups: Groups, waits: Waits) -> dict[str, Any]:
+def program_table(program: Program, groups: Groups, sites: SitesOf) -> dict[str, Any]:
     """Everything about the program that is data. `groups` are the process groups that the roles' code uses, `waits` the
     places of each role's code at which ranks wait for each other."""
     graph, plan, origins = program.graph, program.plan, Origins(program)
     wanted = dict(groups)
-    roles = [_role(program, r, wanted, origins, waits[r.name]) for r in program.roles if r.actions]
+    roles = [_role(program, r, wanted, origins, sites[r.name]) for r in program.roles if r.actions]
     loss = program.functions[program.loss.function]
     return {
         "model": graph.name,
@@ -55,7 +55,7 @@ def program_table(program: Program, groups: Groups, waits: Waits) -> dict[str, A
 # -- weights -----------------------------------------------------------------------------------------------------------
 
 
-def _role(program: Program, role: Role, wanted: Groups, origins: Origins, waits: dict[Place, Instr]) -> dict[str, Any]:
+def _role(program: Program, role: Role, wanted: Groups, origins: Origins, sites: dict[Place, Instr]) -> dict[str, Any]:
     mesh = role.submesh.mesh.name
     params = {(p.weight, p.submesh): p for p in program.params_of(role)}
     flats = program.flats_of(role)
@@ -71,7 +71,7 @@ def _role(program: Program, role: Role, wanted: Groups, origins: Origins, waits:
         "inputs": _inputs_of(program, role),
         "flats": [{**_flat(f, params), "plan": origins.flat(f)} for f in flats],
         "others": [_param(p) for key, p in params.items() if key not in trained],
-        "sites": origins.table(waits),
+        "sites": origins.table(sites),
     }
 
 

@@ -73,16 +73,24 @@ class Share:
             )
 
     def run(self, batch: Mapping[str, torch.Tensor], seed: int, step: int, scale: float = 1.0) -> None:
-        """One step on this rank's parts of a batch. The gradients are those of `scale` times the loss."""
+        """One step on this rank's parts of a batch. The gradients are those of `scale` times the loss. Raises
+        EngineError, on this rank alone, for numbers of the batch that an operator does not take."""
         if self.role is None:
             return
         given = {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
         given |= {name: torch.tensor([seed, step], device=self.device) for name in self.table["seed"]}
         for flat in self.runner.weights.flats:
             flat.completion = self.completions.get(flat.number, [])
-        with torch.no_grad():
-            prepared = self.code.prepare(self.constants | given, self.device)
-        self.runner.step(self.code.step, prepared, scale)
+        try:
+            with torch.no_grad():
+                prepared = self.code.prepare(self.constants | given, self.device)
+            self.runner.step(self.code.step, prepared, scale)
+        except (IndexError, RuntimeError) as error:
+            assert self.sites is not None
+            told = self.sites.failed(error, batch)
+            if told is None:
+                raise
+            raise told from error
 
     def loss(self) -> float:
         """What this rank adds to the loss of the step."""
