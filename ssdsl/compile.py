@@ -1,6 +1,6 @@
 """The compiler from end to end: a plan's file and a model's graph become a plan and its program."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,16 +12,17 @@ from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.lower.forward_only import forward_only
 from ssdsl.lower.lower import After, lower
+from ssdsl.lower.lowering import Held
 from ssdsl.lower.share_state import share_state
 from ssdsl.lower.unread import unread
 from ssdsl.model.evaluation import capture_evaluation
 from ssdsl.model.graph import Graph
-from ssdsl.model.source import Model
+from ssdsl.model.source import Model, Outputs
 from ssdsl.plan.carry_over import carry_over
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import Proof, require_proof
-from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 
 
@@ -68,17 +69,38 @@ def compile_source(
     return Compiled(source, plan, program, require_proof(program), (*warnings, *unread(plan, program, source)))
 
 
-def compile_evaluation(
-    training: Compiled, model: Model, outputs: Sequence[str] = (), cluster: Cluster | None = None
-) -> Compiled:
-    """The forward of a model in eval mode, as the plan of its training places it, on the same weights.
+def compile_resized(training: Compiled, graph: Graph, cluster: Cluster | None = None) -> Compiled:
+    """The training step of `graph`, the graph of the model with a batch of another size, as the plan of its training
+    places it, on the same weights. Raises PlanError."""
+    program = _carried(training, graph, cluster, trains=True)
+    verify(program)
+    return Compiled(training.source, program.plan, program, require_proof(program), ())
 
-    `outputs` names results beside the loss: attributes or keys of what the forward returns, or positions in its tuple.
-    Raises PlanError. What the plan itself has to say was said for training.
+
+def compile_evaluation(
+    training: Compiled, model: Model, outputs: Outputs = (), cluster: Cluster | None = None
+) -> Compiled:
+    """The forward of a model in eval mode, as the plan of its training places it, on the same weights. Its batch may
+    have another size.
+
+    `outputs` names results beside the loss: attributes or keys of what the forward returns, or positions in its tuple;
+    None: all that it returns. Raises PlanError. What the plan itself has to say was said for training.
     """
     graph = capture_evaluation(model, outputs, training.program.graph)
-    plan = carry_over(training.plan, graph)
-    program = forward_only(lower(plan, cluster, held=training.program.params))
+    program = forward_only(_carried(training, graph, cluster, trains=False))
     program = share_state(program, training.program)
     verify(program)
-    return Compiled(training.source, plan, program, require_proof(program), ())
+    return Compiled(training.source, program.plan, program, require_proof(program), ())
+
+
+def _carried(training: Compiled, graph: Graph, cluster: Cluster | None, *, trains: bool) -> Program:
+    """The program of another graph; with unequal parts of its batch where they can be."""
+    plan = carry_over(training.plan, graph, trains=trains)
+    held = Held(training.program.params, training.program.flats if trains else ())
+    try:
+        return lower(plan, cluster, held=held)
+    except PlanError:
+        less = carry_over(training.plan, graph, trains=trains, unequal=False)
+        if less.indices == plan.indices:
+            raise
+    return lower(less, cluster, held=held)

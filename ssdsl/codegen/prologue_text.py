@@ -66,6 +66,7 @@ def _prepared(prologue: Prologue, scope: Scope) -> Iterator[str]:
                 operator = scope.operators[instr.operator]
                 targets = assignment(operator, [_kept(v.name) for v in instr.results])
                 right = expression(operator, instr, [_kept(r) for r in instr.reads], scope.group)
+                scope.stands[-1, ("prepare", "", targets)] = instr
                 yield f"    {targets} = {right}"
             case Reshard():
                 scope.stands[-1, ("prepare", "", _kept(instr.result.name))] = instr

@@ -67,10 +67,17 @@ class Scope:
         return self.program.graph.storages
 
     @property
-    def waits(self) -> dict[Place, Instr]:
-        """What communicates, by where it stands."""
-        talks = (x for x in self.stands.items() if isinstance(x[1], Reshard) or _communicates(x[1]))
-        return {place: instr for (_, place), instr in talks}
+    def sites(self) -> dict[Place, Instr]:
+        """What communicates, and what looks up numbers of the batch, by where it stands."""
+        return {place: instr for (_, place), instr in self.stands.items() if self._is_told(instr)}
+
+    def _is_told(self, instr: Instr) -> bool:
+        return isinstance(instr, Reshard) or _communicates(instr) or self._looks_up(instr)
+
+    def _looks_up(self, instr: Instr) -> bool:
+        """Whether an operator reads whole numbers, which may be larger than it takes: tokens, classes."""
+        values = self.program.graph.values
+        return isinstance(instr, Op) and any(values[r.value].dtype in WHOLE for r in instr.reads if r.value in values)
 
     @property
     def blocks(self) -> list[Function]:
@@ -117,6 +124,9 @@ class Scope:
             return function.backward is not Backward.NONE and not op.learns and any(learning)
 
         return Body(self.operators, self.group, weight, changed, unlearned, self.names.copy())
+
+
+WHOLE = ("int64", "int32")
 
 
 def _communicates(instr: Instr) -> bool:

@@ -1,4 +1,4 @@
-"""Where in the plan each collective of a role's file comes from, for a rank that says what it waits for.
+"""Where in the plan and the model what a role's file does comes from, for a rank that waits or fails there.
 
 A place is a function of the file, the layer it is called for, and the left-hand side of a line: `transformer_h`,
 `transformer.h.0`, `addmm_3`. So it needs no number in the code, and layers that share a function keep their own values.
@@ -28,7 +28,7 @@ class Origins:
     _spans: dict[Span, str] = field(default_factory=dict)
 
     def table(self, places: dict[Place, Instr]) -> list[dict[str, Any]]:
-        """The places of a role at which ranks wait for each other."""
+        """The places of a role at which ranks wait for each other, or an operator looks up numbers of the batch."""
         return [
             {"function": function, "layer": layer, "line": line, **found}
             for (function, layer, line), instr in places.items()
@@ -41,6 +41,8 @@ class Origins:
                 axes = {a for step in (*instr.forward, *instr.backward) if travels(step) for a in step.axes}
                 value = instr.source.value
                 operators = [*self._made_by(value), *self._read_by(value)]
+            case Op() if not instr.kernel.axes:
+                return self._operator(self._operators[instr.operator])
             case Op():
                 axes, value = set(instr.kernel.axes), instr.results[0].name.value
                 operators = [*self._made_by(value)]
@@ -50,9 +52,22 @@ class Origins:
             return {}
         return {"value": value, "of": self._of(value), "plan": self._cut_by(operators, axes)}
 
+    def _operator(self, operator: Operator) -> dict[str, Any]:
+        """An operator with the line of the model that calls it, and the statement that cuts or places it."""
+        indices = self.program.plan.indices.get(operator.name, ())
+        plan = self.said(indices[0].span) if indices else self._place(operator.name)
+        value = operator.outputs[0].value if operator.outputs else operator.name
+        return {
+            "value": value,
+            "of": f"{operator.path} {operator.kind}".strip(),
+            "source": operator.source,
+            "plan": plan,
+        }
+
     def statement(self, instr: Instr) -> str:
         """The statement along whose axis an instruction exchanges something; empty where there is none."""
-        return str(self._site(instr).get("plan", ""))
+        site = self._site(instr)
+        return str(site.get("plan", "")) if "source" not in site else ""
 
     def message(self, consumer: Function) -> str:
         """The statement that put a message's reader where it is."""
@@ -95,6 +110,10 @@ class Origins:
 
     def _read_by(self, value: str) -> list[Operator]:
         return self._readers.get(value, [])
+
+    @cached_property
+    def _operators(self) -> dict[str, Operator]:
+        return {operator.name: operator for operator in self.program.graph.operators}
 
     @cached_property
     def _producers(self) -> dict[str, Operator]:

@@ -20,15 +20,15 @@ from ssdsl.model.graph import Graph, Origin, Value
 from ssdsl.model.sparse import sparse_weights
 
 Groups = dict[tuple[str, tuple[str, ...]], None]
-Waits = dict[str, dict[Place, Instr]]
+SitesOf = dict[str, dict[Place, Instr]]  # by role
 
 
-def program_table(program: Program, groups: Groups, waits: Waits) -> dict[str, Any]:
+def program_table(program: Program, groups: Groups, sites: SitesOf) -> dict[str, Any]:
     """Everything about the program that is data. `groups` are the process groups that the roles' code uses, `waits` the
     places of each role's code at which ranks wait for each other."""
     graph, plan, origins = program.graph, program.plan, Origins(program)
     wanted = dict(groups)
-    roles = [_role(program, r, wanted, origins, waits[r.name]) for r in program.roles if r.actions]
+    roles = [_role(program, r, wanted, origins, sites[r.name]) for r in program.roles if r.actions]
     loss = program.functions[program.loss.function]
     return {
         "model": graph.name,
@@ -43,7 +43,7 @@ def program_table(program: Program, groups: Groups, waits: Waits) -> dict[str, A
             "axes": list(program.loss.axes),
         },
         "inputs": {v.name: _input(v, graph) for v in graph.of(Origin.INPUT)},
-        "constants": [v.name for v in graph.of(Origin.CONSTANT)],
+        "constants": {v.name: v.dtype for v in graph.of(Origin.CONSTANT)},
         "seed": [v.name for v in graph.of(Origin.SEED)],
         "outputs": [_result(program, r) for r in program.results],
         "trains": program.trains,
@@ -57,7 +57,7 @@ def program_table(program: Program, groups: Groups, waits: Waits) -> dict[str, A
 # -- weights -----------------------------------------------------------------------------------------------------------
 
 
-def _role(program: Program, role: Role, wanted: Groups, origins: Origins, waits: dict[Place, Instr]) -> dict[str, Any]:
+def _role(program: Program, role: Role, wanted: Groups, origins: Origins, sites: dict[Place, Instr]) -> dict[str, Any]:
     mesh = role.submesh.mesh.name
     params = {(p.weight, p.submesh): p for p in program.params_of(role)}
     flats = program.flats_of(role)
@@ -73,7 +73,7 @@ def _role(program: Program, role: Role, wanted: Groups, origins: Origins, waits:
         "inputs": _inputs_of(program, role),
         "flats": [{**_flat(f, params), "plan": origins.flat(f)} for f in flats],
         "others": [_param(p) for key, p in params.items() if key not in trained],
-        "sites": origins.table(waits),
+        "sites": origins.table(sites),
     }
 
 
@@ -160,19 +160,18 @@ def _inputs_of(program: Program, role: Role) -> list[dict[str, Any]]:
 
 def _result(program: Program, result: Result) -> dict[str, Any]:
     """A tensor that was asked for, with the devices that keep it, and the part of the whole that each keeps for each
-    coordinate in time: takes of [axis or index in time, dim, outer, count, or the sizes of unequal parts]. Over the
+    coordinate in time: takes of [axis or index in time, dim, outer, count, or the regions of unequal parts]. Over the
     indices in `sums` the parts are addends."""
     function = program.functions[result.function]
     value, var = program.graph.values[result.value.value], function.variables()[result.value]
     shape, submesh = Shape(value.sizes), function.submesh
-    sizes = {t.name: t.sizes for t in function.time}
     places = zip(submesh.axes, var.type.layout.places, strict=True)
     digits = [(axis, place) for (axis, _), place in places if isinstance(place, Shard)]
-    digits += sorted(var.type.time, key=lambda digit: sizes[digit[0]] is not None)  # unequal parts cut what is left
+    digits = sorted([*digits, *var.type.time], key=lambda digit: digit[1].at is not None)  # they cut what is left
     takes: list[list[Any]] = []
     for number, (name, digit) in enumerate(digits):
         where = cut(shape, digit, tuple(d for _, d in digits[:number]))
-        takes.append([name, where.dim, where.outer, list(sizes.get(name) or ()) or where.count])
+        takes.append([name, where.dim, where.outer, where.at or where.count])
     return {
         "name": result.name,
         "dtype": value.dtype,

@@ -12,7 +12,7 @@ import torch
 
 from ssdsl.codegen.role import role_text
 from ssdsl.codegen.scope import Scope
-from ssdsl.codegen.table import Groups, Waits, program_table
+from ssdsl.codegen.table import Groups, SitesOf, program_table
 from ssdsl.ir.program import Program
 from ssdsl.model.source import Model
 from ssdsl.runtime.state import State
@@ -134,13 +134,13 @@ def program_files(program: Program, precision: str | None = None) -> dict[str, s
     """The generated files by name: one per role and the table. `precision` is that of a model in half precision."""
     texts: dict[str, str] = {}
     groups: Groups = {}
-    waits: Waits = {}
+    sites: SitesOf = {}
     operators = {o.name: o for o in program.graph.operators}
     for role in program.roles:
         if role.actions:
             scope = Scope(program, role, operators)
             texts[f"role_{role.name}.py"] = role_text(scope)
-            waits[role.name] = scope.waits
+            sites[role.name] = scope.sites
             groups.update(dict.fromkeys((role.submesh.mesh.name, axes) for axes in scope.groups))
-    table = program_table(program, groups, waits) | {"precision": precision}
+    table = program_table(program, groups, sites) | {"precision": precision}
     return {**texts, "program.json": json.dumps(table, indent=1) + "\n"}

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.param import Param
 from ssdsl.ir.program import Program
 from ssdsl.ir.verify import verify
 from ssdsl.lower.functions.form_functions import form_functions
@@ -15,7 +14,7 @@ from ssdsl.lower.functions.insert_communication import insert_communication
 from ssdsl.lower.functions.join_readers import join_readers
 from ssdsl.lower.functions.narrow_inputs import narrow_inputs
 from ssdsl.lower.functions.save_tensors import save_tensors
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.lowering import Held, Lowering
 from ssdsl.lower.operators.divide_dims import divide_dims
 from ssdsl.lower.operators.find_gradients import find_gradients
 from ssdsl.lower.operators.propagate_partial import propagate_partial
@@ -75,11 +74,9 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def lower(
-    plan: Plan, cluster: Cluster | None = None, after: After | None = None, held: tuple[Param, ...] = ()
-) -> Program:
+def lower(plan: Plan, cluster: Cluster | None = None, after: After | None = None, held: Held = Held()) -> Program:
     """The program of a plan, with the communication that is cheapest on a cluster; `after` is called with each pass's
-    name and result. `held` are parameters of another program, whose layouts hold here too.
+    name and result. What is `held` by another program stays as it is there.
 
     Raises PlanError: unequal parts cut again, statistics split in time, state that cannot be sharded, an order that is
     a circle, more devices than the cluster has.

@@ -31,19 +31,28 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """What another program of the same model has, as it lies there: weights and buffers, and of one that trains as this
+    one does the flat parameters."""
+
+    params: tuple[Param, ...] = ()
+    flats: tuple[FlatParam, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Lowering:
     """A partly lowered plan. Each pass adds its fields, or replaces those of an earlier one.
 
     `splits[op]` are an operator's, `joined[op]` the indices in time of its readers that one on weights alone takes part
     in, `sunk[op]` the axes and indices along which the gradients of its outputs stay partial sums, `learning` the
-    values that have a gradient, `tasks` each role's tasks in order. `held` are parameters of a program that has the
-    weights already: they stay as they are. Communication is chosen for the links of the `cluster`, by default for
+    values that have a gradient, `tasks` each role's tasks in order. What is `held` by a program that has the weights
+    already stays as it is. Communication is chosen for the links of the `cluster`, by default for
     processes of one machine.
     """
 
     plan: Plan
     cluster: Cluster | None = None
-    held: tuple[Param, ...] = ()
+    held: Held = Held()
     submeshes: dict[str, Submesh] = field(default_factory=dict)
     learning: frozenset[str] = frozenset()
     splits: dict[str, tuple[OpSplit, ...]] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.export import export, failure, quiet
@@ -172,10 +172,18 @@ def _constant_name(target: str, tensor: torch.Tensor, model: Model) -> str:
     return f"{target}_evaluated"
 
 
+def _output_names(program: torch.export.ExportedProgram) -> list[str]:
+    """The names of the outputs beside the loss, in the order of the results."""
+    spec = program.call_spec.out_spec
+    assert spec is not None
+    _, places = tree_unflatten(range(spec.num_leaves), spec)
+    return sorted(places, key=places.__getitem__)
+
+
 def _outputs(program: torch.export.ExportedProgram, model: Model, names: dict[str, str], capture: Capture) -> None:
     from torch.export.graph_signature import OutputKind
 
-    wanted = iter(model.evaluation.outputs if model.evaluation is not None else ())
+    wanted = iter(_output_names(program) if model.evaluation is not None else ())
     for spec in program.graph_signature.output_specs:
         name = names.get(spec.arg.name or "") if hasattr(spec.arg, "name") else None
         if spec.kind is OutputKind.BUFFER_MUTATION and name:

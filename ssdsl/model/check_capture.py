@@ -87,7 +87,7 @@ def check_capture(model: Model, graph: Graph) -> Comparison:
         try:
             module = _of_module(model, {n: t.clone() for n, t in model.batches[0].items()})
         except Exception as error:  # whatever the user's code raises; its forward ran when it was captured
-            raise PlanError(own_failure(model.name, "backward", error)) from error
+            raise PlanError(own_failure(model, "backward", error)) from error
     found = _of_graph(model, graph)
     half = HALF if any(v.dtype in ("bfloat16", "float16") for v in graph.values.values()) else 1
     _compare(model, "the loss", found.loss, module.loss, half * ALLOWED * abs(float(module.loss)))

@@ -1,30 +1,32 @@
 """Evaluation: the same model in eval mode, with results by name. Dropout is off, running statistics are read."""
 
 import copy
-from collections.abc import Sequence
 from dataclasses import replace
 
 from ssdsl.model.evaluation_errors import OutputNotComputed
 from ssdsl.model.graph import Graph, Origin, Stage
-from ssdsl.model.source import Evaluation, Model
+from ssdsl.model.source import Evaluation, Model, Outputs
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import PlanError
 
 
-def capture_evaluation(model: Model, outputs: Sequence[str], training: Graph) -> Graph:
+def capture_evaluation(model: Model, outputs: Outputs, training: Graph) -> Graph:
     """The graph of a copy of the module in eval mode; `training` is the graph of the module as it trains.
 
-    What training changes (running statistics) is state here as well, which nothing changes. Raises PlanError: as
-    `capture`, and for outputs that the forward does not return, or that no operator on weights computes.
+    What training changes (running statistics) is state here as well, which nothing changes. With outputs None they are
+    all that operators on weights compute. Raises PlanError: as `capture`, and for named outputs that the forward does
+    not return, or that no operator on weights computes.
     """
     buffers = frozenset(v.name for v in training.of(Origin.BUFFER))
     module = copy.deepcopy(model.module).eval()
-    evaluation = Evaluation(tuple(dict.fromkeys(outputs)), buffers, training.constants)
+    named = None if outputs is None else tuple(dict.fromkeys(outputs))
+    evaluation = Evaluation(named, buffers, training.constants)
     graph = capture(replace(model, module=module, evaluation=evaluation))
     stages = {o.value: operator.stage for operator in graph.operators for o in operator.outputs}
-    if found := [_known(graph, name) for name, v in graph.outputs.items() if stages.get(v) is not Stage.COMPUTE]:
-        raise PlanError(*found)
-    return graph
+    known = [name for name, value in graph.outputs.items() if stages.get(value) is not Stage.COMPUTE]
+    if known and outputs is not None:
+        raise PlanError(*(_known(graph, name) for name in known))
+    return replace(graph, outputs={name: value for name, value in graph.outputs.items() if name not in known})
 
 
 def _known(graph: Graph, name: str) -> OutputNotComputed:

@@ -55,7 +55,7 @@ class LossOf(torch.nn.Module):
         self.watch.compare(before, self.module)
         return results if self.model.evaluation is not None else results[0]
 
-    def _results(self, batch: dict[str, torch.Tensor]) -> tuple[Any, ...]:
+    def _results(self, batch: dict[str, torch.Tensor]) -> tuple[Any, dict[str, torch.Tensor]]:
         """The loss, and the outputs that an evaluation wants."""
         try:
             return self.model.results(batch, self.module)
@@ -162,7 +162,7 @@ def failure(model: Model, error: Exception) -> Diagnostic:
     """Why there is no graph: the module's own mistake, if it fails without torch.export as well."""
     reason = str(error).strip().split("\n")[0] or type(error).__name__
     if (own := _eager(model)) is not None:
-        return own_failure(model.name, "forward", own)
+        return own_failure(model, "forward", own)
     if attribute := ATTRIBUTE.match(reason):
         return _attribute_changed(model, attribute[1])
     lines = "".join(traceback.format_tb(error.__traceback__))

@@ -1,17 +1,30 @@
 """The module's own exceptions, which have nothing to do with its capture."""
 
 from ssdsl.model.dropped_errors import ForwardFailed
+from ssdsl.model.half import in_float32
+from ssdsl.model.kept_state import module_kept
+from ssdsl.model.on_meta import device_of
 from ssdsl.model.place import is_own, raised
+from ssdsl.model.source import Model
+from ssdsl.model.trace_errors import FailsInHalf
 
 
-def own_failure(model: str, phase: str, error: Exception) -> ForwardFailed:
-    """An exception of the module by its type, its message and the user's line."""
+def own_failure(model: Model, phase: str, error: Exception) -> ForwardFailed | FailsInHalf:
+    """An exception of the module by its type, its message and the user's line; or of the precision, if that is why."""
     first, _, rest = str(error).strip().partition("\n")
     name, place = type(error).__name__, raised(error)
-    return ForwardFailed(
-        place.span() if place and is_own(place.file) else None,
-        phase,
-        model,
-        f"{name}: {first}" if first else name,
-        rest,
-    )
+    span = place.span() if place and is_own(place.file) else None
+    said = f"{name}: {first}" if first else name
+    if model.precision is not None and _trains(in_float32(model)):
+        return FailsInHalf(span, model.name, model.precision, said, rest)
+    return ForwardFailed(span, phase, model.name, said, rest)
+
+
+def _trains(model: Model) -> bool:
+    """Whether a model runs forward and backward by itself."""
+    try:
+        with module_kept(model.module), device_of(model):
+            model.compute(model.example()).backward()
+    except Exception:  # whatever the user's code raises
+        return False
+    return True

@@ -1,5 +1,6 @@
 """A model given in Python: a module, or a function that makes it, with a batch as it comes from a loader."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -51,10 +52,13 @@ def model_of(
 def _made(module: Any, seed: int, generator: Generator, load_later: bool) -> tuple[torch.nn.Module, Recipes | None]:
     if isinstance(module, torch.nn.Module):
         return initialised(module, seed, generator, load_later) if has_meta(module) else (module, None)
-    if isinstance(module, type) or not callable(module):
-        what = f"the class {module.__name__}" if isinstance(module, type) else kind(module)
+    if not callable(module):
         change = "give an instance of torch.nn.Module, or a function without arguments that makes one"
-        raise PlanError(BadModel(None, f"the model is {what}, not a module", change))
+        raise PlanError(BadModel(None, f"the model is {kind(module)}, not a module", change))
+    if lacking := _arguments(module):
+        name = getattr(module, "__name__", type(module).__name__)
+        change = f"give a function without arguments: `lambda: {name}({lacking}=...)`"
+        raise PlanError(BadModel(None, f"the model is `{name}`, which needs an argument `{lacking}`", change))
     with Deferred(seed, generator) as scope:
         try:
             made = module()
@@ -64,3 +68,13 @@ def _made(module: Any, seed: int, generator: Generator, load_later: bool) -> tup
         change = "return an instance of torch.nn.Module"
         raise PlanError(BadModel(None, f"the function that makes the model returns {kind(made)}", change))
     return scope.finish(made)
+
+
+def _arguments(make: Any) -> str:
+    """The first argument that a function, or the constructor of a class, has to be given."""
+    try:
+        parameters = inspect.signature(make).parameters.values()
+    except (TypeError, ValueError):  # one that is written in C
+        return ""
+    needed = (p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+    return next(needed, "")

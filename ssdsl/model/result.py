@@ -14,18 +14,18 @@ class NoSuchOutput(Exception):
         self.name, self.known = name, known
 
 
-def outputs_of(result: Any, wanted: tuple[str, ...]) -> tuple[torch.Tensor, ...]:
-    """The wanted outputs in their order. Raises NoSuchOutput.
+def outputs_of(result: Any, wanted: tuple[str, ...] | None) -> dict[str, torch.Tensor]:
+    """The wanted outputs, all for None. Raises NoSuchOutput.
 
     >>> outputs_of({"loss": torch.tensor(1.0), "logits": torch.zeros(2)}, ("logits",))
-    (tensor([0., 0.]),)
+    {'logits': tensor([0., 0.])}
     >>> outputs_of((torch.tensor(1.0), torch.zeros(2)), ("1",))
-    (tensor([0., 0.]),)
+    {'1': tensor([0., 0.])}
     """
-    found = dict(_named(result)) if wanted else {}
-    if missing := [name for name in wanted if name not in found]:
+    found = dict(_named(result)) if wanted != () else {}
+    if missing := [name for name in wanted or () if name not in found]:
         raise NoSuchOutput(missing[0], tuple(found))
-    return tuple(found[name] for name in wanted)
+    return found if wanted is None else {name: found[name] for name in wanted}
 
 
 def _named(result: Any) -> Iterator[tuple[str, torch.Tensor]]:

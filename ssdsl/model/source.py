@@ -1,7 +1,7 @@
 """What the user brings: a module with its loss, example batches and the names of their axes."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from ssdsl.runtime.recipe import Recipes
 from ssdsl.text.diagnostic import Diagnostic
 
 MOST = 1 << 20  # elements of a buffer that is made to be looked at
+Outputs = Sequence[str] | None  # results of a forward beside its loss by name; None: all that it returns
 USER_PREFIX = "ssdsl_user_"  # of the name under which a user's file is imported
 
 
@@ -23,11 +24,12 @@ USER_PREFIX = "ssdsl_user_"  # of the name under which a user's file is imported
 class Evaluation:
     """What is wanted of a forward that does not train.
 
-    `outputs` are results beside the loss, by attribute, key, or position in a tuple. `buffers` are state although this
-    forward does not change them: training does. `constants` are those of the training graph, whose names are taken.
+    `outputs` are results beside the loss, by attribute, key, or position in a tuple, None for all. `buffers` are state
+    although this forward does not change them: training does. `constants` are those of the training graph, whose names
+    are taken.
     """
 
-    outputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] | None = ()
     buffers: frozenset[str] = frozenset()
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
@@ -64,14 +66,14 @@ class Model:
         """
         return self.results(batch, module)[0]
 
-    def results(self, batch: Batch, module: torch.nn.Module | None = None) -> tuple[Any, ...]:
+    def results(self, batch: Batch, module: torch.nn.Module | None = None) -> tuple[Any, dict[str, torch.Tensor]]:
         """The loss, and the outputs that the evaluation wants. Raises NoLoss, NoSuchOutput and what `compute` does."""
         module = self.module if module is None else module
         given = taken(self.module, batch) if callable(self.loss) else batch
         with self.casting():
             outputs = module(**given)
             loss = loss_of(outputs, batch, self.loss)
-        return (loss, *outputs_of(outputs, self.evaluation.outputs if self.evaluation is not None else ()))
+        return loss, outputs_of(outputs, self.evaluation.outputs if self.evaluation is not None else ())
 
     def casting(self) -> contextlib.AbstractContextManager[Any]:
         """The autocast region in which the model runs, if there is one."""

@@ -94,3 +94,28 @@ class NotALoss(Diagnostic):
     )
     model: str
     what: str
+
+
+@dataclass(frozen=True)
+class FailsInHalf(Diagnostic):
+    """The model fails in half precision, and runs in float32: it makes or keeps numbers in float32.
+
+    `precision="bf16"` gives all weights, buffers and floating inputs that type. A tensor that the forward makes itself
+    (`torch.arange(n, dtype=torch.float32)`, the angles of RoPE), or that is a plain attribute, stays in float32, and
+    most operators take no two types. `torch.autocast` leaves weights in float32 and casts around each operator.
+    """
+
+    code: ClassVar[str] = "E0347"
+    title: ClassVar[str] = 'model `{model}` fails with precision="{precision}": {error}'
+    note: ClassVar[str] = (
+        "all weights, buffers and floating inputs are {precision} there; in float32 the model runs, "
+        "so it makes or keeps numbers in float32 that meet them\n{detail}"
+    )
+    help: ClassVar[str] = (
+        'give `autocast=torch.bfloat16` in place of `precision="{precision}"`: weights stay in float32, and '
+        "torch.autocast casts\nor let the module make these numbers in the type of its input: `.to(x.dtype)`"
+    )
+    model: str
+    precision: str
+    error: str
+    detail: str

@@ -1,28 +1,32 @@
-"""A plan for another graph of the same model: its module in eval mode.
+"""A plan for another graph of the same model: its module in eval mode, or with a batch of another size.
 
 Nothing of the plan's text is read again. An operator of the other graph takes the place and the indices of its twin:
 the operator of the same kind in the same module, called as often before. So selections may name what only training has,
 and `balance` cuts where it cut. What has no twin goes where the weights are that it reads, or beside its operands.
-Orders and recomputation are of training alone, and left out: an evaluation runs as early as data allow. The other graph
-may have a batch of another size; where parts do not divide it, an operator runs whole.
+Where the other graph trains, too, orders and recomputation are those of the twins; an evaluation runs as early as data
+allow. A dimension of another size is cut into unequal parts, or into fewer (`refit.py`).
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
-from ssdsl.plan.plan import Index, Placement, Plan
+from ssdsl.plan.plan import Index, Order, Placement, Plan, TaskSet, Timed
+from ssdsl.plan.resized import Resized, numbers_of
 
+Fact = TypeVar("Fact")
 Twin = tuple[str, str, int]  # the module, the kind, and how many of the kind there were before in the module
 
 
-def carry_over(plan: Plan, graph: Graph) -> Plan:
-    """The plan of `graph`, another graph of the plan's model."""
-    carried = _Carried(plan, graph)
+def carry_over(plan: Plan, graph: Graph, *, trains: bool = False, unequal: bool = True) -> Plan:
+    """The plan of `graph`, another graph of the plan's model, which `trains` or not; without `unequal` parts of one
+    dimension are of one size."""
+    carried = _Carried(plan, graph, unequal)
     carried.twins()
     carried.others()
-    return replace(
+    found = replace(
         plan,
         graph=graph,
         indices={o.name: found for o in graph.operators if (found := carried.indices.get(o.name))},
@@ -35,23 +39,79 @@ def carry_over(plan: Plan, graph: Graph) -> Plan:
         whole={},
         prefetched={},
     )
+    return carried.in_training(found) if trains else found
 
 
 @dataclass(slots=True)
 class _Carried:
     plan: Plan
     graph: Graph
+    unequal: bool
     indices: dict[str, tuple[Index, ...]] = field(default_factory=dict)
     placements: dict[str, Placement] = field(default_factory=dict)
+    heirs: dict[str, list[str]] = field(default_factory=dict)  # of an operator of the plan, those that follow it
+    counts: dict[str, int] = field(default_factory=dict)  # of indices that have fewer parts here
+    sets: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)  # of operators, and of those that follow
 
     def twins(self) -> None:
         """Gives each operator what the plan says of its twin."""
         known = dict(_named(self.plan.graph.operators))
-        for twin, operator in _named(self.graph.operators):
-            if (other := known.get(twin)) is not None:
-                if operator.stage is Stage.COMPUTE and other.name in self.plan.placements:
-                    self.placements[operator.name] = self.plan.placements[other.name]
-                self.indices[operator.name] = tuple(_moved(self.plan.indices.get(other.name, ()), other, operator))
+        pairs = [(known[twin], o) for twin, o in _named(self.graph.operators) if twin in known]
+        resized = Resized.of(self.plan, pairs, self.unequal)
+        for other, operator in pairs:
+            self.heirs.setdefault(other.name, []).append(operator.name)
+            if operator.stage is Stage.COMPUTE and other.name in self.plan.placements:
+                self.placements[operator.name] = self.plan.placements[other.name]
+            moved = tuple(_moved(self.plan.indices.get(other.name, ()), other, operator, resized))
+            self.indices[operator.name] = moved
+        self.counts = resized.counts()
+
+    # -- what is of training alone -------------------------------------------------------------------------------------
+
+    def in_training(self, plan: Plan) -> Plan:
+        """The carried plan with what the plan of a training says beside places and indices."""
+        mine = self.plan
+        clocks = (replace(clock, rows=tuple(self._rows(clock.rows))) for clock in mine.clocks)
+        recomputes = (replace(r, units=tuple(filter(None, map(self._heirs, r.units)))) for r in mine.recomputes)
+        return replace(
+            plan,
+            orders=tuple(self._orders(mine.orders)),
+            clocks=tuple(clock for clock in clocks if clock.rows),
+            recomputes=tuple(r for r in recomputes if r.units),
+            regathered=self._inherited(mine.regathered),
+            shards=mine.shards,
+            prefetched=self._inherited(mine.prefetched),
+        )
+
+    def _heirs(self, operators: frozenset[str]) -> frozenset[str]:
+        if operators not in self.sets:  # rows of a clock name one set again and again
+            self.sets[operators] = frozenset(heir for name in operators for heir in self.heirs.get(name, ()))
+        return self.sets[operators]
+
+    def _inherited(self, facts: Mapping[str, Fact]) -> dict[str, Fact]:
+        """What is said of each operator, of those that follow it."""
+        return {heir: fact for name, fact in facts.items() for heir in self.heirs.get(name, ())}
+
+    def _tasks(self, tasks: TaskSet) -> TaskSet | None:
+        """The tasks that follow some; None for coordinates that there are no more."""
+        if any(at >= self.counts.get(name, at + 1) for name, at in tasks.fixed):
+            return None
+        fixed = tuple((name, at) for name, at in tasks.fixed if self.counts.get(name) != 1)
+        operators = self._heirs(tasks.operators)
+        return replace(tasks, operators=operators, fixed=fixed) if operators else None
+
+    def _orders(self, orders: Iterable[Order]) -> Iterator[Order]:
+        for order in orders:
+            before, after = self._tasks(order.before), self._tasks(order.after)
+            if before is not None and after is not None:
+                yield replace(order, before=before, after=after)
+
+    def _rows(self, rows: Iterable[Timed]) -> Iterator[Timed]:
+        for row in rows:
+            if (tasks := self._tasks(row.tasks)) is not None:
+                yield replace(row, tasks=tasks)
+
+    # -- operators without a twin --------------------------------------------------------------------------------------
 
     def others(self) -> None:
         """Puts operators without a twin beside a neighbour: behind those before them, else before those behind them."""
@@ -89,6 +149,9 @@ class _Carried:
             return
         self.placements[operator.name] = place
         if host is not None and _where(self.placements[host.name]) == _where(place):
+            for heirs in self.heirs.values():
+                if host.name in heirs:
+                    heirs.append(operator.name)
             self.indices[operator.name] = tuple(_shared(self.indices.get(host.name, ()), host, operator))
 
 
@@ -113,17 +176,14 @@ def _named(operators: Iterable[Operator]) -> Iterator[tuple[Twin, Operator]]:
         count[place] += 1
 
 
-def _moved(indices: Iterable[Index], twin: Operator, operator: Operator) -> Iterator[Index]:
-    """The indices of a twin, along the dimensions of the same names; those that do not divide these are left out."""
-    names = {d.name: number for number, d in enumerate(operator.dims)}
-    alike = [d.name for d in twin.dims] == [d.name for d in operator.dims]
-    left = {number: d.size for number, d in enumerate(operator.dims)}
+def _moved(indices: Iterable[Index], twin: Operator, operator: Operator, resized: Resized) -> Iterator[Index]:
+    """The indices of a twin, along the dimensions of the same names, as they cut these."""
+    indices = tuple(indices)
+    numbers = numbers_of(twin, operator)
     for index in indices:
-        at = index.dim if alike else names.get(twin.dims[index.dim].name)
+        at = numbers.get(index.dim)
         if at is None or operator.dims[at].fixed:
             continue
-        fits = left[at] % index.count == 0 if index.sizes is None else left[at] == sum(index.sizes)
-        if fits:
-            left[at] //= index.count
-            also = None if index.also is None else names.get(twin.dims[index.also].name)
-            yield replace(index, dim=at, also=also)
+        moved = resized.moved(indices, index, twin, operator.dims[at].size)
+        if moved.count > 1:
+            yield replace(moved, dim=at, also=None if index.also is None else numbers.get(index.also))

@@ -18,6 +18,7 @@ from ssdsl.run.checkpoint_errors import (
 )
 from ssdsl.run.failure import unwritable
 from ssdsl.run.lack import lack_of
+from ssdsl.run.pretrained import converted
 from ssdsl.runtime.checkpoints import Alone, Checkpoint, Saver, content_of
 from ssdsl.runtime.checkpoints.boxes import whole
 from ssdsl.runtime.errors import EngineError
@@ -173,16 +174,34 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 def from_safetensors(source: Path, folder: Path) -> None:
-    """Saves the weights of a file, or of a folder of files, as a checkpoint in a run's folder; raises PlanError."""
-    load_file = _safetensors().torch.load_file
-    tensors: Tensors = {}
-    for file in _files(source):
-        try:
-            tensors |= load_file(file)
-        except Exception as error:  # its own kinds of error, and those of the disk
-            change = "download it again, or write it again"
-            raise PlanError(WeightsUnreadable(None, str(file), _first_line(error), change)) from error
+    """Saves the weights of a file, or of a folder of files, as a checkpoint in a run's folder, by the names that the
+    module has, which a folder's `config.json` describes; raises PlanError."""
+    library, files = _safetensors(), _files(source)
+    with _reading(source):
+        tensors = converted(source, [name for file in files for name in _names(library, file)])
+    if tensors is None:
+        tensors = {}
+        for file in files:
+            with _reading(file):
+                tensors |= library.torch.load_file(file)
     _save(folder, tensors, {}, {"steps": 0})
+
+
+def _names(library: Any, file: Path) -> list[str]:
+    with _reading(file), library.safe_open(file, "pt") as opened:
+        return list(opened.keys())
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """A context in which what cannot be read is a diagnostic."""
+    try:
+        yield
+    except PlanError:
+        raise
+    except Exception as error:  # kinds of error of safetensors' own, and those of transformers and the disk
+        change = "download it again, or write it again"
+        raise PlanError(WeightsUnreadable(None, str(file), _first_line(error), change)) from error
 
 
 def _files(source: Path) -> list[Path]:

@@ -245,7 +245,7 @@ class SparseGradients(Diagnostic):
     the same numbers, dense: with an optimizer that takes both (SGD, Adagrad), it trains what one device does.
     """
 
-    code: ClassVar[str] = "E0347"
+    code: ClassVar[str] = "E0541"
     title: ClassVar[str] = "on one device the gradients of `{weight}` are sparse, and {optimizer} does not take them"
     note: ClassVar[str] = "PyTorch says: {reason}"
     help: ClassVar[str] = "make the embedding without `sparse=True`, or choose another optimizer: --optimizer sgd"

@@ -2,22 +2,27 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from ssdsl.codegen.write import first_names, program_files
-from ssdsl.compile import Compiled, compile_evaluation, compile_source
+from ssdsl.compile import Compiled, compile_evaluation, compile_resized, compile_source
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.model.check_capture import check_capture
+from ssdsl.model.graph import Graph
 from ssdsl.model.half import computing
 from ssdsl.model.samples import with_samples
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.runtime.control import Control
+from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.program import Program
 from ssdsl.runtime.state import State
 from ssdsl.text.diagnostic import PlanError
@@ -39,18 +44,20 @@ class Live:
     def __init__(self, request: Request, control: Control) -> None:
         self.request, self.control = request, control
         self._constants: dict[str, torch.Tensor] = {}
-        self.training = self._program(self._train)
+        self.training = self._program("", self._train)
         self.state = self._state()
 
-    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...]) -> Program:
+    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...] | None) -> Program:
         """A program for training or evaluation, on batches of so many samples, None for as many as the example has."""
         model = self.request.model if samples is None else with_samples(self.request.model, samples)
 
         def make() -> Compiled:
-            compiled = self._trains if samples is None else self._compiled(model)
-            return compiled if kind == "train" else compile_evaluation(compiled, computing(model), outputs)
+            if kind == "train":
+                return compile_resized(self._trains, _captured(model))
+            return compile_evaluation(self._trains, computing(model), outputs)
 
-        program = self._program(make)
+        what = " for evaluation" if kind == "evaluate" else ""
+        program = self._program(what if samples is None else f"{what} for a batch of {samples}", make)
         self.state.tensors = {**self._constants, **self.state.tensors}
         return program
 
@@ -61,39 +68,36 @@ class Live:
 
     # -- compiling -----------------------------------------------------------------------------------------------------
 
-    def _compiled(self, model: Model) -> Compiled:
-        request, model = self.request, computing(model)
+    def _train(self) -> Compiled:
+        request = self.request
         source = read_source(request.plan)
         parse(source)  # a mistake in its text shows before anything is captured
-        graph = capture(model)
-        check_capture(model, graph)
-        return compile_source(source, graph, request.params, request.plan.parent)
-
-    def _train(self) -> Compiled:
-        self._trains = self._compiled(self.request.model)
+        self._trains = compile_source(source, _captured(request.model), request.params, request.plan.parent)
         for warning in self._trains.warnings:
             print(render(warning), file=sys.stderr, flush=True)
         return self._trains
 
-    def _program(self, make: Callable[[], Compiled]) -> Program:
+    def _program(self, what: str, make: Callable[[], Compiled]) -> Program:
         """What rank 0 makes, on all ranks; where it cannot, all raise EngineError with its diagnostics."""
-        sent, error, ours = Sent({}, {}), None, None
+        sent, error = Sent({}, {}), None
         if self.control.rank == 0:
             try:
-                compiled = make()
+                with _told(f"{self.request.plan.name}{what}"):
+                    compiled = make()
                 sent = Sent(
                     program_files(compiled.program, self.request.model.precision),
-                    dict(compiled.program.graph.constants),
+                    {
+                        n: t for n, t in compiled.program.graph.constants.items() if not t.is_meta
+                    },  # the rest have recipes
                 )
             except PlanError as found:
                 error = "\n".join(map(render, found.diagnostics))
-            except Exception as found:  # the others shall not wait for a rank that is gone
-                error, ours = f"compiling failed: {found!r}", found
-        try:
-            self.control.vote(error)
-        finally:
-            if ours is not None:
-                raise ours
+            except Exception as found:  # a mistake of ours; the others shall not wait for a rank that is gone
+                traceback.print_exception(found)
+                error = str(
+                    EngineError(f"compiling failed: {found!r}", "report it with the lines above: a bug of ssdsl")
+                )
+        self.control.vote(error)
         sent = sent.shared(self.control)
         self._constants |= sent.constants
         table = json.loads(sent.texts["program.json"])
@@ -110,6 +114,23 @@ class Live:
                     done.add(tensor.data_ptr())
         tensors = {n: t.detach() for n, t in model.module.state_dict().items() if not t.is_meta}
         return State(self._constants | tensors, model.recipes, first_names(model.module))
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Says on stderr that the plan is compiled, which may take a minute, and how long it took."""
+    print(f"compiling {what} ...", file=sys.stderr, flush=True)
+    start = time.perf_counter()
+    yield
+    print(f"compiled {what} in {time.perf_counter() - start:.1f} s", file=sys.stderr, flush=True)
+
+
+def _captured(model: Model) -> Graph:
+    """The graph of the model as it computes; raises PlanError."""
+    model = computing(model)
+    graph = capture(model)
+    check_capture(model, graph)
+    return graph
 
 
 @dataclass

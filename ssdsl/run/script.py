@@ -18,6 +18,7 @@ from ssdsl.runtime.control import Control
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.feed import text
+from ssdsl.runtime.train.fetch import raised
 from ssdsl.runtime.train.precision import HALF
 from ssdsl.runtime.train.session import begin
 from ssdsl.runtime.world import World
@@ -33,7 +34,9 @@ def engine(
     axes: Mapping[str, Sequence[str]] | None = None,
     params: Mapping[str, int] | None = None,
     loss: Where = None,
+    autocast: torch.dtype | None = None,
     precision: str | None = None,
+    load_later: bool = False,
     seed: int = 0,
     generator: Generator = "hash",
     device: str | None = None,
@@ -43,10 +46,12 @@ def engine(
     """The engine that trains `model` as `plan` says; called alike on every rank that torchrun started.
 
     `plan` is a file or the name of a plan that comes with ssdsl, `params` sets its parameters. `model` is untouched; of
-    one on the meta device, or a function that makes the module, each rank makes only its part. `example` is a global
-    batch; `axes` names axes of its tensors (`{"x": ("batch", "seq")}`), `loss` says where the loss is in what forward
-    returns. `precision` "bf16" or "fp16" computes in that type, with master weights in float32. `seed` is of random
-    numbers in training; all ranks start from rank 0's weights. A rank waits `timeout` seconds for others at most.
+    one on the meta device, or a function (or class) that makes the module, each rank makes only its part; with
+    `load_later` weights on meta are NaN until `Engine.load`. `example` is a global batch; `axes` names axes of its
+    tensors (`{"x": ("batch", "seq")}`), `loss` says where the loss is in what forward returns. With `autocast` forward
+    and loss run under `torch.autocast` to this type. `precision` "bf16" or "fp16" makes all of the model of that type,
+    with master weights in float32. `seed` is of random numbers in training; all ranks start from rank 0's weights. A
+    rank waits `timeout` seconds for others at most.
 
     Raises EngineError on all ranks, with the diagnostics of what is wrong.
     """
@@ -54,28 +59,37 @@ def engine(
     def programs(world: World) -> Live:
         error = made = None
         try:
-            _check_arguments(plan, params, precision, seed, generator)
+            _check_arguments(plan, params, autocast, precision, seed, generator)
             path = plan_path(os.fspath(plan))
-            made = model_of(model, example, axes, loss=loss, seed=seed, generator=generator)
+            options: dict[str, Any] = {"loss": loss, "autocast": autocast, "load_later": load_later}
+            made = model_of(model, example, axes, seed=seed, generator=generator, **options)
         except PlanError as found:
             error = "\n".join(map(render, found.diagnostics))
         except EngineError as found:
             error = str(found)
+        except Exception as found:  # what the user's function raises
+            error = str(EngineError(f"the function that makes the model raised {raised(found)}", "correct it"))
         world.control.vote(error)
         assert made is not None
-        facts = {"plan": path.name, "params": dict(params or {}), "precision": precision, "seed": seed}
-        _compare(facts | {"generator": generator} | _sizes(made), world.control)
+        facts = {"plan": path.name, "params": dict(params or {}), "autocast": autocast, "precision": precision}
+        _compare(facts | {"seed": seed, "generator": generator} | _sizes(made), world.control)
         return Live(Request(path, replace(made, precision=precision), params or {}), world.control)
 
     return begin(programs, device=device, backend=backend, seed=seed, timeout=timeout)
 
 
-def _check_arguments(plan: Any, params: Any, precision: Any, seed: Any, generator: Any) -> None:
+def _check_arguments(plan: Any, params: Any, autocast: Any, precision: Any, seed: Any, generator: Any) -> None:
     """Raises EngineError for what would fail, or be taken for something else, later on."""
     if not isinstance(plan, str | os.PathLike):
         raise EngineError(f"the plan is {plan!r}", "give the name of a file, or of a plan that comes with ssdsl")
     if not isinstance(params or {}, Mapping):
         raise EngineError(f"`params` is {params!r}", 'give a dictionary, such as params={"T": 2}')
+    if autocast not in (None, torch.bfloat16):
+        change = "give torch.bfloat16; in float16 gradients vanish unless the loss is scaled, as precision='fp16' does"
+        raise EngineError(f"autocast={autocast!r} is no type to cast to", change)
+    if autocast is not None and precision is not None:
+        reason = f"autocast={autocast} and precision={precision!r} are two ways to compute in half precision"
+        raise EngineError(reason, "give one: `autocast` keeps the weights in float32 and casts where it is safe")
     if precision is not None and precision not in HALF:
         raise EngineError(f"there is no precision `{precision}`", "it is None (as the model is), 'bf16' or 'fp16'")
     if not isinstance(seed, int):

@@ -84,11 +84,10 @@ class FlatParam:
         values: dict[str, torch.Tensor],
         zero: str,
         shard_group: Group | None,
-        completion: list[Completion],
         tied: Tie | None,
     ) -> None:
         self.number, self.zero, self.shard_group, self.tied = number, zero, shard_group, tied
-        self.completion = completion
+        self.completion: list[Completion] = []  # as the program that runs leaves the gradients
         self.slots: list[Slot] = []
         start = 0
         for name, value in values.items():

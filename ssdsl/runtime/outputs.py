@@ -3,15 +3,15 @@
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from .moves import take, take_sizes
-from .table import Table, is_at
+from .piece import cut
+from .regions import Regions
+from .table import Table, is_at, takes_of
 from .world import World
 
-Take = tuple[str, int, int, Any]  # along an axis or an index in time: dim, outer, and a count or the sizes of the parts
+Take = tuple[str, int, int, int | Regions]  # an axis or an index in time: dim, outer, a count or regions of the parts
 At = tuple[int, ...]
 Placed = tuple[list[torch.Tensor], torch.Tensor]  # positions on every axis of the whole, and the part
 
@@ -36,8 +36,8 @@ class Output:
 
     def parts(self, values: Mapping[tuple[str, At], torch.Tensor]) -> Iterator[Placed]:
         """The parts that the rank keeps at the end of a step, each with its positions on every axis of the whole."""
-        cut = {name for name, *_ in self.takes}
-        ranges = [range(n) if name in cut else (0,) for name, n in self.time.items()]
+        taken = {name for name, *_ in self.takes}
+        ranges = [range(n) if name in taken else (0,) for name, n in self.time.items()]
         for chosen in itertools.product(*ranges):
             fixed = dict(zip(self.time, chosen, strict=True))
             summed = [range(n) if name in self.sums else (fixed[name],) for name, n in self.time.items()]
@@ -47,10 +47,7 @@ class Output:
     def _places(self, at: Mapping[str, int]) -> list[torch.Tensor]:
         found = [torch.arange(size) for size in self.shape]
         for name, dim, outer, parts in self.takes:
-            if isinstance(parts, int):
-                found[dim] = take(found[dim], 0, outer, parts, at[name])
-            else:
-                found[dim] = take_sizes(found[dim], 0, outer, tuple(parts), at[name])
+            found[dim] = cut(found[dim], 0, outer, parts, at[name])
         return [places.reshape(-1) for places in found]
 
 
@@ -60,9 +57,9 @@ def outputs_of(table: Table, world: World) -> list[Output]:
     for o in table["outputs"]:
         at = is_at(o, world)
         if at is not None:
-            cut = {take[0] for take in o["takes"]}
-            owns = all(c == 0 for axis, c in at.items() if axis not in cut and axis not in o["fixed"])
-            takes = tuple((name, dim, outer, parts) for name, dim, outer, parts in o["takes"])
+            taken = {take[0] for take in o["takes"]}
+            owns = all(c == 0 for axis, c in at.items() if axis not in taken and axis not in o["fixed"])
+            takes = takes_of(o)
             dtype = getattr(torch, o["dtype"])
             found.append(
                 Output(o["name"], tuple(o["shape"]), dtype, o["slot"], o["time"], takes, tuple(o["sums"]), at, owns)

@@ -34,13 +34,13 @@ class Piece:
         """
         found = [torch.arange(size) for size in self.shape]
         for dim, outer, parts, index in self.takes:
-            found[dim] = _take(found[dim], 0, outer, parts, index)
+            found[dim] = cut(found[dim], 0, outer, parts, index)
         return [place.reshape(-1) for place in found]
 
     def of(self, whole: torch.Tensor) -> torch.Tensor:
         """This rank's part, contiguous."""
         for taken in self.takes:
-            whole = _take(whole, *taken)
+            whole = cut(whole, *taken)
         return whole.contiguous()
 
     def saved(self, local: torch.Tensor) -> dict[str, Any]:
@@ -48,6 +48,6 @@ class Piece:
         return {"shape": self.shape, "takes": list(self.takes), "tensor": local.detach().cpu().clone()}
 
 
-def _take(x: torch.Tensor, dim: int, outer: int, parts: int | Regions, index: int) -> torch.Tensor:
+def cut(x: torch.Tensor, dim: int, outer: int, parts: int | Regions, index: int) -> torch.Tensor:
     """One part, of so many equal ones or of these regions."""
     return take(x, dim, outer, parts, index) if isinstance(parts, int) else take_at(x, dim, outer, parts, index)

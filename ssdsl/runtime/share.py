@@ -14,7 +14,7 @@ from .program import Program
 from .runner import Runner
 from .sites import Sites
 from .state import State
-from .table import Table, is_at, messages_of, pieces_of, role_of
+from .table import Table, completions_of, is_at, messages_of, pieces_of, role_of
 from .train.feed import Feed
 from .world import World
 
@@ -38,12 +38,14 @@ class Share:
         self.runner.outputs = outputs_of(self.table, world)
         self.code = program.code(self.role["name"])
         self.sites = Sites(self.table, self.role, program.roles[self.role["name"]])
+        self.completions = completions_of(self.role, world) if self.table["trains"] else {}
         self.take_constants(state)
 
     def take_constants(self, state: State) -> None:
         """Computes what depends on no input and no weight."""
         if self.role is not None:
-            given = {n: state[n].to(self.device) for n in self.table["constants"] if n in state}
+            types = {n: getattr(torch, dtype) for n, dtype in self.table["constants"].items() if n in state}
+            given = {n: state[n].to(self.device, dtype) for n, dtype in types.items()}
             with torch.no_grad():
                 self.constants: Tensors = self.code.constants(given, self.device)
 
@@ -71,14 +73,24 @@ class Share:
             )
 
     def run(self, batch: Mapping[str, torch.Tensor], seed: int, step: int, scale: float = 1.0) -> None:
-        """One step on this rank's parts of a batch. The gradients are those of `scale` times the loss."""
+        """One step on this rank's parts of a batch. The gradients are those of `scale` times the loss. Raises
+        EngineError, on this rank alone, for numbers of the batch that an operator does not take."""
         if self.role is None:
             return
         given = {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
         given |= {name: torch.tensor([seed, step], device=self.device) for name in self.table["seed"]}
-        with torch.no_grad():
-            prepared = self.code.prepare(self.constants | given, self.device)
-        self.runner.step(self.code.step, prepared, scale)
+        for flat in self.runner.weights.flats:
+            flat.completion = self.completions.get(flat.number, [])
+        try:
+            with torch.no_grad():
+                prepared = self.code.prepare(self.constants | given, self.device)
+            self.runner.step(self.code.step, prepared, scale)
+        except (IndexError, RuntimeError) as error:
+            assert self.sites is not None
+            told = self.sites.failed(error, batch)
+            if told is None:
+                raise
+            raise told from error
 
     def loss(self) -> float:
         """What this rank adds to the loss of the step."""

@@ -1,4 +1,4 @@
-"""Where in the plan a rank waits: the value, the layer and the statement behind each collective and message.
+"""Where in the plan a rank waits or fails: the value, the layer and the statement behind a line of its role's code.
 
 While a step runs, a rank notes only the line of its role's code that it is in. The words are put together when somebody
 asks, from the `sites` of the program's table.
@@ -6,14 +6,21 @@ asks, from the `sites` of the program's table.
 
 import re
 import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
+
+from .errors import EngineError
 from .world import Collective, Exchange, World
 
 Place = tuple[CodeType, int, str]  # a role's code, the instruction in it, and the module whose function it is
 Table = dict[str, Any]
 MANY = 8
+TORCH = str(Path(torch.__file__).parent)
 
 
 def caller(layer: str) -> Place:
@@ -23,7 +30,7 @@ def caller(layer: str) -> Place:
 
 
 class Sites:
-    """What the collectives and messages of a role are for. `code` is the text of its file."""
+    """What the lines of a role's file are for: collectives, messages, look-ups. `code` is its text."""
 
     def __init__(self, table: Table, role: Table, code: str) -> None:
         self.lines = code.splitlines()
@@ -42,6 +49,24 @@ class Sites:
                 return self._exchange(exchange)
             case _:
                 return ""
+
+    def failed(self, error: Exception, batch: Mapping[str, torch.Tensor]) -> EngineError | None:
+        """An operator's mistake, with its place in model and plan, and the numbers of this rank's part of a batch; None
+        for one of another place."""
+        frames = [f for f, _ in traceback.walk_tb(error.__traceback__)]
+        while frames and frames[-1].f_code.co_filename.startswith(TORCH):
+            frames.pop()
+        if not frames or not (frame := frames[-1]).f_code.co_filename.startswith("role_"):
+            return None  # as where weights are gathered in the same line
+        found = self._site(frame.f_lineno, getattr(frame.f_locals.get("w"), "layer", ""))
+        if found is None or "source" not in found:
+            return None
+        module, _, kind = found["of"].rpartition(" ")
+        where = f"`{kind}` in {f'module `{module}`' if module else 'the model'} ({found['source']}{_said(found)})"
+        first = str(error).strip().partition("\n")[0]
+        numbers = (f"`{n}` from {int(t.min())} to {int(t.max())}" for n, t in batch.items() if _is_whole(t))
+        reason = f"{where} failed: {type(error).__name__}: {first}\n  this rank was given {', '.join(numbers)}"
+        return EngineError(reason, "correct the batch, if it has a number that the module does not take, or the module")
 
     def started(self, world: World) -> str:
         """The last collective that the rank started, in words."""
@@ -86,6 +111,10 @@ class Sites:
         what = f"the gradient of {what}" if exchange.gradient else what
         way = "from" if exchange.verb == "receive" else "to"
         return f"{exchange.verb} of {what} {way} rank {exchange.peer}{_said(message)}"
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    return tensor.numel() > 0 and tensor.dtype in (torch.int64, torch.int32)
 
 
 def _line(code: CodeType, instruction: int) -> int:

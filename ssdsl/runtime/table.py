@@ -122,12 +122,20 @@ def weights_of(
         pieces = pieces_of(flat["weights"], role, world)
         values = {p.name: part(p) for p in pieces}
         shard_group = world.groups[role["mesh"], tuple(flat["shard_axes"])] if flat["shard_axes"] else None
-        steps = [Completion(kind, world.groups[role["mesh"], tuple(axes)]) for kind, axes in flat["completion"] if axes]
         tied = any(kind == "sum_tied" for kind, _ in flat["completion"])
         tie = ties[flat["weights"][0]["name"]] if tied else None
-        flats.append(FlatParam(flat["number"], values, flat["zero"], shard_group, steps, tie))
+        flats.append(FlatParam(flat["number"], values, flat["zero"], shard_group, tie))
     others = {p.name: part(p).clone() for p in pieces_of(role["others"], role, world)}
     return Weights(flats, others, world)
+
+
+def completions_of(role: Table, world: World) -> dict[int, list[Completion]]:
+    """How a program completes the gradients of each flat parameter of a role, by its number."""
+    groups = {axes: group for (mesh, axes), group in world.groups.items() if mesh == role["mesh"]}
+    return {
+        flat["number"]: [Completion(kind, groups[tuple(axes)]) for kind, axes in flat["completion"] if axes]
+        for flat in role["flats"]
+    }
 
 
 def tie_groups(table: Table, world: World) -> dict[str, Tie]:

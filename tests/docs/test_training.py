@@ -67,7 +67,8 @@ def test_a_plan_trains_as_one_device(run: Run, trained: subprocess.CompletedProc
 
 
 def test_all_sections_go_on_with_it(trained: subprocess.CompletedProcess[str]) -> None:
-    for word in ("readme", "valid", "right", "best", "average", "half", "large"):
+    assert len(numbers(trained.stdout, "odd")) == 4, f"{trained.stdout}{trained.stderr}"
+    for word in ("readme", "valid", "right", "single", "best", "average", "half", "large"):
         assert len(numbers(trained.stdout, word)) == 2, f"{word}: {trained.stdout}{trained.stderr}"
 
 
@@ -78,7 +79,7 @@ def test_the_mistake_is_the_one_that_stands_there(trained: subprocess.CompletedP
 
 
 def test_its_checkpoint_is_a_file_for_torch(run: Run, trained: subprocess.CompletedProcess[str]) -> None:
-    (command,) = (words for words in COMMANDS if words.startswith("checkpoint"))
+    (command,) = (words for words in COMMANDS if words.startswith("checkpoint to-torch"))
     for words in (["-m", "ssdsl", *shlex.split(command)], ["use.py"]):
         done = run(*words)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -98,6 +99,17 @@ def test_a_model_of_transformers(run: Run) -> None:
     assert len(numbers(done.stdout, "loss")) == 2, done.stdout + done.stderr
 
 
+def test_a_pretrained_model_that_no_process_makes(run: Run) -> None:
+    pytest.importorskip("transformers")
+    (command,) = (words for words in COMMANDS if words.startswith("checkpoint from-safetensors"))
+    sizes = FILES["hf.py"].partition("model = ")[0] + "LlamaForCausalLM(LlamaConfig(vocab_size=64, **sizes))"
+    for words in (["-c", f"{sizes}.save_pretrained('pretrained')"], ["-m", "ssdsl", *shlex.split(command)]):
+        done = run(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+    done = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "pretrained.py")
+    assert len(numbers(done.stdout, "loss")) == 2, done.stdout + done.stderr
+
+
 def test_every_file_is_run() -> None:
-    assert FILES.keys() == {"net.py", "alone.py", "train.py", "use.py", "hf.py", "folder.py", "model.py"}
-    assert len(GOING_ON) == 8 and len(COMMANDS) == 2
+    own = {"net.py", "alone.py", "train.py", "use.py", "hf.py", "folder.py", "model.py", "pretrained.py"}
+    assert FILES.keys() == own and len(GOING_ON) == 9 and len(COMMANDS) == 3

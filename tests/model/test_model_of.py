@@ -159,8 +159,13 @@ def test_what_is_named_is_checked() -> None:
     assert ssdsl.model_of(Net(), (X, Y), named).axes == named
     with pytest.raises(PlanError, match="E0310"):
         ssdsl.model_of(Net(), {"x": X, "z": Y})
-    with pytest.raises(PlanError, match="E0309"):
-        ssdsl.model_of(Net, (X, Y))
+    with pytest.raises(PlanError, match=r"E0309: the model is `Returns`, which needs an argument `make`"):
+        ssdsl.model_of(Returns, (X, Y))
+
+
+def test_a_class_without_arguments_is_a_function_that_makes_the_module() -> None:
+    model = ssdsl.model_of(Net, (X, Y))
+    assert model.name == "Net" and model.recipes is not None
 
 
 # -- modules without numbers -------------------------------------------------------------------------------------------

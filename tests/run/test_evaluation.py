@@ -129,7 +129,7 @@ def test_parts_in_time_are_joined_and_summed(scored: tuple[Model, Graph]) -> Non
         program_files(compile_evaluation(training, scored[0], ["logits", "total"]).program)["program.json"]
     )
     logits, total = table["outputs"]
-    assert (logits["takes"], logits["sums"]) == ([["m", 0, 1, [5, 3]]], [])
+    assert (logits["takes"], logits["sums"]) == ([["m", 0, 1, [[[0, 5]], [[5, 8]]]]], [])
     assert (total["takes"], total["sums"]) == ([], ["m"])
     _check(scored, training, "logits", "total")
 

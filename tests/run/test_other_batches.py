@@ -3,21 +3,39 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
-from ssdsl.compile import Compiled, compile_evaluation, compile_plan
+from ssdsl.compile import Compiled, compile_evaluation, compile_plan, compile_resized, compile_source
+from ssdsl.ir.program import Program
+from ssdsl.lower.lower import lower
 from ssdsl.model.load import load
+from ssdsl.model.model_of import model_of
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
+from ssdsl.plan.carry_over import carry_over
 from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.run.verify import difference, verify_dumps
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
+from ssdsl.text.source import Source
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 GPT = "gpt:tiny,layers=2"
+GATHERED = """mesh gpus(sp = 2)
+split model by batch into m = 2
+split model["up"] by seq into sp
+assign model to gpus
+"""
+APART = """mesh gpus(dp = 2)
+split model["up"] by batch into dp
+split model["down"] by seq into dp
+assign model to gpus
+"""
 SGD = Training(2, optimizer="sgd", lr=0.1)
 PLANS = [("data_parallel", {}), ("megatron", {"D": 1}), ("zero", {"Z": 1}), ("zero", {"Z": 3}), ("pipeline", {})]
 
@@ -49,17 +67,87 @@ def test_the_state_is_the_same(of_batch: Callable[[int], Model], plan: str, para
     assert evaluation.graph.values["labels"].shape[0] == 4
 
 
-def test_an_evaluation_is_split_where_its_batch_divides(of_batch: Callable[[int], Model]) -> None:
-    training = _compiled(of_batch(8), "data_parallel", {})
-    for rows, part in ((6, 3), (5, 5)):
-        (prologue,) = compile_evaluation(training, of_batch(rows)).program.prologues
-        assert {v.shape[0].known for v in prologue.given if v.name.value in ("input_ids", "labels")} == {part}
+# -- batches that equal parts do not divide ----------------------------------------------------------------------------
 
 
-def test_a_smaller_batch_trains_right(of_batch: Callable[[int], Model]) -> None:
-    model = of_batch(6)
-    finished = run_in_process(program_of(_compiled(model, "data_parallel", {}).program, model), SGD)
-    assert difference(verify_dumps(model, SGD, finished.losses, finished.dumps)) is None
+class Net(nn.Module):
+    """Merges batch and sequence between its layers; returns its scores, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.tokens, self.up, self.down, self.head = nn.Embedding(16, 8), *(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        h = torch.relu(self.up(self.tokens(x).flatten(0, 1)))
+        scores = self.head(h + self.down(h))
+        return {"loss": nn.functional.cross_entropy(scores, y.flatten()), "scores": scores}
+
+
+def net(rows: int) -> Model:
+    draw = torch.Generator().manual_seed(1)
+    batch = {name: torch.randint(8, (rows, 4), generator=draw) for name in ("x", "y")}
+    return model_of(Net(), batch, {"x": ("batch", "seq"), "y": ("batch", "seq")})
+
+
+def resized(text: str, rows: int) -> tuple[Compiled, Compiled]:
+    """A plan for 8 samples, and what becomes of it for another number."""
+    training = compile_source(Source("a.ssp", text), capture(net(8)), {}, EXAMPLES)
+    return training, compile_resized(training, capture(net(rows)))
+
+
+def is_right(program: Program, model: Model) -> bool:
+    finished = run_in_process(program_of(program, model), SGD)
+    return difference(verify_dumps(model, SGD, finished.losses, finished.dumps)) is None
+
+
+CUTS = {  # of a batch of 8, and what other numbers of samples are tried
+    "split model by batch into dp": (5, 1),
+    "split model by batch into dp\nsplit model.weights by row into dp": (5, 1),
+    "split model by batch into dp, m = 2": (6, 5, 9, 1),  # 3 and 3 of 2 and 1; 3 and 2; 6 and 3 of three thirds
+    "split model by batch into m = 4, dp": (6, 10),
+    'split model["up"] by batch into m = 4\nsplit model by batch into dp': (9,),  # 2 and 1 of a third, 6 and 3 of all
+}
+
+
+@pytest.mark.parametrize(("text", "rows"), [(text, n) for text, tried in CUTS.items() for n in tried])
+def test_a_batch_of_any_size_trains_right(text: str, rows: int) -> None:
+    training, found = resized(f"mesh gpus(dp = 2)\n{text}\nassign model to gpus\n", rows)
+    assert is_right(found.program, net(rows))
+    assert [f.weights for f in found.program.flats] == [f.weights for f in training.program.flats]
+    assert [p.layout for p in found.program.params] == [p.layout for p in training.program.params]
+
+
+def test_unequal_parts_that_cannot_be_are_left_out() -> None:
+    """The sequence is cut in one layer, inside of an axis that it makes with the batch: its parts lie elsewhere in each
+    micro-batch (E0406)."""
+    training, found = resized(GATHERED, 5)
+    with pytest.raises(PlanError, match="E0406"):
+        lower(carry_over(training.plan, capture(net(5)), trains=True))
+    assert {i.name for indices in found.plan.indices.values() for i in indices} == {"sp"}
+    assert is_right(found.program, net(5))
+
+
+def test_orders_are_those_of_the_parts_that_are_left() -> None:
+    training = _compiled(net(8), "pipeline", {"M": 4})
+    found = {n: compile_resized(training, capture(net(n))) for n in (7, 3, 1)}
+    named = {n: {at for order in one.plan.orders for _, at in order.after.fixed} for n, one in found.items()}
+    assert named == {7: {0, 1, 2, 3}, 3: {1, 2}, 1: set()}
+    assert all(is_right(one.program, net(n)) for n, one in found.items())
+
+
+def test_weights_that_lie_together_are_summed_alike(golden: Callable[[Path, str], None]) -> None:
+    training = compile_source(Source("apart.ssp", APART), capture(net(8)), {}, None)
+    with pytest.raises(PlanError) as raised:
+        compile_resized(training, capture(net(1)))
+    golden(Path(__file__).parent.parent / "errors" / "E0525.err", render(raised.value.diagnostics[0]) + "\n")
+
+
+def test_an_evaluation_is_split_where_its_batch_has_a_sample_for_each_device() -> None:
+    training = _compiled(net(8), "data_parallel", {})
+    for rows, part in ((6, "3"), (5, "n_dp"), (1, "1")):
+        (prologue,) = compile_evaluation(training, net(rows)).program.prologues
+        assert {str(v.shape[0]) for v in prologue.given} == {part}
 
 
 def test_a_batch_that_does_not_divide(of_batch: Callable[[int], Model]) -> None:

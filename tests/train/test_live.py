@@ -1,5 +1,6 @@
 """Engines that compile what they need: a last batch of another size, evaluation, outputs, and what a script is told."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.model_of import model_of
 from ssdsl.run.in_process import RanksFailed, run_ranks
 from ssdsl.run.live import Live, Request
+from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.world import World
 from tests.train.conftest import AXES, CPU, Net, Work, batches, net
@@ -45,12 +47,14 @@ class Lines(torch.utils.data.Dataset):  # type: ignore[type-arg]
         return {name: tensor[number] for name, tensor in self.all.items()}
 
 
-def live(kind: type[Net], plan: str, params: dict[str, int], count: int, work: Work) -> list[Any]:
+def live(
+    kind: type[Net], plan: str, params: dict[str, int], count: int, work: Work, precision: str | None = None
+) -> list[Any]:
     """What `work` gives on each rank with an engine that compiles on rank 0."""
 
     def body(world: World, place: Any) -> Any:
         torch.manual_seed(0)
-        model = model_of(kind(), batches(1, SIZE)[0], AXES)
+        model = replace(model_of(kind(), batches(1, SIZE)[0], AXES), precision=precision)
         programs = Live(Request(plan_path(plan), model, params), world.control)
         engine = Engine(programs, world, CPU, background=False)
         return work(engine)
@@ -131,6 +135,23 @@ def test_a_plan_with_a_mistake_is_shown_on_all_ranks(tmp_path: Path) -> None:
         live(Net, str(tmp_path / "bad.ssp"), {}, 2, lambda engine: None)
 
 
+def test_a_mistake_of_ours_is_told_on_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("a pass stumbled")
+
+    monkeypatch.setattr("ssdsl.run.live.compile_source", fails)
+
+    def body(world: World, place: Any) -> str:
+        model = model_of(net(), batches(1, SIZE)[0], AXES)
+        with pytest.raises(EngineError) as error:
+            Live(Request(plan_path("data_parallel"), model, {}), world.control)
+        return str(error.value)
+
+    ranks = run_ranks(2, body)
+    assert ranks[0] == ranks[1] and "compiling failed: RuntimeError('a pass stumbled')" in ranks[0]
+    assert "a bug of ssdsl" in ranks[0]
+
+
 def test_an_output_that_is_not_there_is_told() -> None:
     with pytest.raises(RanksFailed, match=r"(?s)error\[E0420\].*logits"):
         live(Scored, "data_parallel", {"D": 2}, 2, lambda engine: engine.predict(batches(1, SIZE)[0], "logits"))
@@ -158,3 +179,106 @@ def test_the_norm_of_gradients_in_double_precision_is_as_precise() -> None:
     module(**given).backward()
     expected = float(torch.nn.utils.clip_grad_norm_(module.parameters(), 0.05))
     assert found == pytest.approx([expected] * 2, rel=1e-12)
+
+
+class Turned(Net):
+    """Computes with buffers that nothing changes, as RoPE and masks do: one is a part of its state, one is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("angles", torch.linspace(0, 1, 12))
+        self.register_buffer("mask", torch.tensor([1.0, 1.0, 1.0, 0.5, 0.5]), persistent=False)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        h = self.norm(self.emb(x)) * self.angles.cos() * self.mask[:, None]
+        return torch.nn.functional.cross_entropy(self.head(h).flatten(0, 1), y.flatten())
+
+
+@pytest.mark.parametrize("how", ["by a function", "on meta"])
+def test_ranks_make_the_constants_of_a_model_that_no_process_holds(how: str) -> None:
+    (given,) = batches(1, SIZE)
+
+    def body(world: World, place: Any) -> Any:
+        made: Any = Turned
+        if how == "on meta":
+            made = Turned()
+            made.emb.to("meta")
+            made.head.weight = made.emb.weight
+        model = model_of(made, given, AXES)
+        engine = Engine(Live(Request(plan_path("zero"), model, {"D": 2}), world.control), world, CPU, background=False)
+        engine.optimizer(torch.optim.SGD, lr=0.1)
+        return [engine.step(given), engine.step(given), engine.evaluate(given)], model.with_numbers().module
+
+    (losses, module), (others, _) = run_ranks(2, body)
+    optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=0.1)
+    expected = []
+    for _ in range(3):
+        expected.append(module(**given))
+        optimizer.zero_grad()
+        expected[-1].backward()
+        optimizer.step()
+    assert losses == others
+    torch.testing.assert_close(losses, [float(loss.detach()) for loss in expected], rtol=1e-5, atol=1e-6)
+
+
+def test_constants_are_of_the_type_that_was_captured() -> None:
+    """Of half precision as the weights are, whether the model's state has them or not."""
+
+    def work(engine: Engine) -> Any:
+        return {name: engine.training.constants[name].dtype for name in ("angles", "mask")}
+
+    ranks = live(Turned, "data_parallel", {"D": 2}, 2, work, precision="bf16")
+    assert ranks == [{"angles": torch.bfloat16, "mask": torch.bfloat16}] * 2
+
+
+class Pair(Net):
+    """Returns its loss and its scores as a tuple."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        scores = self.head(torch.relu(self.up(self.norm(self.emb(x)))) @ self.down.weight.T)
+        return torch.nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten()), scores
+
+
+@pytest.mark.parametrize(("plan", "params"), [("data_parallel", {"D": 2}), ("pipeline", {"M": 2})])
+def test_batches_of_any_size_are_those_of_one_device(plan: str, params: dict[str, int]) -> None:
+    """In parts of unequal sizes, or with fewer samples than parts; gradients of several sizes add up."""
+    given = [{name: t[:n] for name, t in batches(1, SIZE)[0].items()} for n in (SIZE, 5, 1)]
+
+    def work(engine: Engine) -> Any:
+        engine.optimizer(torch.optim.SGD, lr=0.1)
+        losses = [engine.step(batch, update=n > 1, scale=0.5) for n, batch in enumerate((*given, given[1]))]
+        return losses, engine.evaluate(given[1:]), engine.predict(given[1]), engine.predict(given[2], 1, "0")
+
+    ranks = live(Pair, plan, params, 2, work)
+    torch.manual_seed(0)
+    module, losses = Pair(), []
+    optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=0.1)
+    for n, batch in enumerate((*given, given[1])):
+        loss, _ = module(**batch)
+        (loss * 0.5).backward()
+        losses.append(float(loss.detach()))
+        if n > 1:
+            optimizer.step()
+            optimizer.zero_grad()
+    with torch.no_grad():
+        (five, scores), (one, single) = module(**given[1]), module(**given[2])
+    expected = losses, float(five * 5 + one) / 6, {0: five, 1: scores}, {1: single, "0": one}
+    for rank in ranks:
+        torch.testing.assert_close(rank, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_last_batch_that_devices_do_not_divide_is_a_batch_as_any(capsys: pytest.CaptureFixture[str]) -> None:
+    def work(engine: Engine) -> Any:
+        loader = engine.loader(Lines(17), SIZE, drop_last=False, evaluate=True)
+        with pytest.raises(EngineError) as error:
+            engine.predict(batches(1, SIZE)[0])
+        return engine.evaluate(loader), str(error.value)
+
+    (found, told), _ = live(Net, "data_parallel", {"D": 2}, 2, work)
+    lines, module = Lines(17).all, net()
+    parts = [{n: t[i : i + SIZE] for n, t in lines.items()} for i in range(0, 17, SIZE)]
+    assert found == pytest.approx(sum(float(module(**p).detach()) * len(p["x"]) for p in parts) / 17, rel=1e-5)
+    assert "returns its loss alone" in told
+    said = capsys.readouterr().err
+    assert "compiling data_parallel.ssp ...\ncompiled data_parallel.ssp in " in said
+    assert said.count("compiling data_parallel.ssp for evaluation for a batch of 5 ...") == 1

@@ -1,5 +1,6 @@
 """What a training script does wrong is told, on all ranks alike, and leaves the training as it was."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from ssdsl.run.in_process import run_ranks
 from ssdsl.run.script import _check_arguments, _compare
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.program import Program
+from ssdsl.runtime.train import session
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InFolder
 from ssdsl.runtime.world import World
@@ -85,6 +87,51 @@ def test_a_mistake_is_told_on_all_ranks(name: str) -> None:
     assert reason in ranks[0]
     assert "help: " in ranks[0]
     assert ranks == [ranks[0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("x", r"`embedding` in module `emb` \(conftest.py:\d+"),
+        ("y", r"`cross_entropy_loss` in the model \(conftest.py"),
+    ],
+)
+def test_a_number_that_an_operator_does_not_take_has_a_place(name: str, where: str) -> None:
+    wrong = {n: torch.full_like(t, 99) if n == name else t for n, t in BATCH.items()}
+    (first, _) = on_ranks("data", told(lambda e: trained(e).step(wrong)))
+    assert re.match(where + r".*; data_parallel\.ssp:\d+: split model by batch into dp\) failed: IndexError: ", first)
+    assert f"`{name}` from 99 to 99" in first
+
+
+class Board:
+    """Notes, in memory."""
+
+    def __init__(self) -> None:
+        self.notes: dict[str, str] = {}
+
+    def put(self, key: str, text: str) -> None:
+        self.notes[key] = text
+
+    def get(self, key: str) -> str | None:
+        return self.notes.get(key)
+
+
+def test_rank_0_speaks_for_all_that_say_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(session, "SAID_S", 0.01)
+    board = Board()
+
+    def tell(rank: int, error: EngineError) -> str:
+        one = session._Session(rank, owns_group=False)
+        one.watch = SimpleNamespace(board=board)  # type: ignore[assignment]
+        one._tell(error)
+        return capsys.readouterr().err
+
+    all_say, own = EngineError("the loss is nan", "clip"), EngineError("a disk is full")
+    assert tell(2, own) == "rank 2: error: a disk is full\n"  # rank 0 says nothing
+    assert tell(0, all_say) == "rank 0: error: the loss is nan\n  help: clip\n"
+    assert tell(1, all_say) == "" and tell(2, own) == "rank 2: error: a disk is full\n"
 
 
 def test_an_optimizer_of_ones_own_is_tried_before_it_steps_on_parts() -> None:
@@ -187,10 +234,19 @@ def test_ranks_are_told_where_their_arguments_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"plan": 3}, {"params": "T=2"}, {"precision": "fp8"}, {"seed": "x"}, {"generator": "mt"}]
+    "wrong",
+    [
+        {"plan": 3},
+        {"params": "T=2"},
+        {"precision": "fp8"},
+        {"autocast": torch.float16},
+        {"autocast": torch.bfloat16, "precision": "bf16"},
+        {"seed": "x"},
+        {"generator": "mt"},
+    ],
 )
 def test_wrong_arguments_are_told_with_the_change(wrong: dict[str, Any]) -> None:
-    right = {"plan": "zero", "params": None, "precision": None, "seed": 0, "generator": "hash"}
+    right = {"plan": "zero", "params": None, "autocast": None, "precision": None, "seed": 0, "generator": "hash"}
     _check_arguments(**right)
     with pytest.raises(EngineError) as error:
         _check_arguments(**{**right, **wrong})

@@ -17,6 +17,7 @@ from ssdsl.ir.param import (
 )
 from ssdsl.lower.errors import ShardConflict, StateApart
 from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.resized_errors import GradientsApart
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.model.layers import layer_of, layer_paths
 from ssdsl.plan.plan import Shard as StateShard
@@ -48,6 +49,8 @@ def flatten_params(lowering: Lowering) -> Lowering:
 
     Raises PlanError: state that cannot be sharded as the plan says.
     """
+    if lowering.held.flats:
+        return replace(lowering, flats=tuple(_completed(flat, lowering.params) for flat in lowering.held.flats))
     layers = layer_paths(lowering.graph)
     submeshes: dict[str, list[Submesh]] = {}
     for param in lowering.params:
@@ -83,6 +86,16 @@ def _flat(number: int, kind: _Kind, params: list[Param]) -> FlatParam:
     elements = -(-used // shards) * shards  # padded, so that all shards are of one size
     completion = completion_of(kind.partial, kind.shard_axes, kind.tied)
     return FlatParam(number, kind.submesh, weights, kind.dtype, kind.zero, kind.shard_axes, completion, elements)
+
+
+def _completed(flat: FlatParam, params: tuple[Param, ...]) -> FlatParam:
+    """A flat parameter of another program, whose gradients are sums over other axes here; raises PlanError where they
+    are not all alike."""
+    first, *rest = (p for p in params if p.submesh == flat.submesh and p.weight in flat.weights)
+    if other := next((p for p in rest if p.partial != first.partial), None):
+        raise PlanError(GradientsApart(None, first.weight, first.partial, other.weight, other.partial))
+    tied = next((step.submeshes for step in flat.completion if isinstance(step, SumTiedGrads)), ())
+    return replace(flat, completion=completion_of(first.partial, flat.shard_axes, tied))
 
 
 def completion_of(

@@ -53,7 +53,7 @@ def _placed(lowering: Lowering, weight: str, shape: Shape, uses: dict[Submesh, l
     alike = len({s.axes for s in uses}) == 1
     needs = [need.places for found in uses.values() for need, _ in found]
     value = lowering.graph.values[weight]
-    held = {p.submesh: p.layout.places for p in lowering.held if p.weight == weight}
+    held = {p.submesh: p.layout.places for p in lowering.held.params if p.weight == weight}
     params = []
     for submesh, found in uses.items():
         replicated: tuple[Placement, ...] = (REPLICATE,) * len(submesh.axes)

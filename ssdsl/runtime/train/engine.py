@@ -29,7 +29,7 @@ from .keeping import Keeper
 from .loader import Loader, loader_options
 from .optimizer import Groups, Make, Optimizer, stepped
 from .precision import HALF
-from .programs import Programs
+from .programs import Outputs, Programs
 from .scaler import Scaler
 from .update import Update, Wish
 
@@ -176,7 +176,7 @@ class Engine:
         self._keeper.loaders.append(made)
         return made
 
-    def _share_for(self, kind: str, samples: int, outputs: tuple[str, ...] = ()) -> Share:
+    def _share_for(self, kind: str, samples: int, outputs: Outputs = ()) -> Share:
         """The share of a program for batches of so many samples, compiled when it is first needed."""
         if (kind, samples) == ("train", self.training.feed.samples):
             return self.training
@@ -191,7 +191,7 @@ class Engine:
             self._others[key] = share
         return self._others[key]
 
-    def _other(self, kind: str, size: int | None, outputs: tuple[str, ...]) -> Program:
+    def _other(self, kind: str, size: int | None, outputs: Outputs) -> Program:
         """A program that is not that of training; where it is for another number of samples, an error says so."""
         try:
             return self.programs.other(kind, size, outputs)
@@ -247,7 +247,7 @@ class Engine:
     def _need_optimizer(self) -> None:
         _ = self.optim
 
-    def _find(self, kind: str, batch: Batch, outputs: tuple[str, ...] = ()) -> tuple[Share, Part]:
+    def _find(self, kind: str, batch: Batch, outputs: Outputs = ()) -> tuple[Share, Part]:
         """The program for a batch, and this rank's part of it."""
         if isinstance(batch, Given):  # the loader has checked it, on all ranks
             share = self._share_for(kind, self._samples(batch.sizes), outputs)
@@ -322,16 +322,25 @@ class Engine:
                 raise EngineError(f"what is to be evaluated is {batches!r}", "give a batch, several, or a loader")
         return batches
 
-    def predict(self, batch: Batch, *outputs: str, gather: Gather = "all") -> dict[str, torch.Tensor]:
+    def predict(self, batch: Batch, *outputs: str | int, gather: Gather = "all") -> dict[str | int, torch.Tensor]:
         """What the module in eval mode returns for a global batch, by name, as in `engine.predict(batch, "logits")`.
 
-        `outputs` are keys or attributes of what forward returns, or positions in its tuple. They are gathered on all
-        ranks, on the CPU, or with `gather="first"` on rank 0 alone; the others have an empty dictionary.
+        `outputs` are keys or attributes of what forward returns, or positions in its tuple; without any, all that it
+        returns. They are gathered on all ranks, on the CPU, or with `gather="first"` on rank 0 alone; the others have
+        an empty dictionary. Raises EngineError as `step` does, and for an output that there is not.
         """
-        share = self._evaluated(batch, outputs)
-        return gathered(share, outputs, self.control, gather)
+        share = self._evaluated(batch, tuple(map(str, outputs)) or None)
+        returned = [output["name"] for output in share.table["outputs"]]
+        if not returned:
+            raise EngineError(
+                "the forward returns its loss alone, so there is nothing to predict",
+                "let it return more beside the loss, as in `return {'loss': loss, 'logits': logits}`",
+            )
+        asked: tuple[str | int, ...] = outputs or tuple(int(name) if name.isdigit() else name for name in returned)
+        found = gathered(share, [*map(str, asked)], self.control, gather)
+        return {name: found[str(name)] for name in asked if str(name) in found}
 
-    def _evaluated(self, batch: Batch, outputs: tuple[str, ...]) -> Share:
+    def _evaluated(self, batch: Batch, outputs: Outputs) -> Share:
         with self.world.enter():
             share, part = self._find("evaluate", batch, outputs)
             self._running, counts = share, self.world.counts

@@ -1,5 +1,6 @@
 """Outputs of an evaluation, whole, from the parts that the ranks have of them."""
 
+from collections.abc import Collection
 from typing import Literal
 
 import torch
@@ -10,8 +11,8 @@ from ..share import Share
 Gather = Literal["all", "first"]
 
 
-def gathered(share: Share, outputs: tuple[str, ...], control: Control, gather: Gather) -> dict[str, torch.Tensor]:
-    """The outputs of the last step, on the CPU; called by all ranks alike."""
+def gathered(share: Share, outputs: Collection[str], control: Control, gather: Gather) -> dict[str, torch.Tensor]:
+    """Some outputs of the last step, on the CPU; called by all ranks alike."""
     mine = {output.name: (output, parts) for output, parts in share.runner.parts}
     found = {}
     for entry in (o for o in share.table["outputs"] if o["name"] in outputs):

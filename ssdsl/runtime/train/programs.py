@@ -7,6 +7,8 @@ from ..errors import EngineError
 from ..program import Program
 from ..state import State
 
+Outputs = tuple[str, ...] | None  # names of what evaluation returns beside the loss; None: all that forward returns
+
 
 class Programs(Protocol):
     """Where programs come from. Called by all ranks alike."""
@@ -26,11 +28,10 @@ class Programs(Protocol):
         """The text of the plan."""
         ...
 
-    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...]) -> Program:
+    def other(self, kind: str, samples: int | None, outputs: Outputs) -> Program:
         """A program for training ("train") or evaluation ("evaluate"), on batches of so many samples.
 
-        None is as many as in training. `outputs` are the names of what evaluation returns beside the loss. Raises
-        EngineError where there is none.
+        None is as many as in training. Raises EngineError where there is none.
         """
         ...
 
@@ -44,7 +45,7 @@ class InFolder:
         self.plan = (folder / "plan.ssp").read_text()
         self.state, self.batches = self.training.weights, self.training.batches
 
-    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...]) -> Program:
+    def other(self, kind: str, samples: int | None, outputs: Outputs) -> Program:
         """A program in a folder inside."""
         folder = self.folder / kind
         if samples is not None:
@@ -56,7 +57,7 @@ class InFolder:
             raise EngineError(f"`{self.folder}` has no program for this ({kind})", "compile it again")
         program = Program.read(folder, self.folder)
         has = [output["name"] for output in program.table["outputs"]]
-        if lacking := [name for name in outputs if name not in has]:
+        if lacking := [name for name in outputs or () if name not in has]:
             raise EngineError(
                 f"the program in `{folder}` does not return `{lacking[0]}` (it returns its loss{_and(has)})",
                 "use `ssdsl.engine(...)`, which compiles for the outputs that are asked for",
@@ -76,7 +77,7 @@ class InMemory:
         constants = evaluation.weights.tensors if evaluation is not None else {}
         self.state = State({**constants, **training.weights.tensors}, training.weights.recipes, training.weights.names)
 
-    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...]) -> Program:
+    def other(self, kind: str, samples: int | None, outputs: Outputs) -> Program:
         """The program for evaluation; raises EngineError for another."""
         if kind == "train" or samples is not None or self.evaluation is None:
             raise EngineError(f"there is no program for this ({kind})")

@@ -5,8 +5,11 @@ traceback; what started the ranks then ends the rest.
 """
 
 import atexit
+import contextlib
 import os
 import sys
+import time
+import traceback
 from collections.abc import Callable
 from types import TracebackType
 
@@ -21,6 +24,7 @@ from .engine import Engine
 from .programs import Programs
 
 LOST = ("Connection closed by peer", "Connection reset by peer", "remote process exited")  # gloo's words, and NCCL's
+SAID, SAID_S = "said", 2.0  # what rank 0 ends with, on the board, and how long the others wait for it
 LATER_S = 30.0  # torch.distributed gives up that much later than the watch, which knows more
 
 
@@ -96,7 +100,7 @@ class _Session:
             self._tell(error)
         elif isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST):
             self._tell("another rank has ended; see what it says")
-        else:
+        elif not self._is_said("".join(traceback.format_exception(kind, error, trace))):
             self.hook(kind, error, trace)
 
     def leave(self) -> None:
@@ -118,9 +122,25 @@ class _Session:
             dist.destroy_process_group()
 
     def _tell(self, error: EngineError | str) -> None:
-        """In one piece, so that no other rank's words come between."""
+        """In one piece, so that no other rank's words come between; once, if rank 0 says the same."""
+        if self._is_said(str(error)):
+            return
         sys.stderr.write(f"rank {self.rank}: error: {error}\n")
         sys.stderr.flush()
+
+    def _is_said(self, text: str) -> bool:
+        """Whether rank 0 says the same; rank 0 puts it down for the others, which wait a moment for that."""
+        if self.watch is None:
+            return False
+        with contextlib.suppress(RuntimeError):  # the store has ended with rank 0
+            if self.rank == 0:
+                self.watch.board.put(SAID, text)
+                return False
+            end = time.monotonic() + SAID_S
+            while (said := self.watch.board.get(SAID)) is None and time.monotonic() < end:
+                time.sleep(0.05)
+            return said == text
+        return False
 
     def _stop(self) -> None:
         if self.watch is not None:

@@ -1,0 +1,33 @@
+"""What can be wrong with the program of a batch of another size, which runs on the weights of its plan's: E0525."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ssdsl.text.diagnostic import Diagnostic
+
+
+@dataclass(frozen=True)
+class GradientsApart(Diagnostic):
+    """With a batch of another size the gradients of weights that lie together are summed over different axes.
+
+    Weights whose gradients are sums over the same axes lie in one flat parameter. A batch with fewer samples than
+    devices is computed by each of them, so that gradients are sums over fewer axes; a plan that cuts other layers over
+    the same axis by another dimension has gradients that still are.
+    """
+
+    code: ClassVar[str] = "E0525"
+    title: ClassVar[str] = "the gradient of `{weight}` is {sum} here, and that of `{other}` is {other_sum}"
+    note: ClassVar[str] = "they lie in one flat parameter, which is reduced at once"
+    help: ClassVar[str] = "give a batch with a sample for each device, or drop it: `drop_last=True`"
+    weight: str
+    partial: tuple[str, ...]
+    other: str
+    other_partial: tuple[str, ...]
+
+    @property
+    def sum(self) -> str:
+        return f"a sum over {', '.join(self.partial)}" if self.partial else "whole"
+
+    @property
+    def other_sum(self) -> str:
+        return f"a sum over {', '.join(self.other_partial)}" if self.other_partial else "whole"

@@ -1,0 +1,84 @@
+"""The cuts of a batch for one of another size: parts of unequal sizes where equal ones do not divide it.
+
+Of the indices that cut one dimension, one may have unequal parts, as the lowering has it (`divide_dims.py`). Where that
+does not do, the dimension is cut less: an index in time has fewer parts, and devices compute copies.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ssdsl.plan.regions import Regions, parts_of
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One index of a dimension: into how many parts it cuts, one for each device, or one after another in time."""
+
+    name: str
+    count: int
+    in_time: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How an index cuts another size: into `count` parts, 1 for none; `at` says which, where they are unequal."""
+
+    count: int
+    at: Regions | None = None
+
+
+def refit(size: int, cuts: Sequence[Cut], *, unequal: bool) -> Mapping[str, Fit]:
+    """How these indices, the outermost first, cut a dimension of this size: over as many devices as can be, then into
+    as many parts in time.
+
+    >>> refit(12, [Cut("dp", 2, False), Cut("m", 4, True)], unequal=True)    # 6 each, of which m takes 2, 2, 1 and 1
+    {'dp': Fit(count=2, at=None), 'm': Fit(count=4, at=(((0, 2),), ((2, 4),), ((4, 5),), ((5, 6),)))}
+    >>> refit(9, [Cut("dp", 2, False), Cut("m", 4, True)], unequal=True)     # dp takes 6 and 3, m a third of each
+    {'dp': Fit(count=2, at=(((0, 6),), ((6, 9),))), 'm': Fit(count=3, at=None)}
+    >>> refit(5, [Cut("dp", 2, False)], unequal=False)
+    {'dp': Fit(count=1, at=None)}
+    """
+    found = max(_ways(size, cuts, unequal), key=lambda way: _worth(cuts, *way))
+    return dict(zip((c.name for c in cuts), _fits(size, *found), strict=True))
+
+
+Way = tuple[tuple[int, ...], int | None]  # the numbers of parts, and which index has unequal ones
+
+
+def _ways(size: int, cuts: Sequence[Cut], unequal: bool) -> Iterator[Way]:
+    """All ways to cut so that equal parts divide the size."""
+    for odd in (None, *range(len(cuts))) if unequal else (None,):
+        equal = [[1] if n == odd else _divisors(size, c) for n, c in enumerate(cuts)]
+        for counts in itertools.product(*equal):
+            left, rest = divmod(size, math.prod(counts))
+            if rest:
+                continue
+            if odd is None:
+                yield counts, None
+            elif left >= cuts[odd].count or cuts[odd].in_time:
+                yield (*counts[:odd], min(left, cuts[odd].count), *counts[odd + 1 :]), odd
+
+
+def _divisors(size: int, cut: Cut) -> list[int]:
+    """The numbers of equal parts that an index may have: all of its own, or less in time, or none."""
+    fewer = range(2, cut.count) if cut.in_time else ()
+    return [n for n in (1, *fewer, cut.count) if size % n == 0]
+
+
+def _worth(cuts: Sequence[Cut], counts: Sequence[int], odd: int | None) -> tuple[int, bool, int, bool]:
+    """Devices first, and alike; then parts, and alike."""
+    devices = math.prod(n for n, c in zip(counts, cuts, strict=True) if not c.in_time)
+    return devices, odd is None or cuts[odd].in_time, math.prod(counts), odd is None
+
+
+def _fits(size: int, counts: Sequence[int], odd: int | None) -> Iterator[Fit]:
+    for n, count in enumerate(counts):
+        if n != odd:
+            yield Fit(count)
+            continue
+        inner = math.prod(counts[n + 1 :])  # each part is a multiple of it
+        each, more = divmod(size // math.prod(counts[:n]) // inner, count)
+        sizes = [(each + (k < more)) * inner for k in range(count)]
+        yield Fit(count, parts_of(sizes) if more else None)

@@ -1,0 +1,79 @@
+"""The dimensions that have another size in another graph of a model, and how the indices of a plan cut them there."""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ssdsl.model.graph import Operator
+from ssdsl.plan.plan import Index, Plan
+from ssdsl.plan.refit import Cut, Fit, refit
+
+Key = tuple[int, int]  # the size of a dimension in the plan, and in the other graph
+
+
+@dataclass(slots=True)
+class Resized:
+    """The indices that cut each dimension of another size, and how they cut it now: for all operators alike."""
+
+    plan: Plan
+    unequal: bool
+    chains: dict[Key, dict[tuple[Cut, ...], None]] = field(default_factory=dict)
+    fits: dict[tuple[int, tuple[Cut, ...]], Mapping[str, Fit]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(plan: Plan, pairs: Iterable[tuple[Operator, Operator]], unequal: bool) -> "Resized":
+        """From operators of the plan, each with its twin in the other graph."""
+        found = Resized(plan, unequal)
+        for twin, operator in pairs:
+            indices, numbers = plan.indices.get(twin.name, ()), numbers_of(twin, operator)
+            for dim in dict.fromkeys(i.dim for i in indices):
+                sizes = twin.dims[dim].size, operator.dims[numbers[dim]].size if dim in numbers else 1
+                if sizes[0] != sizes[1]:
+                    found.chains.setdefault(sizes, {})[found._chain(indices, dim, twin)] = None
+        return found
+
+    def moved(self, indices: tuple[Index, ...], index: Index, twin: Operator, size: int) -> Index:
+        """An index as it cuts its dimension, which has this size now.
+
+        An operator may lack outer indices that others have: what these cut in units of their parts is so many times as
+        long there.
+        """
+        key = twin.dims[index.dim].size, size
+        if key[0] == size:
+            return index
+        mine = self._chain(indices, index.dim, twin)
+        chain = max((chain for chain in self.chains[key] if set(chain) >= set(mine)), key=len)
+        fits = self._fit(size, chain)
+        outer = itertools.takewhile(lambda cut: cut.name != index.name, chain)
+        lacking = math.prod(fits[cut.name].count for cut in outer if cut not in mine)
+        return replace(index, count=fits[index.name].count, at=fits[index.name].at).of_all(lacking)
+
+    def counts(self) -> dict[str, int]:
+        """The numbers of parts of the indices that have fewer than in the plan."""
+        found: dict[str, int] = {}
+        for (_, size), chains in self.chains.items():
+            for chain in chains:
+                fits = self._fit(size, chain)
+                fewer = {c.name: fits[c.name].count for c in chain if fits[c.name].count < c.count}
+                found |= {name: min(n, found.get(name, n)) for name, n in fewer.items()}
+        return found
+
+    def _fit(self, size: int, chain: tuple[Cut, ...]) -> Mapping[str, Fit]:
+        if (size, chain) not in self.fits:
+            self.fits[size, chain] = refit(size, chain, unequal=self.unequal)
+        return self.fits[size, chain]
+
+    def _chain(self, indices: tuple[Index, ...], dim: int, twin: Operator) -> tuple[Cut, ...]:
+        axes: tuple[tuple[str, int], ...] = ()
+        if (place := self.plan.placements.get(twin.name)) is not None:
+            axes = next(m.axes for m in self.plan.meshes if m.name == place.mesh)
+        return tuple(Cut(i.name, i.count, i.name not in dict(axes)) for i in indices if i.dim == dim)
+
+
+def numbers_of(twin: Operator, operator: Operator) -> dict[int, int]:
+    """The number of each dimension of a twin in the operator, by place or else by name."""
+    names = [d.name for d in operator.dims]
+    if names == [d.name for d in twin.dims]:
+        return {n: n for n in range(len(names))}
+    return {n: names.index(d.name) for n, d in enumerate(twin.dims) if d.name in names}

@@ -1,0 +1,41 @@
+"""Weights of transformers whose files have other names than the module, or a tensor for each expert: its class knows.
+
+A folder of Hugging Face has a `config.json`, which names the class. Of Mixtral a file has `w1`, `w2` and `w3` of each
+expert, and the module two tensors for all of them. So the class loads such a folder, and its state is taken.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def converted(folder: Path, names: Iterable[str]) -> dict[str, torch.Tensor] | None:
+    """The weights as the module of a folder has them; None where the files have its own `names`, or nobody knows it.
+
+    What the files lack is left out. Raises what transformers raises.
+    """
+    kind = _class_of(folder)
+    if kind is None:
+        return None
+    with torch.device("meta"):
+        own = kind(kind.config_class.from_pretrained(folder)).state_dict()
+    if own.keys() >= set(names):
+        return None
+    module, found = kind.from_pretrained(folder, dtype="auto", local_files_only=True, output_loading_info=True)
+    state: dict[str, torch.Tensor] = module.state_dict()
+    return {name: tensor for name, tensor in state.items() if name not in found["missing_keys"]}
+
+
+def _class_of(folder: Path) -> Any:
+    """The class that the folder's config names, if transformers is there and has it."""
+    file = folder / "config.json"
+    try:
+        import transformers
+
+        named = json.loads(file.read_text())["architectures"][0]
+    except (ImportError, OSError, ValueError, LookupError, TypeError):
+        return None
+    return getattr(transformers, str(named), None)
