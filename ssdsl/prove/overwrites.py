@@ -8,11 +8,9 @@ from ssdsl.ir.comm import Transfer
 from ssdsl.ir.function import Function, Instr, Op, Reshard, Write, reads_of, results_of
 from ssdsl.ir.value import Name
 from ssdsl.model.memory_order import asks_for_order
-from ssdsl.model.ops.overwritable import overwritable
+from ssdsl.model.ops.overwritable import OWN_CALL, overwritable
 from ssdsl.prove.facts import Facts
 from ssdsl.prove.failures import Rule
-
-OWN_CALL = ("", "conv_part", "conv_transpose_part")  # a plain call, or one of what its windows read
 
 
 def check_overwrites(facts: Facts, function: Function) -> None:

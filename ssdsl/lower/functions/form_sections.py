@@ -31,7 +31,7 @@ from ssdsl.ir.value import Name
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.layers import layer_of, layer_paths
-from ssdsl.model.ops.overwritable import overwritable
+from ssdsl.model.ops.overwritable import OWN_CALL, overwritable
 from ssdsl.model.ops.registry import row
 from ssdsl.model.weight_values import weight_values
 
@@ -206,7 +206,9 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
 
     def free(instr: Instr | Output) -> tuple[frozenset[str], frozenset[str]]:
         """The results that may be overwritten, and the operands whose gradients may be."""
-        if not isinstance(instr, Op) or not row(facts.operators[instr.operator]).fresh:
+        if not isinstance(instr, Op) or instr.kernel.function not in OWN_CALL:
+            return frozenset(), frozenset()
+        if not row(facts.operators[instr.operator]).fresh:
             return frozenset(), frozenset()
         return overwritable(facts.operators[instr.operator], facts.graph)
 

@@ -13,6 +13,8 @@ from ssdsl.model.ops.measured import Spec, numbered
 from ssdsl.model.ops.registry import row
 from ssdsl.model.storage import filled, memory_of
 
+OWN_CALL = ("", "conv_part", "conv_transpose_part")  # kernels: a plain call, or one of what its windows read
+
 
 @dataclass(frozen=True, slots=True)
 class Overwritable:
