@@ -23,7 +23,8 @@ from ssdsl.run.assemble import assemble
 from ssdsl.run.compare import FACTOR, tensors
 from ssdsl.run.in_process import RanksFailed, run_ranks
 from ssdsl.run.live import Live, Request
-from ssdsl.run.nudge import nudged, precision
+from ssdsl.run.nudge import nudged
+from ssdsl.run.precision import precision
 from ssdsl.runtime.checkpoints.content import MODEL, STATE
 from ssdsl.runtime.checkpoints.reader import Checkpoint
 from ssdsl.runtime.dump import state

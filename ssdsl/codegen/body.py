@@ -122,9 +122,7 @@ class Body:
         buffer = self.changed(write.buffer)
         if not write.slices:
             return f"{buffer}.copy_({value}.detach())"
-        cuts = ", ".join(
-            f"({c.dim}, {c.outer}, {i.sizes if i.sizes is not None else c.count}, {i.name})" for i, c in write.slices
-        )
+        cuts = ", ".join(f"({c.dim}, {c.outer}, {c.at or c.count}, {i.name})" for i, c in write.slices)
         return f"put({buffer}, {value}, [{cuts}])"
 
     def _word(self, source: Name) -> str:

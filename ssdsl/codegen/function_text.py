@@ -23,7 +23,6 @@ from ssdsl.ir.function import (
 )
 from ssdsl.ir.value import Name
 from ssdsl.model.layers import module_of
-from ssdsl.plan.regions import lengths_of
 
 
 def function_text(function: Function, scope: Scope) -> str:
@@ -158,11 +157,8 @@ def _join(merge: Merge) -> str:
     match merge:
         case Concat() | Earlier():
             parts += [f"dim={merge.cut.dim}", f"outer={merge.cut.outer}"]
-            sizes = index.sizes
-            if isinstance(merge, Concat) and merge.reads is not None and merge.cut.at is not None:
-                sizes = lengths_of(merge.cut.at)
-                parts.append(f"reads={merge.reads}")
-            parts += [f"sizes={sizes}"] if sizes else []
+            parts += [f"at={merge.cut.at}"] if merge.cut.at is not None else []
+            parts += [f"reads={merge.reads}"] if isinstance(merge, Concat) and merge.reads is not None else []
             parts += ["earlier=True"] if isinstance(merge, Earlier) else []
         case Sum():
             pass

@@ -115,9 +115,14 @@ def runs_of(x: torch.Tensor, dim: int, outer: int, runs: Runs) -> torch.Tensor:
     return torch.cat(kept, dim + 1).flatten(dim, dim + 1) if kept else x.narrow(dim, 0, 0)
 
 
-def put(x: torch.Tensor, part: torch.Tensor, cuts: list[tuple[int, int, int | tuple[int, ...], int]]) -> None:
-    """Writes the part that `take` (or `take_sizes`) would cut out of `x`, one (dim, outer, count or sizes, index) after
-    another. `x` is contiguous.
+def cut_part(x: torch.Tensor, dim: int, outer: int, parts: int | Regions, index: int) -> torch.Tensor:
+    """One part, of so many equal ones or of these regions."""
+    return take(x, dim, outer, parts, index) if isinstance(parts, int) else take_at(x, dim, outer, parts, index)
+
+
+def put(x: torch.Tensor, part: torch.Tensor, cuts: list[tuple[int, int, int | Regions, int]]) -> None:
+    """Writes the part that `cut_part` would cut out of `x`, one (dim, outer, count or regions, index) after another.
+    `x` is contiguous.
 
     >>> x = torch.zeros(8)
     >>> put(x, torch.ones(4), [(0, 2, 2, 1)])     # 8 = 2 · count 2 · 2: the second part is strided
@@ -125,9 +130,6 @@ def put(x: torch.Tensor, part: torch.Tensor, cuts: list[tuple[int, int, int | tu
     [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]
     """
     places = torch.arange(x.numel(), device=x.device).view(x.shape)
-    for dim, outer, count, index in cuts:
-        if isinstance(count, tuple):
-            places = take_sizes(places, dim, outer, count, index)
-        else:
-            places = take(places, dim, outer, count, index)
+    for cut in cuts:
+        places = cut_part(places, *cut)
     x.view(-1)[places.reshape(-1)] = part.detach().reshape(-1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .piece import cut
+from .moves import cut_part
 from .regions import Regions
 from .table import Table, is_at, takes_of
 from .world import World
@@ -47,7 +47,7 @@ class Output:
     def _places(self, at: Mapping[str, int]) -> list[torch.Tensor]:
         found = [torch.arange(size) for size in self.shape]
         for name, dim, outer, parts in self.takes:
-            found[dim] = cut(found[dim], 0, outer, parts, at[name])
+            found[dim] = cut_part(found[dim], 0, outer, parts, at[name])
         return [places.reshape(-1) for places in found]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from .moves import take, take_at
+from .moves import cut_part
 from .regions import Regions
 
 Taken = tuple[int, int, int | Regions, int]  # dim, outer, the number of equal parts or the regions, index
@@ -34,20 +34,15 @@ class Piece:
         """
         found = [torch.arange(size) for size in self.shape]
         for dim, outer, parts, index in self.takes:
-            found[dim] = cut(found[dim], 0, outer, parts, index)
+            found[dim] = cut_part(found[dim], 0, outer, parts, index)
         return [place.reshape(-1) for place in found]
 
     def of(self, whole: torch.Tensor) -> torch.Tensor:
         """This rank's part, contiguous."""
         for taken in self.takes:
-            whole = cut(whole, *taken)
+            whole = cut_part(whole, *taken)
         return whole.contiguous()
 
     def saved(self, local: torch.Tensor) -> dict[str, Any]:
         """The part with the way it was cut out, from which the whole can be put together again."""
         return {"shape": self.shape, "takes": list(self.takes), "tensor": local.detach().cpu().clone()}
-
-
-def cut(x: torch.Tensor, dim: int, outer: int, parts: int | Regions, index: int) -> torch.Tensor:
-    """One part, of so many equal ones or of these regions."""
-    return take(x, dim, outer, parts, index) if isinstance(parts, int) else take_at(x, dim, outer, parts, index)

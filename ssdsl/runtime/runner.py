@@ -14,7 +14,7 @@ from .moves import join_sizes, runs_of, take, take_sizes
 from .outputs import Output as OutputPart
 from .outputs import Placed
 from .record import Recorder
-from .regions import Regions, Runs, local
+from .regions import Regions, Runs, length, local
 from .returned import Place, Returned
 from .transfers import Message, Mover, Signal
 from .world import World
@@ -25,29 +25,32 @@ Key = tuple[str, At]
 
 @dataclass(frozen=True)
 class Join:
-    """Makes the parts of a value along an index in time one: joined along `dim` within `outer` blocks, or summed. Those
-    before the running one alone, if only the `earlier` ones are read. With `reads`, each part of the reader gets that
-    region of the joined parts, which have `sizes`."""
+    """Makes the parts of a value along an index in time one: joined along `dim` within `outer` blocks, or summed.
+
+    Those before the running one alone, if only the `earlier` ones are read. Parts that are not equal runs, one behind
+    the other, lie `at` these runs of each block, one for each part. With `reads`, each part of the reader gets that
+    region of the joined parts.
+    """
 
     index: str
     count: int
     dim: int | None = None
     outer: int = 1
-    sizes: tuple[int, ...] | None = None
+    at: Regions | None = None
     earlier: bool = False
     reads: Regions | None = None
 
     def parts(self, at: int) -> Sequence[int]:
-        """Which parts the part `at` reads."""
-        if self.reads is not None:
-            return [k for k in range(self.count) if self.runs(k, at)]
-        return range(at if self.earlier else self.count)
+        """Which parts the part `at` reads, as they lie behind each other."""
+        if self.earlier:
+            return range(at)
+        ordered = range(self.count) if self.at is None else sorted(range(self.count), key=self.at.__getitem__)
+        return ordered if self.reads is None else [k for k in ordered if self.runs(k, at)]
 
     def runs(self, k: int, at: int) -> Runs:
         """What the part `at` reads of part k, in positions of that."""
-        assert self.reads is not None and self.sizes is not None
-        start = sum(self.sizes[:k])
-        return local(self.reads[at], ((start, start + self.sizes[k]),))
+        assert self.reads is not None and self.at is not None
+        return local(self.reads[at], self.at[k])
 
 
 @dataclass(frozen=True)
@@ -378,15 +381,15 @@ def _pieces(value: torch.Tensor, join: Join, at: int) -> Iterator[tuple[int, tor
     parts = join.parts(at)
     if join.dim is None:
         yield from ((k, value, ()) for k in parts)
-    elif join.reads is not None and join.sizes is not None:
+    elif join.reads is not None and join.at is not None:
         start = 0
         for k in parts:
-            runs, size = join.runs(k, at), join.sizes[k]
-            length = sum(last - first for first, last in runs)
-            yield k, value.narrow(join.dim, start, length), (Place(join.dim, runs, size),)
-            start += length
-    elif join.sizes is not None:
-        sizes = join.sizes[: len(parts)]
-        yield from ((k, take_sizes(value, join.dim, join.outer, sizes, k), ()) for k in parts)
+            runs = join.runs(k, at)
+            end = start + length(runs)
+            yield k, value.narrow(join.dim, start, end - start), (Place(join.dim, runs, length(join.at[k])),)
+            start = end
+    elif join.at is not None:
+        sizes = tuple(length(join.at[k]) for k in parts)
+        yield from ((k, take_sizes(value, join.dim, join.outer, sizes, n), ()) for n, k in enumerate(parts))
     else:
         yield from ((k, take(value, join.dim, join.outer, len(parts), k), ()) for k in parts)

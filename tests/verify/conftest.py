@@ -18,11 +18,10 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
-from ssdsl.run import growth
 from ssdsl.run.errors import RunDiffers
+from ssdsl.run.growth import SingleDevice
 from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
-from ssdsl.run.reference import Trained
 from ssdsl.run.result import RunResult, read_result
 from ssdsl.run.verify import difference, verify, verify_dumps
 from ssdsl.text.render import render
@@ -44,19 +43,18 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def single_device_once() -> Iterator[None]:
     """A model that many plans train is trained once, and once with each other last digits."""
-    known: dict[tuple[int, Training, int], tuple[Model, Trained]] = {}
+    known: dict[tuple[int, Training], SingleDevice] = {}
 
-    def another(model: Model, training: Training, follow: Any, seed: int, unit: torch.dtype) -> Trained:
+    def device(model: Model, training: Training, follow: Any) -> SingleDevice:
         if follow is not None:  # the steps are then of the plan's own gradients
-            return real(model, training, follow, seed, unit)
-        key = (id(model), training, seed)
+            return SingleDevice(model, training, follow)
+        key = id(model), training
         if key not in known:
-            known[key] = model, real(model, training, None, seed, unit)  # the model is kept: its number is its own
-        return known[key][1]
+            known[key] = SingleDevice(model, training)  # which keeps the model, so that its number is its own
+        return known[key]
 
-    real = growth._another
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(growth, "_another", another)
+        patch.setattr("ssdsl.run.verify.SingleDevice", device)
         yield
 
 

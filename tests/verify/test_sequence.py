@@ -59,6 +59,19 @@ order by clock for s in 0..2, t in 0..4:
     stage[s].dgrad[t = t] at 3 * (7 - t - s) + 1
     stage[s].wgrad[t = t] at 3 * (7 - t - s) + 2
 """
+JOINED_ELSEWHERE = """
+mesh gpus(dp = 1)
+split (model - model["blocks.0"]) by seq into t = [5, 4, 4] parts [[1], [2], [0]]
+assign model to gpus
+"""
+SENT_ELSEWHERE = """
+mesh one(dp = 1)
+mesh two(cp = 2)
+let stage = balance(model, 2)
+split model by seq into cp = [6, 7] parts [[1], [0]]
+assign stage[0] to one
+assign stage[1] to two
+"""
 NESTED = """
 mesh gpus(x = 2)
 split model by seq into {}
@@ -83,6 +96,7 @@ CASES = [
     *((f"sequences.py:{kind}", ZIGZAG) for kind in ("causal", "dropped", "eager")),
     *((f"sequences.py:{kind}", text) for kind in ("groups", "biased") for text in (RING_OF_ZIGZAG, KEYS_OF_ZIGZAG)),
     ("sequences.py:causal", HALVES),
+    *(("sequences.py:open_", text) for text in (JOINED_ELSEWHERE, SENT_ELSEWHERE)),
     ("gpt:tiny,layers=2", RING_AND_HEADS),
     ("gpt:tiny,layers=2", RING_THE_OTHER_WAY_ROUND),
     ("gpt:tiny,layers=2", KEYS_BEHIND_TIME),
