@@ -19,18 +19,20 @@ from ssdsl.prove.windows import is_inside, part_function, parts_of
 
 @dataclass(frozen=True, slots=True)
 class Adding:
-    """A function of which parts add up: what the part has not, of an axis of an operand, counts as zeros."""
+    """A function of which parts add up: what the part has not, of an axis of an operand, counts as zeros. `checks`: it
+    is told the size of the whole axis, to refuse what no part has."""
 
     function: str
     operand: int
     axis: int | str  # or the argument that says it
+    checks: bool = True
 
 
 ADDING = {
     "aten::embedding": Adding("embedding_part", 0, 0),
     "aten::gather": Adding("gather_part", 0, "dim"),
     "aten::nll_loss_nd": Adding("nll_part", 0, 1),
-    "ssdsl::routed_mm": Adding("routed_mm", 1, 0),
+    "ssdsl::routed_mm": Adding("routed_mm", 1, 0, checks=False),
 }
 
 
@@ -124,7 +126,8 @@ def _wanted(operator: Operator, splits: list[Split], axes: Axes) -> Told:
             number = argument(operator, adding.axis) if isinstance(adding.axis, str) else adding.axis
             rows = [s for s in splits if operand.axes and s.dim in operand.axes[number] and operator.summed(s.dim)]
             if rows:
-                return Told(adding.function, offsets=frozenset(_offsets(operator, operand, rows)))
+                size = math.prod(operator.dims[d].size for d in operand.axes[number]) if adding.checks else None
+                return Told(adding.function, offsets=frozenset(_offsets(operator, operand, rows)), size=size)
     return Told(Kernel().function)
 
 

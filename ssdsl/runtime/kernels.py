@@ -8,11 +8,25 @@ import torch.nn.functional as F
 from .world import Group
 
 
-def embedding_part(ids: torch.Tensor, table: torch.Tensor, start: int) -> torch.Tensor:
-    """Rows of a vocabulary that is split: this part has those from `start`, and zeros for the rest; parts add up.
+def check_range(index: torch.Tensor, size: int) -> None:
+    """Raises IndexError for what one device, which has all `size` positions, would not find; a part sees in it the
+    others' positions only. On a GPU the step fails later, as PyTorch's own checks do there."""
+    found = ((index >= 0) & (index < size)).all()
+    if index.device.type == "cuda":
+        torch._assert_async(found)
+    elif not index.is_meta and not found:
+        raise IndexError(
+            f"{int(index.min())} to {int(index.max())} are given, out of range of the {size} that there are"
+        )
+
+
+def embedding_part(ids: torch.Tensor, table: torch.Tensor, start: int, size: int) -> torch.Tensor:
+    """Rows of a vocabulary of `size` that is split: this part has those from `start`, and zeros for the rest; parts add
+    up.
 
     ids [...], table [rows of this part, hidden] -> [..., hidden].
     """
+    check_range(ids, size)
     local = ids - start
     outside = (local < 0) | (local >= table.shape[0])
     return F.embedding(local.masked_fill(outside, 0), table).masked_fill(outside.unsqueeze(-1), 0.0)
@@ -54,9 +68,10 @@ class _Picked(torch.autograd.Function):
         return given.new_zeros(ctx.shape).scatter_add_(ctx.dim, index, given), None, None, None
 
 
-def gather_part(x: torch.Tensor, dim: int, index: torch.Tensor, start: int) -> torch.Tensor:
-    """What an index picks along an axis that is split: this part has positions from `start`, and zeros for the rest;
-    parts add up."""
+def gather_part(x: torch.Tensor, dim: int, index: torch.Tensor, start: int, size: int) -> torch.Tensor:
+    """What an index picks along an axis of `size` that is split: this part has positions from `start`, and zeros for
+    the rest; parts add up."""
+    check_range(index, size)
     local = index - start
     outside = (local < 0) | (local >= x.shape[dim])
     return _Picked.apply(x, dim, local.masked_fill_(outside, 0), outside)  # type: ignore[no-any-return, no-untyped-call]
@@ -66,12 +81,14 @@ def nll_part(
     scores: torch.Tensor,
     labels: torch.Tensor,
     start: int,
+    size: int,
     weight: torch.Tensor | None = None,
     reduction: int = 2,
     ignore_index: int = -100,
 ) -> torch.Tensor:
     """The negative scores [n, classes of this part, ...] of the labels [n, ...] of this part's classes, which begin at
-    `start`; zeros for other labels. Parts add up. For `reduction` 2, their sum."""
+    `start` of `size`; zeros for other labels. Parts add up. For `reduction` 2, their sum."""
+    check_range(labels.masked_fill(labels == ignore_index, 0), size)
     local = labels - start
     gone = (local < 0) | (local >= scores.shape[1]) | (labels == ignore_index)
     local = local.masked_fill_(gone, 0)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from .kernels import check_range
 from .world import Group
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -306,6 +307,7 @@ def cross_entropy_parts(
         products = chances * log_softmax_parts(logits, 1, group) * classes
         losses = -_Total.apply(products.sum(1), group)  # type: ignore[no-untyped-call]
     else:
+        check_range(target.masked_fill(target == ignore_index, 0), size)
         losses = _CrossEntropyParts.apply(  # type: ignore[no-untyped-call]
             logits, target, weight, start, size, ignore_index, label_smoothing, group
         )

@@ -212,11 +212,23 @@ def test_cross_entropy(shape: tuple[int, ...], weighted: bool, smoothing: float,
 
 def test_what_parts_pick_adds_up() -> None:
     x, index = torch.randn(4, SIZE), torch.tensor([[0, 5], [4, 8], [6, 6], [7, 1]])
-    found = [runtime.gather_part(part, 1, index, start) for part, start in zip(parts(x, 1), STARTS, strict=True)]
+    found = [runtime.gather_part(part, 1, index, start, SIZE) for part, start in zip(parts(x, 1), STARTS, strict=True)]
     assert torch.equal(sum(found), x.gather(1, index))
     labels, weight = torch.tensor([0, 5, 8, 3]), torch.rand(SIZE)
     found = [
-        runtime.nll_part(part, labels, start, w, 0, 3)
+        runtime.nll_part(part, labels, start, SIZE, w, 0, 3)
         for part, start, w in zip(parts(x, 1), STARTS, weight.split(SIZES), strict=True)
     ]
     torch.testing.assert_close(sum(found), F.nll_loss(x, labels, weight, reduction="none", ignore_index=3))
+
+
+def test_what_no_part_has_is_refused_as_on_one_device() -> None:
+    x, labels = torch.randn(2, 4), torch.tensor([1, SIZE])
+    for call in (
+        lambda: runtime.embedding_part(labels, torch.randn(4, 3), 0, SIZE),
+        lambda: runtime.gather_part(x, 1, labels.view(2, 1), 0, SIZE),
+        lambda: runtime.nll_part(x, labels, 0, SIZE),
+    ):
+        with pytest.raises(IndexError, match=f"1 to {SIZE} are given, out of range of the {SIZE}"):
+            call()
+    runtime.nll_part(x, labels, 0, SIZE, ignore_index=SIZE)

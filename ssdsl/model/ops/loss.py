@@ -81,7 +81,7 @@ CROSS_ENTROPY_PARTS = PartKernel(
 )
 NLL_PART = PartKernel(
     axis=("self", 1),
-    call="nll_part({self}, {target}, {start}, {weight}, {reduction}, {ignore_index})",
+    call="nll_part({self}, {target}, {start}, {size}, {weight}, {reduction}, {ignore_index})",
     forward=(),  # the parts add up
     backward=(),
     saved=nll_part_saves,

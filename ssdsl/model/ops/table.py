@@ -111,7 +111,7 @@ def _embedding_text(a: Mapping[str, str]) -> str:
 
 EMBEDDING_PART = PartKernel(
     axis=("weight", 0),
-    call="embedding_part({indices}, {weight}, start={start})",
+    call="embedding_part({indices}, {weight}, {start}, {size})",
     forward=(),  # the parts add up, as the plan completes any partial sum
     backward=(),
     saved=embedding_part_saves,
@@ -119,7 +119,7 @@ EMBEDDING_PART = PartKernel(
 
 GATHER_PART = PartKernel(
     axis=("self", "dim"),
-    call="gather_part({self}, {dim}, {index}, {start})",
+    call="gather_part({self}, {dim}, {index}, {start}, {size})",
     forward=(),  # the parts add up
     backward=(),
     saved=gather_part_saves,
