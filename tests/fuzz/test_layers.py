@@ -36,6 +36,11 @@ LAYERS: dict[str, tuple[str, tuple[object, ...], str]] = {  # arguments, and wha
     "positions by tokens": ("Positions", (4, 4, "padded"), "hidden"),
     "places of the last token": ("Counted", (6, "last"), "hidden"),
     "a second embedding": ("Looked", (4, 6, "pairs"), "hidden"),
+    "an instance norm with running statistics": ("Statistics", (4, 4, "instance"), "batch"),
+    "complex pairs": ("Strided", (4, "rotary"), '"h.0.lin.weight.0_inner1"'),
+    "draws around what learns": ("Drops", (4, "around"), "batch"),
+    "a weight by its largest singular value": ("Parametrized", (4, "spectral_norm"), "hidden"),
+    "bags by frequency": ("Bag", (4, 6, "mean", "by frequency"), "hidden"),
     "bags of pairs": ("Bag", (4, 6, "mean", "pairs"), "batch"),
 }
 
