@@ -38,8 +38,9 @@ def _roles(compiled: Compiled) -> View:
     view, late = roles_view(compiled.program), compiled.program.plan.indices
     found: dict[str, list[Operator]] = {}
     for operator in compiled.plan.graph.operators:
+        left = {index.name for index in late.get(operator.name, ())}
         for index in compiled.plan.indices.get(operator.name, ()):
-            if index not in late.get(operator.name, ()):
+            if index.name not in left:
                 found.setdefault(index.name, []).append(operator)
     notes = (
         f"{len(those)} operators of the loss run once, on all parts of `{name}`: they wait for "
