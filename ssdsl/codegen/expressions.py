@@ -10,8 +10,8 @@ import torch
 from ssdsl.ir.function import Offset, Op, WindowPart
 from ssdsl.ir.value import Axis, Coordinate, Size, Time
 from ssdsl.model.call import schema_arguments
-from ssdsl.model.graph import Operator, Ref
-from ssdsl.model.memory_order import Order, is_plain
+from ssdsl.model.graph import Operator, Order, Ref
+from ssdsl.model.memory_order import is_plain
 from ssdsl.model.ops.registry import row
 from ssdsl.plan.regions import Runs
 from ssdsl.text.diagnostic import InternalError

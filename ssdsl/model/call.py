@@ -6,8 +6,7 @@ from typing import Any
 import torch
 
 from ssdsl.model.found import Found
-from ssdsl.model.graph import refs_in
-from ssdsl.model.memory_order import Order
+from ssdsl.model.graph import Order, refs_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.export import export, failure, quiet
-from ssdsl.model.graph import Origin, Ref
+from ssdsl.model.graph import Order, Origin, Ref
 from ssdsl.model.instance_norm import instance_norm
-from ssdsl.model.memory_order import Order, asks_for_order, behind_view, fills_memory, order_of
+from ssdsl.model.memory_order import asks_for_order, behind_view, fills_memory, order_of
 from ssdsl.model.node_place import path_of, source_of, span_of
 from ssdsl.model.on_meta import without_numbers
 from ssdsl.model.ops.registry import is_known

@@ -11,13 +11,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ssdsl.model.found import Found
-from ssdsl.model.memory_order import Order
 from ssdsl.model.window import Window
 
 if TYPE_CHECKING:
     from ssdsl.model.storage import Storage
 
 ROOT = "."  # the path of what the model's own forward calls
+Order = tuple[int, ...]  # of the axes of a tensor in memory: the outermost first
 
 
 class Stage(StrEnum):

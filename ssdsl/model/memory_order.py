@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-Order = tuple[int, ...]  # axes, the outermost in memory first
+from ssdsl.model.graph import Order
 
 aten = torch.ops.aten
 AS_STRIDED = (aten.as_strided.default, aten.as_strided_scatter.default)

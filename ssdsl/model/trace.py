@@ -7,6 +7,7 @@ from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture, capture_calls
 from ssdsl.model.discover.discover import discover
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Stage, Value
+from ssdsl.model.memory_order import asks_for_order
 from ssdsl.model.name_dims import name_dims
 from ssdsl.model.ops.flops import flops
 from ssdsl.model.ops.reader import axes_of, kernel_dims
@@ -196,7 +197,7 @@ class _Builder:
             tuple(_distinct(dims)),
             flops(call, self.calls.tensors, dims),
             call.found,
-            call.orders,
+            call.orders if asks_for_order(call.target) else (),  # a rewrite may have put another in its place
         )
 
 

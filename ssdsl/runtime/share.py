@@ -72,6 +72,11 @@ class Share:
                 "drop such a batch: `drop_last=True`",
             )
 
+    def complete_gradients(self) -> None:
+        """From now on the weights' gradients are completed as this program leaves them."""
+        for flat in self.runner.weights.flats:
+            flat.completion = self.completions.get(flat.number, [])
+
     def run(self, batch: Mapping[str, torch.Tensor], seed: int, step: int, scale: float = 1.0) -> None:
         """One step on this rank's parts of a batch. The gradients are those of `scale` times the loss. Raises
         EngineError, on this rank alone, for numbers of the batch that an operator does not take."""
@@ -79,8 +84,7 @@ class Share:
             return
         given = {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
         given |= {name: torch.tensor([seed, step], device=self.device) for name in self.table["seed"]}
-        for flat in self.runner.weights.flats:
-            flat.completion = self.completions.get(flat.number, [])
+        self.complete_gradients()
         try:
             with torch.no_grad():
                 prepared = self.code.prepare(self.constants | given, self.device)

@@ -117,6 +117,10 @@ def axis(h: Help) -> str:
     return f"{mesh}\n{h.text}"
 
 
+def out_of_brackets(h: Help) -> str:
+    return re.sub(rf"{h.quoted[0]} = \d+, ", "", h.text)
+
+
 def devices(h: Help) -> str:
     """What `assign model[m = 0] to ...` was meant for: the axis `m`, and one statement for all parts."""
     return axis(Help(h.with_line("assign model to gpus"), (0, 0), f"`{h.quoted[1]}`"))
@@ -186,6 +190,7 @@ WAYS: dict[str, tuple[Follow, ...]] = {  # one for each line of a help
     "E0380": (append,),
     "E0381": (settings,),
     "E0382": (change(r"where \w+", "{0}"),),
+    "E0274": (out_of_brackets,),
 }
 CODES = sorted({path.stem for path in FOLDER.glob("E*.ssp")} - GENERAL.keys())
 CASES = [(code, way) for code in CODES for way in range(len(WAYS.get(code, (by_words,))))]

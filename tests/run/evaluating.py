@@ -34,10 +34,10 @@ def evaluate(training: Compiled, evaluation: Compiled, model: Model, steps: int,
         own = replace(trains, weights=trains.weights.copy())
         engine = Engine(InMemory(own, evaluates), world, CPU)
         engine.optimizer(torch.optim.SGD, lr=lr)
-        before = engine.evaluate(batch), engine.predict(batch, *names)
+        before = engine.evaluate(batch), engine.predict(batch, *names) if names else {}
         for number in range(steps):
             engine.step(model.batches[number % len(model.batches)])
-        after = engine.evaluate(batch), engine.predict(batch, *names)
+        after = engine.evaluate(batch), engine.predict(batch, *names) if names else {}
         return before, after, state(engine.weights, engine.pieces)
 
     ranks = run_ranks(trains.table["world_size"], run)

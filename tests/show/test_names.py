@@ -69,7 +69,8 @@ def test_help_is_followed(wrong: str, right: str | None, gpt: Graph) -> None:
     found = mistake(f"{MESH}{wrong}\n{ASSIGN}", gpt)
     words = re.findall(r"`([^`]*)`", found.text(found.help))
     if right is None:
-        right = wrong.rpartition("split ")[0] + f"split {words[0]} by seq into tp"
+        said = words[0] if words[0].startswith("split ") else f"split {words[0]} by seq into tp"
+        right = wrong.rpartition("split ")[0] + said
     made(f"{MESH}{right.format(words[0].removesuffix(' ...'))}\n{ASSIGN}", gpt)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.graph import ITEMSIZE, Operand, Ref, Value
-from ssdsl.model.memory_order import Order, strides_in
+from ssdsl.model.graph import ITEMSIZE, Operand, Order, Ref, Value
+from ssdsl.model.memory_order import strides_in
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.saved_tensors import Extra, Saved
 from ssdsl.model.storage import filled, memory_of
