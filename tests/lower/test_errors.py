@@ -62,7 +62,8 @@ WAYS: dict[str, tuple[Way, ...]] = {
         in_text("split model.grads by row into local, node\n", ""),
         in_text("into local, node", "{1}"),
         in_text(
-            "weights by row into local\nsplit model.grads by row into local, node\nsplit model.optimizer by row into local",
+            "weights by row into local\nsplit model.grads by row into local, node\n"
+            "split model.optimizer by row into local",
             "weights by row {2}\nsplit model.grads by row {2}\nsplit model.optimizer by row {2}",
         ),
     ),
