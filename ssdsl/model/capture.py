@@ -1,7 +1,6 @@
 """From a module to captured calls: torch.export, decomposed to operators with rules, every tensor given its name."""
 
 import contextlib
-import functools
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -84,7 +83,6 @@ def draws_kept() -> contextlib.AbstractContextManager[None]:
     return config.patch(fallback_random=True)  # type: ignore[no-any-return]
 
 
-@functools.cache
 def _composites() -> dict[Any, Any]:
     """The operators that torch defines by others, and autograd differentiates through these: those without a rule, and
     those whose definition changes a buffer that the operator's name does not show."""
