@@ -16,6 +16,7 @@ from ssdsl.model.ops.reader import kernel_dims
 from ssdsl.model.ops.registry import row
 from ssdsl.model.window import Prefix
 from ssdsl.plan.plan import Index
+from ssdsl.plan.regions import lengths_of, parts_of
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
@@ -126,12 +127,13 @@ def _cut_in_front(operator: Operator, index: Index, indices: tuple[Index, ...]) 
 
 
 def _needs_runs(operator: Operator, index: Index, coordinate: Coordinate) -> str:
-    """Why the parts of an index have to be runs, if they are not and have to be."""
-    if index.at is None or all(len(runs) == 1 for runs in index.at):
+    """Why the parts of an index have to be runs, or runs one behind the other, if they are not and have to be."""
+    if index.at is None or index.at == parts_of(lengths_of(index.at)):
         return ""
-    if not isinstance(coordinate, Axis):
+    are_runs = all(len(runs) == 1 for runs in index.at)
+    if not are_runs and not isinstance(coordinate, Axis):
         return f"those of `{index.name}` take turns"
-    if any(
+    if not are_runs and any(
         d.window is not None and d.window.of == index.dim and not isinstance(d.window.shape, Prefix)
         for d in operator.dims
     ):
