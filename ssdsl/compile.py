@@ -7,7 +7,6 @@ from pathlib import Path
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.ir.program import Program
-from ssdsl.ir.verify import verify
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.lower.forward_only import forward_only
@@ -73,7 +72,6 @@ def compile_resized(training: Compiled, graph: Graph, cluster: Cluster | None = 
     """The training step of `graph`, the graph of the model with a batch of another size, as the plan of its training
     places it, on the same weights. Raises PlanError."""
     program = _carried(training, graph, cluster, trains=True)
-    verify(program)
     return Compiled(training.source, program.plan, program, require_proof(program), ())
 
 
@@ -89,7 +87,6 @@ def compile_evaluation(
     graph = capture_evaluation(model, outputs, training.program.graph)
     program = forward_only(_carried(training, graph, cluster, trains=False))
     program = share_state(program, training.program)
-    verify(program)
     return Compiled(training.source, program.plan, program, require_proof(program), ())
 
 

@@ -16,35 +16,11 @@ from ssdsl.ir.action import (
     WaitReduce,
 )
 from ssdsl.ir.comm import Message
-from ssdsl.ir.execute import Await, Meet, Post, Roles, Step, Steps, execute
+from ssdsl.ir.execute import Await, Meet, Post, Roles, Step, Steps
 from ssdsl.ir.function import Function
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import AllReduceGrads, FlatParam, ReduceScatterGrads, SumTiedGrads, Zero
 from ssdsl.ir.program import Role
-
-
-def check_deadlock(
-    roles: Sequence[Role],
-    functions: Sequence[Function],
-    messages: Sequence[Message],
-    flats: Sequence[FlatParam],
-    *,
-    strict: bool = False,
-) -> None:
-    """Runs the roles against each other. Functions bring together all roles of their submesh.
-
-    With `strict` nothing is buffered: a `Start` blocks until both ends are there. Raises InternalError: roles that wait
-    for each other, with the actions at which they do.
-    """
-    execute(steps_of(roles, functions, messages, flats, strict=strict), lambda role, action: _FREE)
-
-
-@dataclass(frozen=True, slots=True)
-class _Free:
-    time_s: float = 0.0
-
-
-_FREE = _Free()
 
 
 def steps_of(
@@ -53,7 +29,6 @@ def steps_of(
     messages: Sequence[Message],
     flats: Sequence[FlatParam],
     *,
-    strict: bool = False,
     meets: Callable[[Compute], bool] = lambda action: True,
     overlaps: bool = True,
     blocks: bool = False,
@@ -63,7 +38,7 @@ def steps_of(
     `meets`: whether a computation brings the roles of its function together (it has collectives). Without `overlaps`
     gradients are reduced where they are awaited, not in the background; if it `blocks`, whoever sends waits meanwhile.
     """
-    found = _Translation(tuple(roles), functions, messages, flats, strict, meets, overlaps, blocks)
+    found = _Translation(tuple(roles), functions, messages, flats, meets, overlaps, blocks)
     steps = tuple(tuple(s for a in role.actions for s in found.steps(r, a)) for r, role in enumerate(roles))
     return Steps(tuple(r.name for r in roles), steps, found.describe)
 
@@ -74,7 +49,6 @@ class _Translation:
     functions: Sequence[Function]
     messages: Sequence[Message]
     flats: Sequence[FlatParam]
-    strict: bool
     meets: Callable[[Compute], bool]
     overlaps: bool
     blocks: bool
@@ -91,9 +65,8 @@ class _Translation:
             case Start():
                 yield self._start(action)
             case Wait():
-                if not self.strict:
-                    key = action.message, action.at, action.gradient
-                    yield Await(action, key, self.ends(action.message, action.gradient)[0])
+                key = action.message, action.at, action.gradient
+                yield Await(action, key, self.ends(action.message, action.gradient)[0])
             case StartReduce():
                 yield from self._start_reduce(r, action)
             case WaitReduce():
@@ -110,8 +83,6 @@ class _Translation:
     def _start(self, action: Start) -> Step:
         sources, targets = self.ends(action.message, action.gradient)
         key = action.message, action.at, action.gradient
-        if self.strict:
-            return Meet(action, key, tuple(sorted({*sources, *targets})))
         return Post(action, key, sources, targets, action.gradient, self.blocks)
 
     # -- gradients -----------------------------------------------------------------------------------------------------
@@ -123,7 +94,7 @@ class _Translation:
             return
         members, times = self.members(flat.submesh), self._reduced.get((r, action.flat), 0)
         self._reduced[r, action.flat] = times + 1
-        if self.strict or flat.zero is not Zero.NONE:
+        if flat.zero is not Zero.NONE:
             yield Meet(action, (action, times), members)
         elif self.overlaps:
             yield Post(action, action, members, members, flat.submesh)
@@ -132,7 +103,7 @@ class _Translation:
         """The copies of a tied weight are summed last, with all that have one."""
         flat = self.flats[action.flat]
         members = self.members(flat.submesh)
-        if travels(flat) and flat.zero is Zero.NONE and not self.strict:
+        if travels(flat) and flat.zero is Zero.NONE:
             start = StartReduce(action.flat)
             yield Await(action, start, members) if self.overlaps else Meet(start, start, members)
         tied = next((c.submeshes for c in flat.completion if isinstance(c, SumTiedGrads)), ())

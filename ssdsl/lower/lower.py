@@ -6,7 +6,7 @@ from dataclasses import replace
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program
-from ssdsl.ir.verify import verify
+from ssdsl.ir.references import check_references
 from ssdsl.lower.functions.form_functions import form_functions
 from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.gather_again import gather_again
@@ -24,7 +24,6 @@ from ssdsl.lower.operators.sink_grad_reductions import sink_grad_reductions
 from ssdsl.lower.params.flatten_params import flatten_params
 from ssdsl.lower.params.place_params import place_params
 from ssdsl.lower.tasks.assign_lanes import assign_lanes
-from ssdsl.lower.tasks.check_deadlock import check_order
 from ssdsl.lower.tasks.hoist_receives import hoist_receives
 from ssdsl.lower.tasks.place_events import place_events
 from ssdsl.lower.tasks.schedule_tasks import schedule_tasks
@@ -67,7 +66,6 @@ PASSES: tuple[Pass, ...] = (
     gather_again,
     # the order in which each role runs them
     schedule_tasks,
-    check_order,
     assign_lanes,
     hoist_receives,
     place_events,
@@ -89,5 +87,5 @@ def lower(plan: Plan, cluster: Cluster | None = None, after: After | None = None
         if after is not None:
             after(step.__name__, lowering)
     program = lowering.program()
-    verify(program)
+    check_references(program)
     return program

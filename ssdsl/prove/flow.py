@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from ssdsl.ir.comm import Transfer
+from ssdsl.ir.comm import Signal, Transfer
 from ssdsl.ir.function import Concat, Earlier, Function, Input, Sum
 from ssdsl.ir.value import Axis, Name, Time
 from ssdsl.prove.earlier import before, check_returned, is_earlier
@@ -11,6 +11,7 @@ from ssdsl.prove.facts import Facts, Typed
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.local import Digit, Factors, Local, designated, in_parts, of_type
 from ssdsl.prove.moves import check_move
+from ssdsl.prove.rows import check_apart
 
 
 @dataclass(slots=True)
@@ -22,16 +23,28 @@ class Flow:
     transfers: dict[tuple[str, int], Transfer] = field(default_factory=dict)
     returned: dict[tuple[int, Name], list[tuple[Local, str]]] = field(default_factory=dict)
 
-    def note_transfers(self) -> None:
-        """Finds transfers by where they lead."""
-        for number, message in enumerate(self.facts.program.messages):
-            if message.number != number:
-                self.facts.failures.add(Rule.MESSAGE, "the messages", "", number, message.number)
-            if not isinstance(message, Transfer):
+    def note_messages(self) -> None:
+        """Finds transfers by where they lead, and checks that signals go from one of their functions to the other."""
+        for message in self.facts.program.messages:
+            if isinstance(message, Signal):
+                self._check_signal(message)
                 continue
             if (message.target_slot, message.consumer) in self.transfers:
                 self.facts.failures.add(Rule.TWICE, "the messages", message.value, "one transfer", message.target_slot)
             self.transfers[message.target_slot, message.consumer] = message
+
+    def _check_signal(self, signal: Signal) -> None:
+        where, functions = f"signal {signal.number}", self.facts.program.functions
+        ends = functions[signal.producer].submesh, functions[signal.consumer].submesh
+        if ends != (signal.source, signal.target):
+            self.facts.failures.add(
+                Rule.MESSAGE, where, "", [str(s) for s in ends], f"{signal.source}, {signal.target}"
+            )
+            return
+        try:
+            check_move(signal.forward, Local(), signal.source.axes, Local(), signal.target.axes, ((1,),))
+        except Wrong as wrong:
+            self.facts.failures.wrong(wrong, where, "", signal.target.mesh.span)
 
     # -- forward -----------------------------------------------------------------------------------------------------
 
@@ -69,6 +82,7 @@ class Flow:
                     digit = local.digit(time)
                     local = local.freeing(time)
                     shape = self.facts.shape(given.var.name.value)
+                    check_apart(self.facts.graph, given.var.name.value, merge.cut.dim)
                     if digit is None or time in local.partial:
                         raise Wrong(Rule.MERGE, f"parts along {time.name}", local)
                     found = designated(shape, frozenset(local.fixed()), merge.cut)
@@ -114,6 +128,7 @@ class Flow:
         left = producer.types[name]
         if transfer is None:
             return left
+        check_apart(self.facts.graph, name.value)
         self._check_carried(transfer, left)
         arrived = self._claimed(given, function, left)
         shape = self.facts.shape(name.value)

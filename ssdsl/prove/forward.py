@@ -28,7 +28,7 @@ from ssdsl.prove.flow import Flow
 from ssdsl.prove.kernels import check_first, check_kernel
 from ssdsl.prove.local import Factors, Local, designated, local_sizes, of_type
 from ssdsl.prove.operators import Part, part_of, shape_of
-from ssdsl.prove.rows import check_rows
+from ssdsl.prove.rows import check_apart, check_rows
 from ssdsl.prove.steps import after
 from ssdsl.text.source import Span
 
@@ -203,6 +203,7 @@ class Walk:
     def _sliced(self, instr: Slice, local: Local) -> Local:
         index = instr.index
         local = self._same(index, local)
+        check_apart(self.facts.graph, instr.source.value, instr.cut.dim)
         shape = self.facts.shape(instr.source.value)
         digit = designated(shape, frozenset(local.fixed()), instr.cut)
         if digit.parts != index.parts:
@@ -214,6 +215,7 @@ class Walk:
             raise Wrong(Rule.INDEX, f"an index of the function: {', '.join(self.index)}", instr.index)
         if instr.earlier not in self.types or instr.earlier.value != instr.source.value:
             raise Wrong(Rule.UNREADY, f"earlier parts of {instr.source.value}", instr.earlier)
+        check_apart(self.facts.graph, instr.source.value, instr.cut.dim)
         return extended(instr, local, self.types[instr.earlier], shape)
 
     def _same(self, index: TimeIndex, local: Local) -> Local:

@@ -163,7 +163,7 @@ def free_runs(size: int, factor: int, fixed: Iterable[Digit]) -> tuple[Run, ...]
     limit = size
     for d in here:
         span = d.stride * d.parts
-        if limit % span or d.parts < 1:
+        if d.stride < 1 or d.parts < 1 or limit % span:
             raise Wrong(Rule.NEST, f"digits that divide {limit}", f"{d.parts} parts of {d.stride}")
         if limit > span:
             runs.append(Run(factor, span, limit // span))

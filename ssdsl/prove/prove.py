@@ -5,16 +5,19 @@ from dataclasses import dataclass
 
 from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.program import Program
+from ssdsl.ir.references import dangling
+from ssdsl.ir.value import Name
 from ssdsl.prove.again import check_again
 from ssdsl.prove.backward import backward
 from ssdsl.prove.buffers import check_buffers
 from ssdsl.prove.deadlock import check_deadlock
 from ssdsl.prove.draws import check_draws
-from ssdsl.prove.facts import facts_of
+from ssdsl.prove.facts import Facts, facts_of
 from ssdsl.prove.failures import ProofFailed, Rule
 from ssdsl.prove.flow import Flow
 from ssdsl.prove.forward import forward
 from ssdsl.prove.halves import check_halves
+from ssdsl.prove.local import Local
 from ssdsl.prove.overwrites import check_orders, check_overwrites, check_unread
 from ssdsl.prove.params import check_gathers, check_gradients, check_params
 from ssdsl.prove.parts import parts_of
@@ -63,17 +66,34 @@ def prove(program: Program) -> Proof:
     """Checks that a program computes what a single device computes."""
     start = time.perf_counter()
     facts = facts_of(program)
-    prepared = prologues(facts)
-    flow = Flow(facts)
-    flow.note_transfers()
-    for number, function in enumerate(program.functions):
-        if function.number != number:
-            facts.failures.add(Rule.TWICE, "the functions", function.name, number, function.number)
+    flow, gradients = Flow(facts), dict[int, dict[Name, Local]]()
+    for text in dangling(program):
+        facts.failures.add(Rule.UNKNOWN, "the program", "", "what it refers to", text)
+    if not facts.failures.found:  # all else counts on it
+        _check_functions(facts, flow, gradients)
+        _check_roles(facts)
+    return Proof(
+        len(program.functions),
+        sum(1 for f in program.functions for _ in f.body()),
+        sum(len(t.types) for t in flow.typed.values()),
+        sum(len(g) for g in gradients.values()),
+        sum(1 for r in program.roles for a in r.actions if isinstance(a, Compute)),
+        sum(1 for r in program.roles for a in r.actions if isinstance(a, Start)),
+        sum(1 for o in program.graph.operators if o.found is not None),
+        time.perf_counter() - start,
+        tuple(facts.failures.found),
+    )
+
+
+def _check_functions(facts: Facts, flow: Flow, gradients: dict[int, dict[Name, Local]]) -> None:
+    """What every task computes: values forward, gradients backward, and the state that they lead to."""
+    functions, prepared = facts.program.functions, prologues(facts)
+    flow.note_messages()
+    for function in functions:
         forward(facts, function, prepared.get(function.submesh, {}), flow)
-    gradients = {}
-    for number in reversed(range(len(program.functions))):
+    for function in reversed(functions):
+        number = function.number
         gradients[number] = backward(facts, flow.typed[number], flow)
-        function = program.functions[number]
         check_gradients(facts, function, gradients[number])
         check_overwrites(facts, function)
         check_again(facts, function)
@@ -87,23 +107,16 @@ def prove(program: Program) -> Proof:
     check_results(facts, flow.typed)
     check_buffers(facts, flow.typed)
     check_params(facts)
+
+
+def _check_roles(facts: Facts) -> None:
+    """What the devices do in a step, one after another and against each other."""
     parts = parts_of(facts)
     check_places(facts)
-    for role in program.roles:
+    for role in facts.program.roles:
         check_role(facts, role, parts)
         check_updates(facts, role)
     check_deadlock(facts)
-    return Proof(
-        len(program.functions),
-        sum(1 for f in program.functions for _ in f.body()),
-        sum(len(t.types) for t in flow.typed.values()),
-        sum(len(g) for g in gradients.values()),
-        sum(1 for r in program.roles for a in r.actions if isinstance(a, Compute)),
-        sum(1 for r in program.roles for a in r.actions if isinstance(a, Start)),
-        sum(1 for o in program.graph.operators if o.found is not None),
-        time.perf_counter() - start,
-        tuple(facts.failures.found),
-    )
 
 
 def require_proof(program: Program) -> Proof:

@@ -70,7 +70,8 @@ def check_role(facts: Facts, role: Role, parts: Parts) -> None:
 @dataclass(slots=True)
 class _Run:
     """What a role's devices have behind the actions so far. `inside` are the numbers of their functions, `ends` whether
-    they are at the source and at the target of each message, `given` what was added to each part's gradient."""
+    they are at the source and at the target of each message, `used` the parts that something here has read, `given`
+    what was added to each part's gradient."""
 
     facts: Facts
     role: Role
@@ -79,6 +80,7 @@ class _Run:
     ends: list[tuple[bool, ...]]
     done: set[Compute] = field(default_factory=set)
     there: set[Key] = field(default_factory=set)
+    used: set[Key] = field(default_factory=set)
     freed: set[Key] = field(default_factory=set)
     given: dict[Key, set[Compute | int]] = field(default_factory=dict)
     started: Counter[tuple[int, tuple[int, ...], bool]] = field(default_factory=Counter)
@@ -134,6 +136,7 @@ class _Run:
             self.fail(Rule.EARLY, what, key[0], f"its part {list(key[1])}", "not there yet")
         elif key in self.freed:
             self.fail(Rule.FREED, what, key[0], f"its part {list(key[1])}", "dropped before")
+        self.used.add(key)
 
     def gradient(self, what: object, key: Key) -> None:
         """All addends of a part's gradient must be there."""
@@ -187,7 +190,11 @@ class _Run:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Everything that belongs to these devices has run."""
+        """Everything that belongs to these devices has run, and what they read is dropped."""
+        results = {r.slot for r in self.facts.program.results}
+        for slot, at in sorted(self.used - self.freed):
+            if slot not in results:
+                self.fail(Rule.FREED, Free(slot, at), slot, "dropped behind its last reader", "never")
         for function in self.facts.program.functions:
             if not self.is_here(function):
                 continue
@@ -196,6 +203,8 @@ class _Run:
                     task = Compute(function.number, at, phase)
                     if task not in self.done:
                         self.fail(Rule.RUN_ONCE, task, "", "once", "never")
+        for number, where, is_gradient in sorted(self.receives - self.waited):
+            self.fail(Rule.MESSAGE, Wait(number, where, is_gradient), "", "one wait", "none")
         for message, (sends, receives) in zip(self.facts.program.messages, self.ends, strict=True):
             if not sends and not receives:
                 continue
@@ -205,8 +214,6 @@ class _Run:
                 for gradient in gradients:
                     if not self.started[message.number, at, gradient]:
                         self.fail(Rule.MESSAGE, Start(message.number, at, gradient, End.BOTH), "", "one start", "none")
-            if transfer is None and receives and (message.number, (), False) not in self.waited:
-                self.fail(Rule.MESSAGE, Wait(message.number, (), False), "", "one wait", "none")
 
 
 def _words(what: object) -> str:

@@ -14,6 +14,13 @@ from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.local import Local
 
 
+def check_apart(graph: Graph, value: str, dim: int = 0) -> None:
+    """Raises Wrong where rows at their experts are cut or joined along axis `dim`, or go from function to function on
+    other devices: only a run knows where they begin."""
+    if any(cls < 0 for axis in graph.values[value].factors[dim : dim + 1] for cls in axis):
+        raise Wrong(Rule.STEP, "rows that stay with their experts", f"axis {dim} in parts")
+
+
 def check_rows(graph: Graph, instr: Reshard, types: Mapping[Name, Local], result: Local) -> None:
     """Raises Wrong unless a conversion that takes rows to other devices reads how many there are, before and after."""
     value = graph.values[instr.source.value]

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 
 from ssdsl.compile import compile_plan, compile_source
 from ssdsl.ir.action import Action, Compute, End, Start, StartReduce, Wait, WaitReduce
-from ssdsl.ir.comm import Message, Move, Signal
-from ssdsl.ir.function import Backward, Function
-from ssdsl.ir.layout import Shape, Submesh
+from ssdsl.ir.execute import Meet, Steps, execute
+from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program, Role
-from ssdsl.ir.steps import check_deadlock
+from ssdsl.ir.steps import steps_of
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.plan.plan import Mesh, Phase
+from ssdsl.prove.failures import Rule
+from ssdsl.prove.prove import prove
 from ssdsl.text.diagnostic import InternalError, PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
@@ -263,51 +264,54 @@ def test_unusual_plans_do_not_deadlock(compiled: Compile, name: str) -> None:
 
 def test_two_sends_in_opposite_order_are_named(compiled: Compile) -> None:
     program = compiled(PIPELINE + "gpipe(stage, {M})\n", S=2, D=1, M=4)
-    first, second = (
-        replace(r, actions=tuple(a for a in r.actions if isinstance(a, Start) and not a.gradient))
-        for r in program.roles
-    )
-    one, two, *rest = first.actions
-    swapped = replace(first, actions=(two, one, *rest))
-    with pytest.raises(InternalError) as caught:
-        check_deadlock([swapped, second], program.functions, program.messages, (), strict=True)
-    lines = str(caught.value).splitlines()[1:]
-    assert lines == [
-        "gpus_pp0 waits for gpus_pp1 in message 0 of block0.fwd[m = 1]",
-        "gpus_pp1 waits for gpus_pp0 in message 0 of block0.fwd[m = 0]",
-    ]
-    check_deadlock([swapped, second], program.functions, program.messages, ())  # posted, they pass each other
+    first, second = program.roles
+    one, two = [k for k, a in enumerate(first.actions) if isinstance(a, Start) and a.end is End.SEND][:2]
+    actions = list(first.actions)
+    actions[one], actions[two] = actions[two], actions[one]
+    failures = prove(replace(program, roles=(replace(first, actions=tuple(actions)), second))).failures
+    (stuck,) = [f for f in failures if f.rule == Rule.DEADLOCK.value]
+    assert "`gpus_pp1` at Wait(message=0, at=(0,), gradient=False)" in stuck.had
 
 
 def test_a_role_that_never_comes_is_named(compiled: Compile) -> None:
     program = compiled(PIPELINE + "gpipe(stage, {M})\n", S=2, D=1, M=2)
     first, second = program.roles
     short = replace(second, actions=tuple(second.computes()))
+    parts = [first, short], program.functions, program.messages, program.flats
     with pytest.raises(InternalError, match=r"gpus_pp0 waits for gpus_pp1 in message 0 of block\d.bwd"):
-        check_deadlock([first, short], program.functions, program.messages, program.flats)
+        execute(steps_of(*parts), lambda role, action: FREE)
+
+
+@dataclass(frozen=True)
+class Free:
+    time_s: float = 0.0
+
+
+FREE = Free()
+
+
+@given(st.data())
+def test_the_engine_agrees_with_acting_it_out(data) -> None:
+    """Random meetings of two of four roles, each role in an order of its own."""
+    ends = data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6))
+    meetings = [tuple(sorted({*pair})) for pair in ends]
+    orders = [data.draw(st.permutations([n for n, m in enumerate(meetings) if p in m])) for p in range(4)]
+    starts = [tuple(Start(n, (), False, End.BOTH) for n in order) for order in orders]
+    steps = Steps(
+        tuple(f"role{p}" for p in range(4)),
+        tuple(tuple(Meet(a, a.message, meetings[a.message]) for a in own) for own in starts),
+    )
+    roles = [Role(f"role{p}", STAGES[p], own) for p, own in enumerate(starts)]
+    names = [{f"role{a}", f"role{b}"} for a, b in ends]
+    if finishes(roles, lambda action: names[action.message], random.Random(0)):
+        execute(steps, lambda role, action: FREE)
+    else:
+        with pytest.raises(InternalError, match="wait for each other"):
+            execute(steps, lambda role, action: FREE)
 
 
 MESH = Mesh("gpus", (("pp", 4),), 0)
 STAGES = [Submesh(MESH, (("pp", p),)) for p in range(4)]
-NOTHING = Move((), (), Shape(()), Shape(()))
-
-
-@given(st.data())
-def test_the_check_agrees_with_acting_it_out(data) -> None:
-    """Random messages between four roles, each in an order of its own."""
-    ends = data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6))
-    functions = [Function(p, f"block{p}", s, (), (), (), (), (), (), Backward.NONE, 0) for p, s in enumerate(STAGES)]
-    messages: list[Message] = [Signal(n, a, b, STAGES[a], STAGES[b], NOTHING) for n, (a, b) in enumerate(ends)]
-    roles = []
-    for p in range(4):
-        mine = [Start(m.number, (), False, End.BOTH) for m in messages if p in (m.producer, m.consumer)]
-        roles.append(Role(f"role{p}", STAGES[p], tuple(data.draw(st.permutations(mine)))))
-    names = [{f"role{a}", f"role{b}"} for a, b in ends]
-    if finishes(roles, lambda action: names[action.message], random.Random(0)):
-        check_deadlock(roles, functions, messages, (), strict=True)
-    else:
-        with pytest.raises(InternalError):
-            check_deadlock(roles, functions, messages, (), strict=True)
 
 
 def test_tiles_one_after_another_against_their_windows() -> None:

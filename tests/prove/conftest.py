@@ -11,6 +11,7 @@ from ssdsl.ir.program import Program
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
+from tests.ir.conftest import program_of as program_of  # the programs of tests/ir/programs
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDERS = (ROOT / "examples", ROOT / "tests" / "verify" / "plans", Path(__file__).parent / "plans")

@@ -1,5 +1,7 @@
-"""The verifier passes every program that the lowering makes, and refutes each that one change has spoilt."""
+"""The proof accepts every program that the lowering makes and refutes each that one change has spoilt; and whatever a
+program says, it does not crash."""
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,11 +12,18 @@ from ssdsl.ir.comm import AllGather, AllToAll, Transfer
 from ssdsl.ir.function import Op, Reshard, results_of
 from ssdsl.ir.layout import REPLICATE, Cut, Layout
 from ssdsl.ir.program import Program
+from ssdsl.ir.references import check_references
 from ssdsl.ir.value import Name
-from ssdsl.ir.verify import verify, violations
+from ssdsl.prove.failures import ProofFailed
+from ssdsl.prove.prove import prove
 from ssdsl.text.diagnostic import InternalError
+from tests.prove.spoil import spoil
 
 Change = tuple[str, Program]
+
+
+def failures(program: Program) -> tuple[ProofFailed, ...]:
+    return prove(program).failures
 
 
 @pytest.mark.parametrize(
@@ -22,13 +31,13 @@ Change = tuple[str, Program]
 )
 def test_an_action_left_out_or_done_twice(program_of: Callable[[str], Program], name: str) -> None:
     program = program_of(name)
-    assert not violations(program)
+    assert not failures(program)
     for number, role in enumerate(program.roles):
         for k, action in enumerate(role.actions):
             without = (*role.actions[:k], *role.actions[k + 1 :])
             twice = (*role.actions[:k], action, *role.actions[k:])
-            assert violations(_with_actions(program, number, without)), action
-            assert violations(_with_actions(program, number, twice)), action
+            assert failures(_with_actions(program, number, without)), action
+            assert failures(_with_actions(program, number, twice)), action
 
 
 def test_roles_that_wait_for_each_other(program_of: Callable[[str], Program]) -> None:
@@ -36,20 +45,20 @@ def test_roles_that_wait_for_each_other(program_of: Callable[[str], Program]) ->
     first, last = program.roles
     receives = [a for a in first.actions if "Wait" in type(a).__name__][:1]
     moved = (*receives, *(a for a in first.actions if a not in receives))
-    assert violations(replace(program, roles=(replace(first, actions=moved), last)))
+    assert failures(replace(program, roles=(replace(first, actions=moved), last)))
 
 
 @pytest.mark.parametrize("name", ["sequence_parallel", "pipeline", "zero_3"])
 def test_what_refers_to_nothing(program_of: Callable[[str], Program], name: str) -> None:
     program = program_of(name)
     for what, changed in _changes(program):
-        assert violations(changed), what
+        assert failures(changed), what
 
 
 def test_rows_at_experts_that_are_cut(program_of: Callable[[str], Program]) -> None:
     """Where their rows begin and end is known when it runs; a step that cuts them elsewhere would mix them."""
     program = program_of("routed")
-    assert not violations(program)
+    assert not failures(program)
     (function,) = program.functions
     made = {v.name.value: v for i in function.body() for v in results_of(i)}
     rows = made["relu_at_experts"]
@@ -57,18 +66,19 @@ def test_rows_at_experts_that_are_cut(program_of: Callable[[str], Program]) -> N
     for step in (AllGather(("ep",), 128, Cut(0, 1, 2)), AllToAll(("ep",), 64, Cut(0, 1, 2), Cut(1, 1, 2))):
         spoilt = [*function.sections[0].body, Reshard(rows.name, whole, (step,), ())]
         sections = (replace(function.sections[0], body=tuple(spoilt)), *function.sections[1:])
-        found = violations(_with_function(program, replace(function, sections=sections)))
-        assert found and all("cuts the rows" in text for text in found)
+        found = failures(_with_function(program, replace(function, sections=sections)))
+        assert any("an all_to_all of rows" in f.wanted for f in found)
     step = AllGather(("ep",), 128, Cut(1, 1, 2))  # along their width they are as other values
     spoilt = [*function.sections[0].body, Reshard(rows.name, whole, (step,), ())]
     sections = (replace(function.sections[0], body=tuple(spoilt)), *function.sections[1:])
-    assert not violations(_with_function(program, replace(function, sections=sections)))
+    found = failures(_with_function(program, replace(function, sections=sections)))
+    assert not any("rows" in f.wanted for f in found)
 
 
 def test_rows_that_travel_without_their_numbers(program_of: Callable[[str], Program]) -> None:
     """Both ends have to know how many rows there are, of each run; other steps have no use for numbers."""
     program = program_of("travelling")
-    assert not violations(program)
+    assert not failures(program)
     (function,) = program.functions
     moved = [i for i in function.body() if isinstance(i, Reshard) and i.rows is not None]
     plain = [i for i in function.body() if isinstance(i, Reshard) and i.rows is None]
@@ -79,13 +89,20 @@ def test_rows_that_travel_without_their_numbers(program_of: Callable[[str], Prog
     for old, new in zip((moved[0], moved[0], moved[0], plain[0]), others, strict=True):
         body = tuple(new if i is old else i for i in function.sections[0].body)
         sections = (replace(function.sections[0], body=body), *function.sections[1:])
-        assert violations(_with_function(program, replace(function, sections=sections)))
+        assert failures(_with_function(program, replace(function, sections=sections)))
 
 
-def test_a_program_that_is_not_legal_is_our_mistake(program_of: Callable[[str], Program]) -> None:
+def test_what_refers_to_nothing_is_our_mistake(program_of: Callable[[str], Program]) -> None:
     program = program_of("pipeline")
-    with pytest.raises(InternalError, match="not legal"):
-        verify(_with_actions(program, 0, program.roles[0].actions[1:]))
+    with pytest.raises(InternalError, match="not legal:\nthe model has no value `nothing`"):
+        check_references(replace(program, loss=replace(program.loss, name=Name("nothing"))))
+
+
+@pytest.mark.parametrize("name", ["pipeline", "interlaced", "halves", "tied", "zero_3", "travelling", "prologue"])
+def test_nothing_makes_it_crash(program_of: Callable[[str], Program], name: str) -> None:
+    program, chance = program_of(name), random.Random(name)
+    refuted = sum(bool(failures(spoil(program, chance)[0])) for _ in range(60))
+    assert refuted > 30  # the others have changed a name that is only shown, say
 
 
 def _with_actions(program: Program, number: int, actions: tuple[Any, ...]) -> Program:

@@ -1,0 +1,76 @@
+"""What a program refers to is there: numbers are positions, names are those of the model's values and operators, and a
+parameter has a place for each axis of its devices.
+
+So much is asked of every program, proved or not. Whether it computes what the model computes is the question of the
+proof (`ssdsl/prove`), which counts on this.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from ssdsl.ir.comm import Transfer
+from ssdsl.ir.function import Instr, Op, Write, reads_of, results_of
+from ssdsl.ir.program import Program
+from ssdsl.ir.value import Name
+from ssdsl.text.diagnostic import InternalError
+
+MOST_SHOWN = 8
+
+
+def check_references(program: Program) -> None:
+    """Raises InternalError with what refers to nothing, if anything does."""
+    if found := [*dangling(program)]:
+        more = [f"... {len(found) - MOST_SHOWN} more"] if len(found) > MOST_SHOWN else []
+        raise InternalError("\n".join(["the compiler made a program that is not legal:", *found[:MOST_SHOWN], *more]))
+
+
+def dangling(program: Program) -> Iterator[str]:
+    """Every number that is no position and every name of nothing, as a sentence."""
+    for what, numbers in (
+        ("function", [f.number for f in program.functions]),
+        ("message", [m.number for m in program.messages]),
+        ("flat parameter", [f.number for f in program.flats]),
+    ):
+        if numbers != list(range(len(numbers))):
+            yield f"the {what}s are numbered {numbers}"
+    functions, flats = range(len(program.functions)), range(len(program.flats))
+    used = [program.loss.function, *(r.function for r in program.results)]
+    used += [n for m in program.messages for n in (m.producer, m.consumer)]
+    used += [i.producer for f in program.functions for i in f.inputs]
+    yield from (f"there is no function {n}" for n in used if n not in functions)
+    gathered = (n for f in program.functions for s in f.sections for n in s.gathers)
+    yield from (f"there is no flat parameter {n}" for n in gathered if n not in flats)
+    values = program.graph.values
+    yield from (f"the model has no value `{v}`" for v in dict.fromkeys(_values(program)) if v not in values)
+    for param in (p for p in program.params if len(p.layout.places) != len(p.submesh.axes)):
+        yield f"`{param.weight}` has {len(param.layout.places)} places for {param.submesh}"
+    operators = {o.name: o for o in program.graph.operators}
+    bodies = [*((f.name, f.body()) for f in program.functions), *((str(p.submesh), p.body) for p in program.prologues)]
+    for where, body in bodies:
+        for op in (i for i in body if isinstance(i, Op)):
+            operator = operators.get(op.operator)
+            if operator is None:
+                yield f"{where}: the model has no operator `{op.operator}`"
+            elif (len(op.reads), len(op.results)) != (len(operator.inputs), len(operator.outputs)):
+                yield f"{where}: `{op.operator}` reads {len(op.reads)} values and leaves {len(op.results)}"
+
+
+def _values(program: Program) -> Iterator[str]:
+    """All values of the model that a program names."""
+    yield from (program.loss.name.value, *(r.value.value for r in program.results))
+    yield from (p.weight for p in program.params)
+    yield from (w for f in program.flats for w in f.weights)
+    yield from (m.value for m in program.messages if isinstance(m, Transfer))
+    for function in program.functions:
+        yield from (g.var.name.value for g in (*function.inputs, *function.prepared, *function.parameters))
+        yield from (n.value for n in (*(p.source for p in function.prepared), *(o.name for o in function.outputs)))
+        yield from (n.value for n in _names(function.body()))
+    for prologue in program.prologues:
+        yield from (n.value for n in (*(v.name for v in prologue.given), *prologue.results, *_names(prologue.body)))
+
+
+def _names(body: Iterable[Instr]) -> Iterator[Name]:
+    for instr in body:
+        yield from reads_of(instr)
+        yield from (v.name for v in results_of(instr))
+        if isinstance(instr, Write):
+            yield Name(instr.buffer)
