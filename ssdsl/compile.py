@@ -9,10 +9,8 @@ from ssdsl.collector import paused_collector
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
-from ssdsl.lower.forward_only import forward_only
 from ssdsl.lower.lower import After, lower
 from ssdsl.lower.lowering import Held
-from ssdsl.lower.share_state import share_state
 from ssdsl.lower.unread import unread
 from ssdsl.model.evaluation import capture_evaluation
 from ssdsl.model.graph import Graph
@@ -85,19 +83,18 @@ def compile_evaluation(
     None: all that it returns. Raises PlanError. What the plan itself has to say was said for training.
     """
     graph = capture_evaluation(model, outputs, training.program.graph)
-    program = forward_only(_carried(training, graph, cluster, trains=False))
-    program = share_state(program, training.program)
+    program = _carried(training, graph, cluster, trains=False)
     return Compiled(training.source, program.plan, program, require_proof(program), ())
 
 
 def _carried(training: Compiled, graph: Graph, cluster: Cluster | None, *, trains: bool) -> Program:
     """The program of another graph; with unequal parts of its batch where they can be."""
     plan = carry_over(training.plan, graph, trains=trains)
-    held = Held(training.program.params, training.program.flats if trains else ())
+    held = Held(training.program.params, training.program.flats)
     try:
-        return lower(plan, cluster, held=held)
+        return lower(plan, cluster, held=held, trains=trains)
     except PlanError:
         less = carry_over(training.plan, graph, trains=trains, unequal=False)
         if less.indices == plan.indices:
             raise
-    return lower(less, cluster, held=held)
+    return lower(less, cluster, held=held, trains=trains)

@@ -72,16 +72,23 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def lower(plan: Plan, cluster: Cluster | None = None, after: After | None = None, held: Held = Held()) -> Program:
+def lower(
+    plan: Plan,
+    cluster: Cluster | None = None,
+    after: After | None = None,
+    held: Held = Held(),
+    trains: bool = True,
+) -> Program:
     """The program of a plan, with the communication that is cheapest on a cluster; `after` is called with each pass's
-    name and result. What is `held` by another program stays as it is there.
+    name and result. What is `held` by another program stays as it is there; one that does not train (`trains`) is the
+    forward alone.
 
     Raises PlanError: unequal parts cut again, statistics split in time, state that cannot be sharded, an order that is
-    a circle, more devices than the cluster has.
+    a circle, more devices than the cluster has, a weight that lies elsewhere where it is held.
     """
     if cluster is not None:
         cluster.check_size(plan.devices, plan.meshes[-1].span)
-    lowering = Lowering(plan, cluster, held)
+    lowering = Lowering(plan, cluster, held, trains)
     for step in PASSES:
         lowering = step(lowering)
         if after is not None:

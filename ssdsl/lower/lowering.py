@@ -32,8 +32,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What another program of the same model has, as it lies there: weights and buffers, and of one that trains as this
-    one does the flat parameters."""
+    """What the program that trains the same weights has, as it lies there: weights and buffers, and flat parameters."""
 
     params: tuple[Param, ...] = ()
     flats: tuple[FlatParam, ...] = ()
@@ -46,13 +45,14 @@ class Lowering:
     `splits[op]` are an operator's, `joined[op]` the indices in time of its readers that one on weights alone takes part
     in, `sunk[op]` the axes and indices along which the gradients of its outputs stay partial sums, `learning` the
     values that have a gradient, `tasks` each role's tasks in order. What is `held` by a program that has the weights
-    already stays as it is. Communication is chosen for the links of the `cluster`, by default for
-    processes of one machine.
+    already stays as it is. Where nothing `trains`, nothing has a gradient and no weight changes. Communication is
+    chosen for the links of the `cluster`, by default for processes of one machine.
     """
 
     plan: Plan
     cluster: Cluster | None = None
     held: Held = Held()
+    trains: bool = True
     submeshes: dict[str, Submesh] = field(default_factory=dict)
     learning: frozenset[str] = frozenset()
     splits: dict[str, tuple[OpSplit, ...]] = field(default_factory=dict)
@@ -103,4 +103,5 @@ class Lowering:
             self.loss,
             self.stated,
             self.results,
+            self.trains,
         )

@@ -79,7 +79,7 @@ def _formed(function: Function, facts: _Facts) -> Function:
     sections = _sections(function, facts, before)
     overwrites = _overwrites(sections, function, facts)
     here = {w: number for (w, submesh), number in facts.gathered.items() if submesh == function.submesh}
-    gathers = section_gathers(replace(function, sections=sections), here)
+    gathers = _gathers(replace(function, sections=sections), here)
     finished = tuple(
         replace(s, body=tuple(_finished(i, sides, overwrites) for i in s.body), gathers=g)
         for s, g in zip(sections, gathers, strict=True)
@@ -171,7 +171,7 @@ def _leading_to(name: Name, conversions: dict[Name, Conversion]) -> tuple[list[N
     return [name, *(n for chain, _ in found for n in chain)], [n for _, ends in found for n in ends]
 
 
-def section_gathers(function: Function, gathered: dict[str, int]) -> list[tuple[int, ...]]:
+def _gathers(function: Function, gathered: dict[str, int]) -> list[tuple[int, ...]]:
     """The flat parameters that each section of a function gathers; `gathered` has those of the function's weights.
     Sections without a layer share what the function gathers. What another section made of a weight is passed on."""
     flat_of = {p.var.name: gathered[w] for p in function.parameters if (w := p.var.name.value) in gathered}

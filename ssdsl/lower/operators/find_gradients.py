@@ -6,5 +6,5 @@ from ssdsl.lower.lowering import Lowering
 
 
 def find_gradients(lowering: Lowering) -> Lowering:
-    """Adds `learning`."""
-    return replace(lowering, learning=lowering.graph.learning)
+    """Adds `learning`, which is empty where nothing trains."""
+    return replace(lowering, learning=lowering.graph.learning if lowering.trains else frozenset())

@@ -49,6 +49,8 @@ def flatten_params(lowering: Lowering) -> Lowering:
 
     Raises PlanError: state that cannot be sharded as the plan says.
     """
+    if not lowering.trains:
+        return replace(lowering, flats=lowering.held.flats)
     if lowering.held.flats:
         return replace(lowering, flats=tuple(_completed(flat, lowering.params) for flat in lowering.held.flats))
     layers = layer_paths(lowering.graph)

@@ -8,6 +8,7 @@ from ssdsl.lower.errors import BufferApart, ParamsOverlap
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
 from ssdsl.lower.operators.sink_grad_reductions import with_sunk
+from ssdsl.model.evaluation_errors import WeightElsewhere
 from ssdsl.model.graph import Origin
 from ssdsl.text.diagnostic import PlanError
 
@@ -15,7 +16,8 @@ Use = tuple[Layout, Layout]  # as an operator needs a weight, and as it leaves i
 
 
 def place_params(lowering: Lowering) -> Lowering:
-    """Adds the parameters, one for each submesh that uses a weight. Raises PlanError where these overlap."""
+    """Adds the parameters, one for each submesh that uses a weight. Raises PlanError where these overlap, or where what
+    does not train reads a weight that lies elsewhere."""
     uses: dict[str, dict[Submesh, list[Use]]] = {}
     shapes: dict[str, Shape] = {}
     values = lowering.graph.values
@@ -38,8 +40,20 @@ def place_params(lowering: Lowering) -> Lowering:
                     shapes[buffer] = operand_shape(operator, operand)
     for buffer in lowering.graph.users_of_changed():
         _check_together(buffer, [*uses.get(buffer, {})])
+    if not lowering.trains:
+        return replace(lowering, params=_held(lowering, uses))
     params = tuple(p for w, found in uses.items() for p in _placed(lowering, w, shapes[w], found))
     return replace(lowering, params=params)
+
+
+def _held(lowering: Lowering, uses: dict[str, dict[Submesh, list[Use]]]) -> tuple[Param, ...]:
+    """Those of the program that trains; raises PlanError for a weight that is read where that one has none."""
+    homes = {(p.weight, p.submesh) for p in lowering.held.params}
+    missing = [(w, s) for w, found in uses.items() for s in found if (w, s) not in homes]
+    if missing:
+        known = {p.weight: p.submesh for p in reversed(lowering.held.params)}
+        raise PlanError(*(WeightElsewhere(None, w, str(s), str(known.get(w, "no device"))) for w, s in missing))
+    return lowering.held.params
 
 
 def params_on(params: tuple[Param, ...], submesh: Submesh) -> dict[str, Param]:

@@ -56,7 +56,7 @@ def _actions(
         return
     kept = {r.slot for r in lowering.results}
     last_read = {slot: k for k, task in enumerate(tasks) for slot in _read(lowering, role, task, readers)}
-    flats = [f for f in lowering.flats if role.is_in(f.submesh)]
+    flats = [f for f in lowering.flats if lowering.trains and role.is_in(f.submesh)]
     last_backward = _last_backwards(lowering, role, tasks, flats)
     waited: set[Carry] = set()
     complete: list[FlatParam] = []  # gradients to which nothing is added any more
@@ -81,6 +81,8 @@ def _actions(
             if last_read[slot] == k and slot[0] not in kept:
                 yield Free(*slot)
         complete += last_backward.get(k, ())
+    if not lowering.trains:
+        return
     yield from (StartReduce(f.number) for f in complete)
     yield from _epilogue(flats, {f.number for found in last_backward.values() for f in found})
 

@@ -9,11 +9,13 @@ from ssdsl.compile import Compiled, compile_plan
 from ssdsl.ir.action import Compute, Free, Start, Wait
 from ssdsl.ir.function import Backward
 from ssdsl.ir.program import Program
-from ssdsl.lower.forward_only import forward_only
+from ssdsl.lower.lower import lower
+from ssdsl.lower.lowering import Held
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
+from ssdsl.plan.carry_over import carry_over
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.prove import prove
 from ssdsl.run.in_process import program_of, run_in_process
@@ -42,14 +44,19 @@ def _compiled(given: tuple[Model, Graph], plan: str, **params: int) -> Compiled:
     return compile_plan(folder / f"{plan}.ssp", given[1], params)
 
 
+def forward_of(compiled: Compiled) -> Program:
+    """The forward of the graph that trains, with what its evaluation would keep of the plan."""
+    held = Held(compiled.program.params, compiled.program.flats)
+    return lower(carry_over(compiled.plan, compiled.plan.graph), held=held, trains=False)
+
+
 @pytest.mark.parametrize("plan", PLANS)
 def test_it_is_proved(plain: tuple[Model, Graph], plan: str) -> None:
     try:
         compiled = _compiled(plain, plan)
     except PlanError:
         pytest.skip("the plan is not for this model")
-    program = forward_only(compiled.program)
-
+    program = forward_of(compiled)
     proof = prove(program)
     assert proof.failures == () and proof.gradients == 0
     _check_bare(program)
@@ -69,6 +76,6 @@ def _check_bare(program: Program) -> None:
 def test_its_loss_is_that_of_the_step(given: tuple[Model, Graph], plan: str, params: dict[str, int]) -> None:
     """Dropout draws the numbers of the first step."""
     compiled = _compiled(given, plan, **params)
-    alone = replace(compiled, program=forward_only(compiled.program))
+    alone = replace(compiled, program=forward_of(compiled))
     finished = run_in_process(program_of(compiled.program, given[0]), Training(1, optimizer="sgd", lr=0.1))
     assert evaluate(compiled, alone, given[0], steps=0).losses == [finished.losses[0]] * 2
