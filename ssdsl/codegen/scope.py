@@ -13,7 +13,6 @@ from ssdsl.ir.function import Backward, Function, Instr, Op, Reshard
 from ssdsl.ir.param import Zero
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
-from ssdsl.model.graph import Operator
 from ssdsl.model.layers import module_of
 from ssdsl.model.ops.experts import OF_ROWS
 from ssdsl.model.ops.random import FUNCTIONS
@@ -37,7 +36,6 @@ class Scope:
 
     program: Program
     role: Role
-    operators: dict[str, Operator]
     names: Identifiers = field(default_factory=lambda: Identifiers((*RUNTIME, *RESERVED, "c")))  # `prepare` has a `c`
     groups: dict[tuple[str, ...], str] = field(default_factory=dict)
     functions: dict[str, str] = field(default_factory=dict)  # text behind the name -> name
@@ -123,7 +121,7 @@ class Scope:
             learning = (graph.values[v.name.value].differentiable for v in op.results)
             return function.backward is not Backward.NONE and not op.learns and any(learning)
 
-        return Body(self.operators, self.group, weight, changed, unlearned, self.names.copy())
+        return Body(self.program.graph.by_name, self.group, weight, changed, unlearned, self.names.copy())
 
 
 WHOLE = ("int64", "int32")

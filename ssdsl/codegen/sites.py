@@ -6,7 +6,6 @@ A place is a function of the file, the layer it is called for, and the left-hand
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ class Origins:
                 value = instr.source.value
                 operators = [*self._made_by(value), *self._read_by(value)]
             case Op() if not instr.kernel.axes:
-                return self._operator(self._operators[instr.operator])
+                return self._operator(self.program.graph.by_name[instr.operator])
             case Op():
                 axes, value = set(instr.kernel.axes), instr.results[0].name.value
                 operators = [*self._made_by(value)]
@@ -105,24 +104,8 @@ class Origins:
         return f"{made.path} {made.kind}".strip() if made is not None else "an input"
 
     def _made_by(self, value: str) -> Iterator[Operator]:
-        if value in self._producers:
-            yield self._producers[value]
+        if (maker := self.program.graph.makers.get(value)) is not None:
+            yield maker
 
-    def _read_by(self, value: str) -> list[Operator]:
-        return self._readers.get(value, [])
-
-    @cached_property
-    def _operators(self) -> dict[str, Operator]:
-        return {operator.name: operator for operator in self.program.graph.operators}
-
-    @cached_property
-    def _producers(self) -> dict[str, Operator]:
-        return {output.value: o for o in self.program.graph.operators for output in o.outputs}
-
-    @cached_property
-    def _readers(self) -> dict[str, list[Operator]]:
-        found: dict[str, list[Operator]] = {}
-        for operator in self.program.graph.operators:
-            for operand in operator.inputs:
-                found.setdefault(operand.value, []).append(operator)
-        return found
+    def _read_by(self, value: str) -> tuple[Operator, ...]:
+        return self.program.graph.readers.get(value, ())

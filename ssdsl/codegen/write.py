@@ -135,10 +135,9 @@ def program_files(program: Program, precision: str | None = None) -> dict[str, s
     texts: dict[str, str] = {}
     groups: Groups = {}
     sites: SitesOf = {}
-    operators = {o.name: o for o in program.graph.operators}
     for role in program.roles:
         if role.actions:
-            scope = Scope(program, role, operators)
+            scope = Scope(program, role)
             texts[f"role_{role.name}.py"] = role_text(scope)
             sites[role.name] = scope.sites
             groups.update(dict.fromkeys((role.submesh.mesh.name, axes) for axes in scope.groups))

@@ -330,7 +330,8 @@ Merge = Concat | Sum | Earlier
 class Input:
     """A value of another function. Its parts along the `merges` become one; those along the other indices in time of
     its producer are the parts with the same coordinates. `slot` is where this device keeps them; `time` are the
-    producer's indices. `gradient` flows back unless nothing behind the producer learns."""
+    producer's indices. `gradient` flows back unless nothing behind the producer learns. `message` is the number of the
+    transfer that brings it from other devices."""
 
     var: Var
     producer: int
@@ -338,6 +339,7 @@ class Input:
     time: tuple[TimeIndex, ...]
     merges: tuple[Merge, ...]
     gradient: bool
+    message: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,6 +408,11 @@ class Function:
     def operators(self) -> Iterator[Op]:
         """The operators in order."""
         return (i for i in self.body() if isinstance(i, Op))
+
+    @property
+    def trained(self) -> frozenset[str]:
+        """The weights to whose gradients its backward adds."""
+        return frozenset(p.var.name.value for p in self.parameters if p.var.gradient is not None)
 
     def variables(self) -> dict[Name, Var]:
         """Every local value by its name."""

@@ -4,10 +4,10 @@ A role stands for all devices that run the same code, a function for every devic
 sends and receives of all of its devices. So a program's size does not depend on the width of any axis.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ssdsl.ir.action import Action, Compute
+from ssdsl.ir.action import Action, Compute, End
 from ssdsl.ir.comm import Message
 from ssdsl.ir.function import Function, Prologue
 from ssdsl.ir.layout import Submesh
@@ -59,6 +59,34 @@ class Role:
     def computes(self) -> Iterator[Compute]:
         """The functions that the role runs, in order."""
         return (a for a in self.actions if isinstance(a, Compute))
+
+
+class Members(dict[Submesh, tuple[int, ...]]):
+    """The roles on the devices of each submesh, by their numbers; found when they are asked for."""
+
+    def __init__(self, roles: Sequence[Role]) -> None:
+        super().__init__()
+        self.roles = roles
+        self._ends: dict[tuple[int, bool], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+
+    def __missing__(self, submesh: Submesh) -> tuple[int, ...]:
+        self[submesh] = found = tuple(k for k, role in enumerate(self.roles) if role.is_in(submesh))
+        return found
+
+    def ends(self, message: Message, gradient: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The roles that send a message, or that of a gradient, and those that receive it."""
+        key = message.number, gradient
+        if key not in self._ends:
+            source, target = message.ends(gradient)
+            self._ends[key] = self[source], self[target]
+        return self._ends[key]
+
+    def end(self, role: int, message: Message, gradient: bool) -> End | None:
+        """What a role does in a message; None if it takes no part."""
+        sources, targets = self.ends(message, gradient)
+        if role in sources:
+            return End.BOTH if role in targets else End.SEND
+        return End.RECEIVE if role in targets else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,11 +43,10 @@ def dangling(program: Program) -> Iterator[str]:
     yield from (f"the model has no value `{v}`" for v in dict.fromkeys(_values(program)) if v not in values)
     for param in (p for p in program.params if len(p.layout.places) != len(p.submesh.axes)):
         yield f"`{param.weight}` has {len(param.layout.places)} places for {param.submesh}"
-    operators = {o.name: o for o in program.graph.operators}
     bodies = [*((f.name, f.body()) for f in program.functions), *((str(p.submesh), p.body) for p in program.prologues)]
     for where, body in bodies:
         for op in (i for i in body if isinstance(i, Op)):
-            operator = operators.get(op.operator)
+            operator = program.graph.by_name.get(op.operator)
             if operator is None:
                 yield f"{where}: the model has no operator `{op.operator}`"
             elif (len(op.reads), len(op.results)) != (len(operator.inputs), len(operator.outputs)):

@@ -18,9 +18,8 @@ from ssdsl.ir.action import (
 from ssdsl.ir.comm import Message
 from ssdsl.ir.execute import Await, Meet, Post, Roles, Step, Steps
 from ssdsl.ir.function import Function
-from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import AllReduceGrads, FlatParam, ReduceScatterGrads, SumTiedGrads, Zero
-from ssdsl.ir.program import Role
+from ssdsl.ir.program import Members, Role
 
 
 def steps_of(
@@ -52,27 +51,30 @@ class _Translation:
     meets: Callable[[Compute], bool]
     overlaps: bool
     blocks: bool
-    _members: dict[Submesh, Roles] = field(default_factory=dict)
-    _runs: dict[int, Roles] = field(default_factory=dict)  # by function
-    _ends: dict[tuple[int, bool], tuple[Roles, Roles]] = field(default_factory=dict)
+    members: Members = field(init=False)
+    _runs: list[Roles] = field(init=False)  # by function
     _reduced: dict[tuple[int, int], int] = field(default_factory=dict)  # how often, by role and flat parameter
+
+    def __post_init__(self) -> None:
+        self.members = Members(self.roles)
+        self._runs = [self.members[f.submesh] for f in self.functions]
 
     def steps(self, r: int, action: Action) -> Iterator[Step]:
         match action:
             case Compute():
-                members = self.of_function(action.function)
+                members = self._runs[action.function]
                 yield Meet(action, action, members if len(members) > 1 and self.meets(action) else (r,))
             case Start():
                 yield self._start(action)
             case Wait():
                 key = action.message, action.at, action.gradient
-                yield Await(action, key, self.ends(action.message, action.gradient)[0])
+                yield Await(action, key, self.members.ends(self.messages[action.message], action.gradient)[0])
             case StartReduce():
                 yield from self._start_reduce(r, action)
             case WaitReduce():
                 yield from self._wait_reduce(r, action)
             case GatherParam():
-                yield Meet(action, action, self.members(self.flats[action.flat].submesh))
+                yield Meet(action, action, self.members[self.flats[action.flat].submesh])
             case Update():
                 yield Meet(action, action, (r,))
             case Free():
@@ -81,7 +83,7 @@ class _Translation:
                 assert_never(action)
 
     def _start(self, action: Start) -> Step:
-        sources, targets = self.ends(action.message, action.gradient)
+        sources, targets = self.members.ends(self.messages[action.message], action.gradient)
         key = action.message, action.at, action.gradient
         return Post(action, key, sources, targets, action.gradient, self.blocks)
 
@@ -92,7 +94,7 @@ class _Translation:
         flat = self.flats[action.flat]
         if not travels(flat):
             return
-        members, times = self.members(flat.submesh), self._reduced.get((r, action.flat), 0)
+        members, times = self.members[flat.submesh], self._reduced.get((r, action.flat), 0)
         self._reduced[r, action.flat] = times + 1
         if flat.zero is not Zero.NONE:
             yield Meet(action, (action, times), members)
@@ -102,37 +104,16 @@ class _Translation:
     def _wait_reduce(self, r: int, action: WaitReduce) -> Iterator[Step]:
         """The copies of a tied weight are summed last, with all that have one."""
         flat = self.flats[action.flat]
-        members = self.members(flat.submesh)
+        members = self.members[flat.submesh]
         if travels(flat) and flat.zero is Zero.NONE:
             start = StartReduce(action.flat)
             yield Await(action, start, members) if self.overlaps else Meet(start, start, members)
         tied = next((c.submeshes for c in flat.completion if isinstance(c, SumTiedGrads)), ())
         if tied:
-            together = tuple(sorted({m for s in tied for m in self.members(s)}))
+            together = tuple(sorted({m for s in tied for m in self.members[s]}))
             yield Meet(action, ("tied", flat.weights), together)
         else:
             yield Meet(action, action, (r,))
-
-    # -- who -----------------------------------------------------------------------------------------------------------
-
-    def members(self, submesh: Submesh) -> Roles:
-        """The roles of a submesh."""
-        if submesh not in self._members:
-            self._members[submesh] = tuple(k for k, role in enumerate(self.roles) if role.is_in(submesh))
-        return self._members[submesh]
-
-    def of_function(self, number: int) -> Roles:
-        """The roles that run a function."""
-        if number not in self._runs:
-            self._runs[number] = self.members(self.functions[number].submesh)
-        return self._runs[number]
-
-    def ends(self, message: int, gradient: bool) -> tuple[Roles, Roles]:
-        """The roles that send, and those that receive."""
-        if (message, gradient) not in self._ends:
-            source, target = self.messages[message].ends(gradient)
-            self._ends[message, gradient] = self.members(source), self.members(target)
-        return self._ends[message, gradient]
 
     def describe(self, action: Action) -> str:
         """An action as the views show it: `block0.fwd[m = 2]`, `message 3 of block1[m = 0]`."""

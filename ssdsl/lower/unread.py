@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.function import Op, Reshard
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Members, Program
 from ssdsl.lower.errors import IdleDevices, StateLeftWhole
 from ssdsl.lower.functions.gather_again import is_gathered
 from ssdsl.plan.errors.place import Idle, RelatesNothing, Unread
@@ -112,11 +112,12 @@ def _most(plan: Plan, program: Program) -> Iterator[Span]:
 
 def _numbers(plan: Plan, program: Program) -> Iterator[list[tuple[int, Span]]]:
     """What the plan says of the operators of each function that reads what other devices send, values or gradients."""
+    members = Members(program.roles)
     for message in (m for m in program.messages if isinstance(m, Transfer)):
         back = [(True, message.producer)] if message.backward is not None else []
         for gradient, number in ((False, message.consumer), *back):
-            source, target = message.ends(gradient)
-            if any(r.is_in(target) and not r.is_in(source) for r in program.roles):
+            sources, targets = members.ends(message, gradient)
+            if not {*sources}.issuperset(targets):
                 names = (op.operator for op in program.functions[number].operators())
                 yield [plan.prefetched[name] for name in names if name in plan.prefetched]
 

@@ -195,6 +195,25 @@ class Graph:
     outputs: dict[str, str] = field(default_factory=dict)
 
     @cached_property
+    def by_name(self) -> dict[str, Operator]:
+        """Each operator."""
+        return {o.name: o for o in self.operators}
+
+    @cached_property
+    def makers(self) -> dict[str, Operator]:
+        """The operator that leaves each value that one leaves."""
+        return {o.value: operator for operator in self.operators for o in operator.outputs}
+
+    @cached_property
+    def readers(self) -> dict[str, tuple[Operator, ...]]:
+        """The operators that read each value that one reads, in order, once for each operand."""
+        found: dict[str, list[Operator]] = {}
+        for operator in self.operators:
+            for operand in operator.inputs:
+                found.setdefault(operand.value, []).append(operator)
+        return {value: tuple(operators) for value, operators in found.items()}
+
+    @cached_property
     def storages(self) -> "dict[str, Storage]":
         """The memory of every value."""
         from ssdsl.model.storage import storages

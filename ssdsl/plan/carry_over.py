@@ -116,11 +116,7 @@ class _Carried:
     def others(self) -> None:
         """Puts operators without a twin beside a neighbour: behind those before them, else before those behind them."""
         left = [o for o in self.graph.operators if o.stage is Stage.COMPUTE and o.name not in self.placements]
-        makers = {o.value: operator for operator in self.graph.operators for o in operator.outputs}
-        users: dict[str, list[Operator]] = {}
-        for operator in self.graph.operators:
-            for operand in operator.inputs:
-                users.setdefault(operand.value, []).append(operator)
+        makers, users = self.graph.makers, self.graph.readers
         homes = self._homes()
         for operator in left:
             operands = [makers[o.value] for o in reversed(operator.inputs) if o.value in makers]

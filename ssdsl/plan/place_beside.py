@@ -22,18 +22,14 @@ def place_beside(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
     hosts: dict[str, str] = {}
     if not facts.placements or not left:
         return []
-    makers = {o.value: op.name for op in model.graph.operators for o in op.outputs}
-    users: dict[str, list[str]] = {}
-    for op in model.graph.operators:
-        for operand in op.inputs:
-            if operand.value in makers:
-                users.setdefault(makers[operand.value], []).append(op.name)
-    given = {op.name: [makers[o.value] for o in op.inputs if o.value in makers] for op in left}
+    makers, readers = model.graph.makers, model.graph.readers
     for op in left:
-        _adopt(facts, model, hosts, op, sorted(given[op.name], key=model.position.__getitem__, reverse=True))
+        given = [makers[o.value].name for o in op.inputs if o.value in makers]
+        _adopt(facts, model, hosts, op, sorted(given, key=model.position.__getitem__, reverse=True))
     for op in reversed(left):
         if op.name not in hosts:
-            _adopt(facts, model, hosts, op, users.get(op.name, []))
+            users = [reader.name for o in op.outputs for reader in readers.get(o.value, ())]
+            _adopt(facts, model, hosts, op, sorted(users, key=model.position.__getitem__))
     if not hosts:
         return []
     _join_orders(facts, hosts)

@@ -32,20 +32,22 @@ DRAWN_OF_SCORES = "ssdsl::attention_dropout"  # a number for each pair of a quer
 def check_draws(facts: Facts) -> None:
     """Each random operator of the graph draws as the single device does."""
     graph, taken = facts.graph, dict[int, str]()
-    makers = {o.value: op for op in graph.operators for o in op.outputs}
     for operator in graph.operators:
         if operator.target.startswith(PREFIX) and operator.target not in NO_DRAWS:
-            for wanted, got in (*_key(operator, makers, graph, taken), *_positions(operator, makers, graph)):
+            for wanted, got in (
+                *_key(operator, graph, taken),
+                *_positions(operator, graph),
+            ):
                 facts.failures.add(Rule.DRAW, f"operator `{operator.name}`", "", wanted, got)
 
 
 Wrongs = Iterator[tuple[object, object]]  # what should be, what is
 
 
-def _key(operator: Operator, makers: dict[str, Operator], graph: Graph, taken: dict[int, str]) -> Wrongs:
+def _key(operator: Operator, graph: Graph, taken: dict[int, str]) -> Wrongs:
     given = dict(given_arguments(operator))
-    key = makers.get(_value(given.get("draw_key", given.get("key"))))
-    keys = makers.get(_value(key.args[1])) if key is not None and key.target == KEY else None
+    key = graph.makers.get(_value(given.get("draw_key", given.get("key"))))
+    keys = graph.makers.get(_value(key.args[1])) if key is not None and key.target == KEY else None
     if key is None or keys is None or keys.target != KEYS or {key.stage, keys.stage} != {Stage.DATA}:
         yield "a key of the step", _value(given.get("key"))
         return
@@ -56,7 +58,7 @@ def _key(operator: Operator, makers: dict[str, Operator], graph: Graph, taken: d
         yield "a key of its own", f"key {number}, as `{taken[number]}`"
 
 
-def _positions(operator: Operator, makers: dict[str, Operator], graph: Graph) -> Wrongs:
+def _positions(operator: Operator, graph: Graph) -> Wrongs:
     given = dict(given_arguments(operator))
     names = [_value(i) for i in given["index"]]
     shapes = [math.prod(operator.dims[d].size for d in axis) for axis in _axes(operator)]
@@ -66,7 +68,7 @@ def _positions(operator: Operator, makers: dict[str, Operator], graph: Graph) ->
     if [o.axes for o in operands] != [(axis,) for axis in _axes(operator)]:
         yield "positions along the axes of what is drawn", ", ".join(names)
     for name, size in zip(names, shapes, strict=False):
-        maker = makers.get(name)
+        maker = graph.makers.get(name)
         if maker is None or maker.target != POSITIONS or maker.args[1:] != (size,):
             yield f"positions 0 to {size - 1}", name
 

@@ -55,9 +55,8 @@ def facts_of(program: Program) -> Facts:
     """The facts of a program."""
     graph = program.graph
     params = {(p.weight, p.submesh): p for p in program.params}
-    operators = {o.name: o for o in graph.operators}
     learning = _learning(graph) if program.trains else frozenset[str]()  # where nothing trains, nothing has a gradient
-    return Facts(program, operators, learning, _alone(graph), _read(graph), params, Failures(graph))
+    return Facts(program, graph.by_name, learning, _alone(graph), _read(graph), params, Failures(graph))
 
 
 def _learning(graph: Graph) -> frozenset[str]:

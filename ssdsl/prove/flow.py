@@ -110,6 +110,8 @@ class Flow:
         source = producer.function
         transfer = self.transfers.get((given.slot, function.number))
         slot = given.slot if transfer is None else transfer.source_slot
+        if given.message != (None if transfer is None else transfer.number):
+            raise Wrong(Rule.SOURCE, "the transfer to its slot" if transfer else "no transfer", given.message)
         if transfer is None and source.submesh != function.submesh:
             raise Wrong(Rule.SOURCE, f"a transfer to {function.submesh}", given.slot)
         if transfer is not None:

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from ssdsl.ir.action import At, Compute
 from ssdsl.ir.comm import Transfer
-from ssdsl.ir.function import Backward, Concat, Earlier, Function, Merge, Sum
+from ssdsl.ir.function import Backward, Concat, Earlier, Merge, Sum
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import Facts
@@ -85,8 +85,3 @@ def _parts_for(merge: Merge, here: dict[str, int]) -> Sequence[int]:
 def coordinates(time: Sequence[TimeIndex]) -> Iterator[At]:
     """All coordinates of some indices in time."""
     return itertools.product(*(range(t.parts) for t in time))
-
-
-def trains(function: Function) -> frozenset[str]:
-    """The weights whose gradients a function leaves."""
-    return frozenset(p.var.name.value for p in function.parameters if p.var.gradient is not None)

@@ -8,7 +8,6 @@ from ssdsl.plan.plan import Phase
 from ssdsl.prove.devices import Share, share
 from ssdsl.prove.facts import Facts
 from ssdsl.prove.failures import Rule
-from ssdsl.prove.parts import trains
 
 
 def check_updates(facts: Facts, role: Role) -> None:
@@ -106,7 +105,7 @@ def _additions(facts: Facts, role: Role, flats: list[FlatParam]) -> dict[int, li
     """For each flat parameter, behind which actions of the role something is added to its gradient."""
     adds: dict[tuple[int, Phase], list[int]] = {}
     for function in facts.program.functions:
-        trained = trains(function)
+        trained = function.trained
         last = Phase.WGRAD if function.backward is Backward.HALVES else Phase.BACKWARD
         here = [f.number for f in flats if f.submesh == function.submesh and not trained.isdisjoint(f.weights)]
         adds[function.number, last] = here

@@ -137,7 +137,7 @@ class Lines:
 
     @classmethod
     def of(cls, program: Program, role: Role) -> "Lines":
-        scope = Scope(program, role, {o.name: o for o in program.graph.operators})
+        scope = Scope(program, role)
         return cls(role_text(scope).splitlines(), scope)
 
     def instr(self, spent: Spent) -> Instr | None:

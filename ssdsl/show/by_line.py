@@ -76,8 +76,7 @@ class _Lines:
 
     def __post_init__(self) -> None:
         self.origins, self.facts = Origins(self.program), Facts(self.program, self.cluster.fuses)
-        operators = self.program.graph.operators
-        self._makers = {o.name: o for o in operators} | {out.value: o for o in operators for out in o.outputs}
+        self._makers = self.program.graph.by_name | self.program.graph.makers
 
     # -- memory --------------------------------------------------------------------------------------------------------
 

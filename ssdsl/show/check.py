@@ -130,7 +130,7 @@ def repeated_view(program: Program) -> View:
         Column("of all work", Kind.SHARE, key="share"),
         Column("most of it in", Kind.PATH, key="most_in", drop=1),
     )
-    operators = {o.name: o for o in program.graph.operators}
+    operators = program.graph.by_name
     total = max(1, sum(o.flops for o in operators.values()))
     found: dict[tuple[str, int], list[Operator]] = {
         (f"{m.name}.{axis}", n): [] for m in program.plan.meshes for axis, n in m.axes
@@ -173,7 +173,7 @@ def whole_view(program: Program) -> View:
         Column("devices", Kind.COUNT),
         Column("of all work", Kind.SHARE, key="share"),
     )
-    operators = {o.name: o for o in program.graph.operators}
+    operators = program.graph.by_name
     total = max(1, sum(o.flops for o in operators.values()))
     found: dict[tuple[str, str, str, int], list[Operator]] = {}
     for function in program.functions:

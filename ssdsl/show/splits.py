@@ -16,7 +16,7 @@ def splits_view(plan: Plan) -> View:
         Column("split", Kind.PATH, key="dimension"),
         Column("operators", Kind.COUNT),
     )
-    operators = {o.name: o for o in plan.graph.operators}
+    operators = plan.graph.by_name
     axes = {m.name: dict(m.axes) for m in plan.meshes}
     found: Counter[tuple[str, int, str, str]] = Counter()
     for name, placement in plan.placements.items():

@@ -58,7 +58,7 @@ class Facts:
     _regathered: dict[int, Regathered] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.operators = {o.name: o for o in self.program.graph.operators}
+        self.operators = self.program.graph.by_name
         self.places = self.program.graph.storages
         self.weights = weight_values(self.program.graph)
         origins = {v.name: v.origin for v in self.program.graph.values.values()}

@@ -69,11 +69,10 @@ def section_lines(section: Section, graph: Graph, axes: Axes) -> Iterator[str]:
 
 def body_lines(body: Iterable[Instr], graph: Graph, axes: Axes, layer: str = "") -> Iterator[str]:
     """Instructions in order; the module of an operator stands behind it where it is not the section's."""
-    operators = {o.name: o for o in graph.operators}
     for instr in body:
         match instr:
             case Op():
-                operator = operators[instr.operator]
+                operator = graph.by_name[instr.operator]
                 left = ", ".join(f"%{v.name}" for v in instr.results)
                 types = "; ".join(var_text(v, graph, axes) for v in instr.results)
                 path = f"  # {operator.path}" if operator.path not in ("", layer) else ""

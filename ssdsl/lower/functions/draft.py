@@ -56,7 +56,7 @@ class Draft:
     body: list[Instr] = field(default_factory=list)
     outputs: dict[Name, Output] = field(default_factory=dict)
     converted: dict[tuple[object, ...], Var] = field(default_factory=dict)
-    received: dict[str, tuple[Type, Type | None, str]] = field(default_factory=dict)
+    received: dict[str, tuple[Type, Type | None, str, int]] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
 
     def fresh(self, value: str) -> Name:

@@ -29,7 +29,7 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import Zero
 from ssdsl.ir.value import Name
 from ssdsl.lower.lowering import Lowering
-from ssdsl.model.graph import Graph, Operator
+from ssdsl.model.graph import Graph
 from ssdsl.model.layers import layer_of, layer_paths
 from ssdsl.model.ops.overwritable import OWN_CALL, overwritable
 from ssdsl.model.ops.registry import row
@@ -41,7 +41,6 @@ class _Facts:
     """What the functions of a plan have in common."""
 
     graph: Graph
-    operators: dict[str, Operator]
     layers: tuple[str, ...]
     units: dict[str, int]
     alone: frozenset[str]
@@ -53,7 +52,6 @@ def form_sections(lowering: Lowering) -> Lowering:
     graph = lowering.graph
     facts = _Facts(
         graph,
-        {o.name: o for o in graph.operators},
         layer_paths(graph),
         _units(lowering),
         weight_values(graph),
@@ -118,7 +116,7 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
 
     def place(op: Op) -> tuple[str, int | None]:
         unit = facts.units.get(op.operator) if op.operator not in before else None
-        return layer_of(facts.operators[op.operator].path, facts.layers), unit
+        return layer_of(facts.graph.by_name[op.operator].path, facts.layers), unit
 
     front = _shared(function, place)
     conversions = [i for i in function.body() if isinstance(i, Conversion)]
@@ -208,9 +206,9 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
         """The results that may be overwritten, and the operands whose gradients may be."""
         if not isinstance(instr, Op) or instr.kernel.function not in OWN_CALL:
             return frozenset(), frozenset()
-        if not row(facts.operators[instr.operator]).fresh:
+        if not row(facts.graph.by_name[instr.operator]).fresh:
             return frozenset(), frozenset()
-        return overwritable(facts.operators[instr.operator], facts.graph)
+        return overwritable(facts.graph.by_name[instr.operator], facts.graph)
 
     found = {}
     for number, section in enumerate(sections):

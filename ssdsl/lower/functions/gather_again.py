@@ -23,7 +23,7 @@ def gather_again(lowering: Lowering) -> Lowering:
     asked = frozenset(lowering.plan.regathered)
     if not asked:
         return lowering
-    places, operators = lowering.graph.storages, {o.name: o for o in lowering.graph.operators}
+    places, operators = lowering.graph.storages, lowering.graph.by_name
     functions = tuple(_marked(f, asked, operators, places) for f in lowering.functions)
     return replace(lowering, functions=functions)
 

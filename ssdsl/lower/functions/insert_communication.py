@@ -81,10 +81,10 @@ class _Builder:
         )
         results = tuple(self._result(name, self.made[value]) for name, value in self.graph.outputs.items())
         functions = tuple(finished(d, self.lowering.learning, self.graph.loss) for d in self.drafts)
-        returning = {(f.number, i.slot) for f in functions for i in f.inputs if i.gradient}
+        returning = {i.message for f in functions for i in f.inputs if i.gradient}
         partial = made.var.type.layout.partial_axes(self.drafts[made.function].segment.submesh.axes)
         messages: tuple[Message, ...] = tuple(
-            t if (t.consumer, t.target_slot) in returning else replace(t, backward=None) for t in self.transfers
+            t if t.number in returning else replace(t, backward=None) for t in self.transfers
         )
         return replace(
             self.lowering,
@@ -187,9 +187,9 @@ class _Builder:
         source = self.drafts[made.function]
         if source.segment.submesh == draft.segment.submesh:
             var = self._summed_once(draft, source, made, need)
-            slot, type_, gradient = self._leave(source, var).slot, var.type, var.gradient
+            slot, type_, gradient, message = self._leave(source, var).slot, var.type, var.gradient, None
         else:
-            type_, gradient, slot = self._received(draft, source, made, need)
+            type_, gradient, slot, message = self._received(draft, source, made, need)
         here = set(draft.segment.time)
         merges: list[Merge] = []
         held = [*type_.layout.shards(), *(s for _, s in type_.time)]
@@ -222,7 +222,7 @@ class _Builder:
             var = self._var(draft, draft.fresh(value), need.shape, type_, gradient)
             draft.converted[key] = var
             draft.inputs[var.name] = Input(
-                var, source.number, slot, source.segment.time, tuple(merges), var.gradient is not None
+                var, source.number, slot, source.segment.time, tuple(merges), var.gradient is not None, message
             )
         return draft.converted[key]
 
@@ -252,8 +252,9 @@ class _Builder:
             source.outputs[var.name] = Output(var.name, str(var.name), var.gradient is not None)
         return source.outputs[var.name]
 
-    def _received(self, draft: Draft, source: Draft, made: Made, need: Need) -> tuple[Type, Type | None, str]:
-        """The type in which a value arrives from other devices, as its first consumer needs it; and its slot there."""
+    def _received(self, draft: Draft, source: Draft, made: Made, need: Need) -> tuple[Type, Type | None, str, int]:
+        """The type in which a value arrives from other devices, as its first consumer needs it; its slot there, and the
+        number of its transfer."""
         value = made.var.name.value
         if value not in draft.received:
             time = tuple(s for _, s in made.var.type.time)
@@ -271,7 +272,7 @@ class _Builder:
             slot = f"{value} for block{draft.number}"
             type_ = replace(made.var.type, layout=arrives)
             returned = None if made.var.gradient is None else replace(made.var.gradient, layout=gradient)
-            draft.received[value] = type_, returned, slot
+            draft.received[value] = type_, returned, slot, len(self.transfers)
             self.transfers.append(self._transfer(draft, source, made, left, output, need.shape, type_, returned))
         return draft.received[value]
 

@@ -35,9 +35,6 @@ class PrologueBuilder:
         self.lowering, self.graph = lowering, lowering.graph
         self.drafts: dict[Submesh, _Draft] = {}
         self.versions: dict[tuple[str, str], dict[tuple[tuple[str, Placement], ...], int]] = {}
-        self.producers = {
-            o.value: op for op in self.graph.operators if op.stage is not Stage.COMPUTE for o in op.outputs
-        }
 
     def provide(self, submesh: Submesh, value: str, layout: Layout) -> Var:
         """A value on a submesh in the layout that a function needs (its digits in time not yet cut out)."""
@@ -71,7 +68,7 @@ class PrologueBuilder:
 
     def _made(self, draft: _Draft, value: str) -> tuple[Var, Shape]:
         if value not in draft.made:
-            operator = self.producers.get(value)
+            operator = self.graph.makers.get(value)
             if operator is not None and operator.stage is Stage.DATA:
                 self._data(draft, operator)
             else:
@@ -95,7 +92,7 @@ class PrologueBuilder:
         if operator.name in draft.constants:
             return
         for ref in operator.refs():
-            if (producer := self.producers.get(ref)) is not None:
+            if (producer := self.graph.makers.get(ref)) is not None:
                 self._constant(draft, producer)
             assert producer is not None or self.graph.values[ref].origin is Origin.CONSTANT
         draft.constants[operator.name] = None

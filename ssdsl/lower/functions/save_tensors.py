@@ -19,7 +19,7 @@ from ssdsl.plan.regions import lengths_of
 def save_tensors(lowering: Lowering) -> Lowering:
     """Adds to every operator that has a backward what its part saves."""
     places = lowering.graph.storages
-    operators = {o.name: o for o in lowering.graph.operators}
+    operators = lowering.graph.by_name
     functions = tuple(
         f if f.backward is Backward.NONE else _saving(lowering, f, operators, places) for f in lowering.functions
     )

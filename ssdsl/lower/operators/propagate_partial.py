@@ -161,10 +161,9 @@ class _Walk:
 
 def _linear_tail(graph: Graph) -> frozenset[str]:
     """The operators from which only linear ones lead to the loss: no sum has to be completed on the way."""
-    consumers = _consumers(graph)
     found: set[str] = set()
     for operator in reversed(graph.operators):
-        users = [c for o in operator.outputs for c in consumers.get(o.value, ())]
+        users = [c for o in operator.outputs for c in graph.readers.get(o.value, ())]
         is_loss = any(o.value == graph.loss for o in operator.outputs)
         if row(operator).linear_in and (users or is_loss) and all(u.name in found for u in users):
             found.add(operator.name)
@@ -173,11 +172,10 @@ def _linear_tail(graph: Graph) -> frozenset[str]:
 
 def _to_smaller(graph: Graph) -> frozenset[str]:
     """The operators behind a `combine` from which linear ones alone lead to one that leaves a smaller tensor."""
-    consumers = _consumers(graph)
     sizes = {v.name: math.prod(v.shape) * v.itemsize for v in graph.values.values()}
     smaller, found = set[str](), set[str]()
     for operator in reversed(graph.operators):
-        users = [c for o in operator.outputs for c in consumers.get(o.value, ())]
+        users = [c for o in operator.outputs for c in graph.readers.get(o.value, ())]
         if row(operator).linear_in and operator.inputs:
             shrinks = max(sizes[i.value] for i in operator.inputs) > sum(sizes[o.value] for o in operator.outputs)
             if shrinks or (users and all(u.name in smaller for u in users)):
@@ -193,22 +191,13 @@ def _to_smaller(graph: Graph) -> frozenset[str]:
 
 def _loss_tail(graph: Graph) -> frozenset[str]:
     """The operators behind the last products with weights: the loss."""
-    consumers = _consumers(graph)
     found: set[str] = set()
     for operator in reversed(graph.operators):
         weights = any(graph.values[o.value].origin is Origin.WEIGHT for o in operator.inputs)
-        users = (c for o in operator.outputs for c in consumers.get(o.value, ()))
+        users = (c for o in operator.outputs for c in graph.readers.get(o.value, ()))
         if not (weights and row(operator).contraction) and all(u.name in found for u in users):
             found.add(operator.name)
     return frozenset(found)
-
-
-def _consumers(graph: Graph) -> dict[str, list[Operator]]:
-    found: dict[str, list[Operator]] = {}
-    for operator in graph.operators:
-        for operand in operator.inputs:
-            found.setdefault(operand.value, []).append(operator)
-    return found
 
 
 def _ordered_indices(plan: Plan) -> dict[str, frozenset[str]]:

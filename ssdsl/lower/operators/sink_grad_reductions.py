@@ -20,17 +20,14 @@ from ssdsl.model.weight_values import weight_values
 def sink_grad_reductions(lowering: Lowering) -> Lowering:
     """Adds `sunk`: for each operator on weights only, the axes along which its outputs' gradients stay partial."""
     operators = [o for o in lowering.graph.operators if o.stage is Stage.COMPUTE]
-    consumers: dict[str, list[Operator]] = {}
-    for operator in operators:
-        for operand in operator.inputs:
-            consumers.setdefault(operand.value, []).append(operator)
+    readers = lowering.graph.readers
     alone = weight_values(lowering.graph)
-    moving = _moving(operators, consumers)
+    moving = _moving(operators, readers)
     sunk: dict[str, frozenset[str]] = {}
     for operator in reversed(operators):
         if not (all(o.value in alone for o in operator.outputs) or operator.name in moving):
             continue
-        users = [c for o in operator.outputs for c in consumers.get(o.value, ())]
+        users = [c for o in operator.outputs for c in readers.get(o.value, ())]
         if any(lowering.submeshes[c.name] != lowering.submeshes[operator.name] for c in users):
             continue
         split = {s.coordinate.name for s in lowering.splits[operator.name]}
@@ -40,11 +37,11 @@ def sink_grad_reductions(lowering: Lowering) -> Lowering:
     return replace(lowering, sunk=sunk)
 
 
-def _moving(operators: list[Operator], consumers: dict[str, list[Operator]]) -> set[str]:
+def _moving(operators: list[Operator], readers: dict[str, tuple[Operator, ...]]) -> set[str]:
     """What repeats rows, or gives them another shape, for `dispatch` alone."""
     found = set[str]()
     for operator in reversed(operators):
-        users = [c for o in operator.outputs for c in consumers.get(o.value, ())]
+        users = [c for o in operator.outputs for c in readers.get(o.value, ())]
         for_dispatch = users and all(u.name in found or u.target == "ssdsl::dispatch" for u in users)
         if for_dispatch and (row(operator).regroups or operator.kind == "expand"):
             found.add(operator.name)

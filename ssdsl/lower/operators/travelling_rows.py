@@ -68,11 +68,7 @@ class _Around:
     region: Region
     first: Operator
     cls: int
-    makers: dict[str, Operator] = field(init=False)
     spreading: dict[str, Operator] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.makers = {o.value: op for op in self.plan.graph.operators for o in op.outputs}
 
     def cut_of(self, value: str) -> tuple[Index, ...] | None:
         """The indices by which the plan cuts the rows that lead to a value; none where a model is given these, None
@@ -122,7 +118,7 @@ class _Around:
         return (o for o in self.plan.graph.operators if o.name in self.region.operators)
 
     def _walk_back(self, value: str, found: list[tuple[Index, ...]], spreading: dict[str, Operator]) -> bool:
-        operator = self.makers.get(value)
+        operator = self.plan.graph.makers.get(value)
         if operator is None or operator.stage is not Stage.COMPUTE or operator.name in self.spreading | spreading:
             return True
         if operator.name in self.region.operators:

@@ -140,7 +140,7 @@ def _signals(graph: TaskGraph, before: list[Compute], after: list[Compute], span
     """Where no device runs both tasks, the devices of the earlier one tell those of the later one."""
     for x, y in itertools.product(before, after):
         a, b = graph.functions[x.function].submesh, graph.functions[y.function].submesh
-        here, there = graph.roles_of[a], graph.roles_of[b]
+        here, there = graph.members[a], graph.members[b]
         if not set(here).isdisjoint(there) or _flows(graph, graph.number[x], graph.number[y]):
             continue
         whole = [Layout((REPLICATE,) * len(s.axes)) for s in (a, b)]

@@ -5,12 +5,9 @@ one order on every device. Where a role only sends to one other in a lane, or on
 behind a receive that is posted long before its value is sent, nor behind a send whose receive is posted late.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 
-from ssdsl.ir.comm import Message
-from ssdsl.ir.layout import Submesh
-from ssdsl.ir.program import Role
+from ssdsl.ir.program import Members
 from ssdsl.lower.lowering import Lowering
 
 MOST_LANES = 4  # and one that takes what is left; each is two process groups of all ranks, for values and for gradients
@@ -23,7 +20,9 @@ def assign_lanes(lowering: Lowering) -> Lowering:
     """Each message in the first lane in which its roles have no other peers; what finds none shares a lane."""
     lanes: list[Peers] = []
     placed: dict[int, int] = {}
-    for message, source, target in _ends(lowering.messages, lowering.roles):
+    members = Members(lowering.roles)
+    for message in lowering.messages:
+        source, target = members.ends(message, gradient=False)
         lane = next((k for k, peers in enumerate(lanes) if _fits(peers, source, target)), len(lanes))
         if lane == len(lanes):
             if lane == MOST_LANES or not _fits({}, source, target):
@@ -39,22 +38,14 @@ def shared_lanes(lowering: Lowering) -> frozenset[int]:
     """The lanes in which a role has several peers."""
     lanes: dict[int, Peers] = {}
     shared = set()
-    for message, source, target in _ends(lowering.messages, lowering.roles):
+    members = Members(lowering.roles)
+    for message in lowering.messages:
+        source, target = members.ends(message, gradient=False)
         peers = lanes.setdefault(message.lane, {})
         if not _fits(peers, source, target):
             shared.add(message.lane)
         peers |= _peers(source, target)
     return frozenset(shared)
-
-
-def _ends(messages: Iterable[Message], roles: tuple[Role, ...]) -> Iterable[tuple[Message, Roles, Roles]]:
-    """Messages with the roles that send and those that receive."""
-    found: dict[Submesh, Roles] = {}
-    for message in messages:
-        for submesh in (message.source, message.target):
-            if submesh not in found:
-                found[submesh] = tuple(k for k, role in enumerate(roles) if role.is_in(submesh))
-        yield message, found[message.source], found[message.target]
 
 
 def _fits(peers: Peers, source: Roles, target: Roles) -> bool:

@@ -10,7 +10,7 @@ from ssdsl.ir.comm import Message, Transfer
 from ssdsl.ir.function import Function, Input
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.parts import BACK_PHASES, coordinates, parts_read
-from ssdsl.ir.program import Role
+from ssdsl.ir.program import Members, Role
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.task import Carry, Task
 from ssdsl.model.graph import Operator
@@ -42,15 +42,14 @@ class TaskGraph:
         self.number: dict[Task, int] = {}
         self.spans: dict[tuple[int, int], Span] = {}
         self.stated: dict[Compute, dict[Span, None]] = {}
-        submeshes = {f.submesh for f in self.functions}
-        self.roles_of = {s: tuple(k for k, r in enumerate(roles) if r.is_in(s)) for s in submeshes}
-        self._operators = {o.name: o for o in lowering.graph.operators}
+        self.members = Members(roles)
+        self._operators = lowering.graph.by_name
         costs = _costs(lowering)
         for function in self.functions:
             for phase in (FORWARD, *BACK_PHASES[function.backward]):
                 time = costs[function.number] * (2 if phase is BACKWARD else 1)
                 for task in self.tasks(function, phase):
-                    self.add(task, self.roles_of[function.submesh], time)
+                    self.add(task, self.members[function.submesh], time)
         for message in self.messages:
             assert isinstance(message, Transfer)
             self._carries(message)
@@ -108,30 +107,26 @@ class TaskGraph:
         return self._operators[name]
 
     def _carries(self, transfer: Transfer) -> None:
-        both = tuple(sorted({*self.roles_of[transfer.source], *self.roles_of[transfer.target]}))
+        both = tuple(sorted({*self.members[transfer.source], *self.members[transfer.target]}))
         for at in coordinates(transfer.time):
             self.add(Carry(transfer.number, at, False), both, 0)
             if transfer.backward is not None:
                 self.add(Carry(transfer.number, at, True), both, 0)
 
     def _data_flow(self) -> None:
-        moved = {(m.target_slot, m.consumer): m for m in self.messages if isinstance(m, Transfer)}
         for function in self.functions:
             for one, then in itertools.pairwise((FORWARD, *BACK_PHASES[function.backward])):
                 for at in coordinates(function.time):
                     self._edge(Compute(function.number, at, one), Compute(function.number, at, then))
             for given in function.inputs:
-                transfer = moved.get((given.slot, function.number))
                 producer = self.functions[given.producer]
                 for a, b in parts_read(given, function.time):
-                    self._flow(producer, function, a, b, given, transfer)
+                    self._flow(producer, function, a, b, given)
 
-    def _flow(
-        self, producer: Function, consumer: Function, a: At, b: At, given: Input, transfer: Transfer | None
-    ) -> None:
+    def _flow(self, producer: Function, consumer: Function, a: At, b: At, given: Input) -> None:
         """Data of part `a` of the producer flows to part `b` of the consumer, and its gradient back."""
-        there: list[Task] = [] if transfer is None else [Carry(transfer.number, a, False)]
-        back: list[Task] = [] if transfer is None else [Carry(transfer.number, a, True)]
+        there: list[Task] = [] if given.message is None else [Carry(given.message, a, False)]
+        back: list[Task] = [] if given.message is None else [Carry(given.message, a, True)]
         chain = [Compute(producer.number, a, FORWARD), *there, Compute(consumer.number, b, FORWARD)]
         for one, then in itertools.pairwise(chain):
             self._edge(one, then)

@@ -12,10 +12,10 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from ssdsl.ir.action import At, Compute
+from ssdsl.ir.action import At, Compute, End
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.parts import parts_read
-from ssdsl.ir.program import Role
+from ssdsl.ir.program import Members
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.assign_lanes import shared_lanes
 from ssdsl.lower.tasks.task import Carry, Task
@@ -27,9 +27,9 @@ Queue = deque[Carry]
 
 def hoist_receives(lowering: Lowering) -> Lowering:
     """Moves the receives of each role in its tasks."""
-    awaited, shared = AwaitedTransfers(lowering), shared_lanes(lowering)
-    roles = zip(lowering.roles, lowering.tasks, strict=True)
-    return replace(lowering, tasks=tuple(tuple(_Posting(lowering, r, awaited, shared).all(t)) for r, t in roles))
+    awaited, members, shared = AwaitedTransfers(lowering), Members(lowering.roles), shared_lanes(lowering)
+    tasks = (_Posting(lowering, r, awaited, members, shared).all(tasks) for r, tasks in enumerate(lowering.tasks))
+    return replace(lowering, tasks=tuple(map(tuple, tasks)))
 
 
 class AwaitedTransfers:
@@ -38,16 +38,15 @@ class AwaitedTransfers:
     def __init__(self, lowering: Lowering) -> None:
         self.incoming: dict[int, dict[At, list[Carry]]] = {}
         self.returning: dict[int, list[Transfer]] = {}
-        moved = {(m.target_slot, m.consumer): m for m in lowering.messages if isinstance(m, Transfer)}
         for function in lowering.functions:
             for given in function.inputs:
-                if (transfer := moved.get((given.slot, function.number))) is not None:
+                if given.message is not None:
                     arriving = self.incoming.setdefault(function.number, {})
                     for part, at in parts_read(given, function.time):
-                        arriving.setdefault(at, []).append(Carry(transfer.number, part, False))
-        for transfer in moved.values():
-            if transfer.backward is not None:
-                self.returning.setdefault(transfer.producer, []).append(transfer)
+                        arriving.setdefault(at, []).append(Carry(given.message, part, False))
+        for message in lowering.messages:
+            if isinstance(message, Transfer) and message.backward is not None:
+                self.returning.setdefault(message.producer, []).append(message)
 
     def of(self, task: Compute) -> Iterator[Carry]:
         """The messages that a task waits for, in order, each once."""
@@ -66,8 +65,9 @@ class _Posting:
     """The tasks of a role, one after another. `queues` are the messages of each lane that are still to come."""
 
     lowering: Lowering
-    role: Role
+    role: int
     awaited: AwaitedTransfers
+    members: Members
     shared: frozenset[int]
     queues: dict[tuple[int, bool], Queue] = field(default_factory=dict)
     posted: set[Carry] = field(default_factory=set)
@@ -128,5 +128,4 @@ class _Posting:
     def _is_receive(self, carry: Carry) -> bool:
         """Whether the role only receives a message, and may do so early."""
         message = self.lowering.messages[carry.message]
-        source, target = message.ends(carry.gradient)
-        return isinstance(message, Transfer) and self.role.is_in(target) and not self.role.is_in(source)
+        return isinstance(message, Transfer) and self.members.end(self.role, message, carry.gradient) is End.RECEIVE

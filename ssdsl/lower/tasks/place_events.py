@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from ssdsl.ir.action import (
     Action,
+    At,
     Compute,
     End,
     Free,
@@ -15,47 +17,53 @@ from ssdsl.ir.action import (
     Wait,
     WaitReduce,
 )
-from ssdsl.ir.comm import Message, Signal, Transfer
+from ssdsl.ir.comm import Signal, Transfer
 from ssdsl.ir.function import Backward, Function
 from ssdsl.ir.param import FlatParam, SumTiedGrads, Zero
 from ssdsl.ir.parts import parts_read
-from ssdsl.ir.program import Role
+from ssdsl.ir.program import Members, Role
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.hoist_receives import AwaitedTransfers
 from ssdsl.lower.tasks.task import Carry, Task
 from ssdsl.plan.plan import Phase
 
-Slot = tuple[str, tuple[int, ...]]
+Slot = tuple[str, At]
 
 
 def place_events(lowering: Lowering) -> Lowering:
     """Adds each role's actions."""
-    awaited = AwaitedTransfers(lowering)
-    readers = {f.number: _Readers(f) for f in lowering.functions}
-    roles = tuple(
-        replace(role, actions=tuple(_actions(lowering, role, tasks, awaited, readers)))
-        for role, tasks in zip(lowering.roles, lowering.tasks, strict=True)
+    shared = _Shared(lowering, AwaitedTransfers(lowering), Members(lowering.roles), [*map(_reads, lowering.functions)])
+    pairs = enumerate(zip(lowering.roles, lowering.tasks, strict=True))
+    return replace(
+        lowering, roles=tuple(replace(role, actions=tuple(_actions(shared, n, tasks))) for n, (role, tasks) in pairs)
     )
-    return replace(lowering, roles=roles)
 
 
-class _Readers:
-    """The slots that each forward of a function reads."""
+class _Shared(NamedTuple):
+    """What all roles have in common; `reads` has, by function, the slots that each forward reads."""
 
-    def __init__(self, function: Function) -> None:
-        self.slots: dict[tuple[int, ...], list[Slot]] = {}
-        for given in function.inputs:
-            for part, at in parts_read(given, function.time):
-                self.slots.setdefault(at, []).append((given.slot, part))
+    lowering: Lowering
+    awaited: AwaitedTransfers
+    members: Members
+    reads: list[dict[At, list[Slot]]]
 
 
-def _actions(
-    lowering: Lowering, role: Role, tasks: tuple[Task, ...], awaited: AwaitedTransfers, readers: dict[int, _Readers]
-) -> Iterator[Action]:
+def _reads(function: Function) -> dict[At, list[Slot]]:
+    found: dict[At, list[Slot]] = {}
+    for given in function.inputs:
+        for part, at in parts_read(given, function.time):
+            found.setdefault(at, []).append((given.slot, part))
+    return found
+
+
+def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[Action]:
     if not tasks:
         return
+    lowering, members = shared.lowering, shared.members
+    role = lowering.roles[number]
     kept = {r.slot for r in lowering.results}
-    last_read = {slot: k for k, task in enumerate(tasks) for slot in _read(lowering, role, task, readers)}
+    read = [dict.fromkeys(_read(shared, number, task)) for task in tasks]
+    last_read = {slot: k for k, slots in enumerate(read) for slot in slots}
     flats = [f for f in lowering.flats if lowering.trains and role.is_in(f.submesh)]
     last_backward = _last_backwards(lowering, role, tasks, flats)
     waited: set[Carry] = set()
@@ -64,20 +72,21 @@ def _actions(
         if isinstance(task, Compute):
             yield from (StartReduce(f.number) for f in complete)  # behind what other devices wait for
             complete = []
-            for carry in awaited.of(task):
-                target = lowering.messages[carry.message].ends(carry.gradient)[1]
-                if carry not in waited and role.is_in(target):
+            for carry in shared.awaited.of(task):
+                targets = members.ends(lowering.messages[carry.message], carry.gradient)[1]
+                if carry not in waited and number in targets:
                     waited.add(carry)
                     yield Wait(carry.message, carry.at, carry.gradient)
             yield task
             yield from _scattered(lowering, task, flats)
         else:
             message = lowering.messages[task.message]
-            end = _end(role, message, task.gradient)
+            end = members.end(number, message, task.gradient)
+            assert end is not None, "a role has the tasks in which it takes part"
             yield Start(task.message, task.at, task.gradient, end)
             if isinstance(message, Signal) and end is not End.SEND:
                 yield Wait(task.message, task.at, task.gradient)
-        for slot in dict.fromkeys(_read(lowering, role, task, readers)):
+        for slot in read[k]:
             if last_read[slot] == k and slot[0] not in kept:
                 yield Free(*slot)
         complete += last_backward.get(k, ())
@@ -87,19 +96,12 @@ def _actions(
     yield from _epilogue(flats, {f.number for found in last_backward.values() for f in found})
 
 
-def _end(role: Role, message: Message, gradient: bool) -> End:
-    source, target = message.ends(gradient)
-    if role.is_in(source):
-        return End.BOTH if role.is_in(target) else End.SEND
-    return End.RECEIVE
-
-
-def _read(lowering: Lowering, role: Role, task: Task, readers: dict[int, _Readers]) -> list[Slot]:
+def _read(shared: _Shared, role: int, task: Task) -> list[Slot]:
     """The slots that a task reads on a role's devices."""
     if isinstance(task, Compute):
-        return readers[task.function].slots.get(task.at, []) if task.phase is Phase.FORWARD else []
-    message = lowering.messages[task.message]
-    if isinstance(message, Transfer) and not task.gradient and role.is_in(message.source):
+        return shared.reads[task.function].get(task.at, []) if task.phase is Phase.FORWARD else []
+    message = shared.lowering.messages[task.message]
+    if isinstance(message, Transfer) and not task.gradient and role in shared.members.ends(message, False)[0]:
         return [(message.source_slot, task.at)]
     return []
 
@@ -112,15 +114,10 @@ def _scattered(lowering: Lowering, task: Compute, flats: list[FlatParam]) -> Ite
     if not _is_last_phase(lowering.functions[task.function], task.phase):
         return
     function = lowering.functions[task.function]
-    weights = trained_in(function)
+    weights = function.trained
     for flat in flats:
         if flat.zero is Zero.GRADS and flat.submesh == function.submesh and not weights.isdisjoint(flat.weights):
             yield StartReduce(flat.number)
-
-
-def trained_in(function: Function) -> frozenset[str]:
-    """The weights whose gradients a function's backward adds to."""
-    return frozenset(p.var.name.value for p in function.parameters if p.var.gradient is not None)
 
 
 def _is_last_phase(function: Function, phase: Phase) -> bool:
@@ -133,7 +130,7 @@ def _last_backwards(
 ) -> dict[int, list[FlatParam]]:
     """Behind which task nothing more is added to a gradient. Flat parameters that other roles share are left out: they
     are completed at the end, where all roles come in one order."""
-    weights = {f.number: trained_in(f) for f in lowering.functions}
+    weights = {f.number: f.trained for f in lowering.functions}
     own = [f for f in flats if f.completion and f.submesh == role.submesh and f.zero in (Zero.NONE, Zero.OPTIMIZER)]
     found: dict[int, int] = {}
     for k, task in enumerate(tasks):
