@@ -1,6 +1,7 @@
 """What all tests share: goldens, rewritten by `pytest --update-golden`; a last line that says what was left out."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[STARTED], config.stash[LEFT_OUT] = time.monotonic(), 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what `thinned(n)` leaves out as slow, before slow tests are deselected. An n that shares no factor with the
+    lengths of the lists of a product still has each pair of lists' items."""
+    seen = Counter[str]()
+    for item in items:
+        if (thinned := item.get_closest_marker("thinned")) is not None:
+            function = item.nodeid.partition("[")[0]
+            if seen[function] % thinned.args[0]:
+                item.add_marker(pytest.mark.slow)
+            seen[function] += 1
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:

@@ -57,7 +57,7 @@ def function_text(function: Function, scope: Scope) -> str:
 
 
 def _about(function: Function, scope: Scope) -> str:
-    paths = [scope.operators[op.operator].path for op in function.operators()]
+    paths = [scope.program.graph.by_name[op.operator].path for op in function.operators()]
     named = [p for p in paths if p] or ["the model itself"]
     between = named[0] if named[0] == named[-1] else f"{named[0]} ... {named[-1]}"
     return f"{between}: {len(paths)} operator{'s' if len(paths) > 1 else ''}."

@@ -44,8 +44,8 @@ def _constants(scope: Scope) -> Iterator[str]:
     given = {v.name.value for p in _here(scope) for v in p.given}
     last: dict[str, str] = {}  # the last constant that reads one
     for name in names:
-        last |= {o.value: name for o in scope.operators[name].outputs if o.value not in given}
-        last |= {value: name for value in scope.operators[name].refs() if value in last}
+        last |= {o.value: name for o in scope.program.graph.by_name[name].outputs if o.value not in given}
+        last |= {value: name for value in scope.program.graph.by_name[name].refs() if value in last}
     for name in names:
         yield _constant(name, scope)
         if done := [value for value, reader in last.items() if reader == name]:
@@ -53,7 +53,7 @@ def _constants(scope: Scope) -> Iterator[str]:
 
 
 def _constant(name: str, scope: Scope) -> str:
-    operator = scope.operators[name]
+    operator = scope.program.graph.by_name[name]
     reads = [f"c[{quoted(r)}]" for r in operator.refs()]
     targets = assignment(operator, [_kept(Name(o.value)) for o in operator.outputs])
     return f"    {targets} = {constant_expression(operator, reads)}"
@@ -63,7 +63,7 @@ def _prepared(prologue: Prologue, scope: Scope) -> Iterator[str]:
     for instr in prologue.body:
         match instr:
             case Op():
-                operator = scope.operators[instr.operator]
+                operator = scope.program.graph.by_name[instr.operator]
                 targets = assignment(operator, [_kept(v.name) for v in instr.results])
                 right = expression(operator, instr, [_kept(r) for r in instr.reads], scope.group)
                 scope.stands[-1, ("prepare", "", targets)] = instr

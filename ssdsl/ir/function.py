@@ -5,7 +5,7 @@ of sections; the instructions of a section belong to one layer and are recompute
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from ssdsl.ir.comm import Step
@@ -32,7 +32,7 @@ class Split:
     stride: int
     parts: int
     at: Regions | None = None
-    span: Span | None = None
+    span: Span | None = field(default=None, compare=False)
     also: int | None = None
 
     @property
@@ -70,7 +70,7 @@ class Carried:
     parts: int
     operands: frozenset[str]
     sizes: tuple[int, ...] | None = None
-    span: Span | None = None
+    span: Span | None = field(default=None, compare=False)
 
 
 OpSplit = Split | Carried

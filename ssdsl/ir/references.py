@@ -60,7 +60,7 @@ def _values(program: Program) -> Iterator[str]:
     yield from (w for f in program.flats for w in f.weights)
     yield from (m.value for m in program.messages if isinstance(m, Transfer))
     for function in program.functions:
-        yield from (g.var.name.value for g in (*function.inputs, *function.prepared, *function.parameters))
+        yield from (name.value for name in function.variables())
         yield from (n.value for n in (*(p.source for p in function.prepared), *(o.name for o in function.outputs)))
         yield from (n.value for n in _names(function.body()))
     for prologue in program.prologues:

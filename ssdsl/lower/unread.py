@@ -137,7 +137,7 @@ KINDS = (
 def _state(plan: Plan, program: Program) -> Iterator[StateLeftWhole]:
     """Of statements on state, the weights that stay whole though they have copies along one of the axes."""
     cut = {(weight, flat.submesh) for flat in program.flats if flat.shard_axes for weight in flat.weights}
-    for shard in dict.fromkeys(plan.shards):
+    for shard, _ in dict.fromkeys((s, s.span) for s in plan.shards):
         those = [p for p in program.params if p.weight in shard.weights and p.cut_over(shard.axes)]
         left = [p for p in those if (p.weight, p.submesh) not in cut]
         frozen = {p.weight: None for p in left if not p.trained}

@@ -1,4 +1,7 @@
-"""The plan: what the statements of a script said about the operators of a graph."""
+"""The plan: what the statements of a script said about the operators of a graph.
+
+Facts that say the same are equal, whichever statement says so: spans take no part in `==`.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,7 +21,7 @@ class Mesh:
     name: str
     axes: tuple[tuple[str, int], ...]
     first: int
-    span: Span | None = None
+    span: Span | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Index:
     name: str
     count: int
     dim: int
-    span: Span
+    span: Span = field(compare=False)
     at: Regions | None = None
     also: int | None = None
     outside: int = 1
@@ -61,7 +64,7 @@ class Placement:
 
     mesh: str
     fixed: tuple[tuple[str, int], ...]
-    span: Span
+    span: Span = field(compare=False)
 
     def __str__(self) -> str:
         inside = ", ".join(f"{axis} = {coordinate}" for axis, coordinate in self.fixed)
@@ -95,8 +98,8 @@ class Order:
 
     before: TaskSet
     after: TaskSet
-    span: Span
-    called: Span | None = None
+    span: Span = field(compare=False)
+    called: Span | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ class Timed:
 
     tasks: TaskSet
     time: int | Fraction
-    span: Span
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +119,8 @@ class Clock:
     """
 
     rows: tuple[Timed, ...]
-    span: Span
-    called: Span | None = None
+    span: Span = field(compare=False)
+    called: Span | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ class Recompute:
     """
 
     units: tuple[frozenset[str], ...]
-    span: Span
+    span: Span = field(compare=False)
 
 
 class State(StrEnum):
@@ -144,7 +147,7 @@ class Shard:
     state: State
     weights: frozenset[str]
     axes: tuple[str, ...]
-    span: Span
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)

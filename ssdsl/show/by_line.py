@@ -169,15 +169,14 @@ class _Lines:
 
     def _collectives(self, function: Function, phase: Phase, network: Network) -> Iterator[tuple[str, float]]:
         found: Shares = {}
-        for section in function.sections:
+        for number, section in enumerate(function.sections):
             pairs = [
                 (self.origins.statement(instr), c)
                 for instr in section.body
                 for c in of_instr(self.facts, function, section, instr, phase)
             ]
-            for number in section.gathers:
-                flat = self.program.flats[number]
-                pairs += [(self.origins.flat(flat), c) for c in of_gathers(self.facts, function, section, flat, phase)]
+            for flat in (self.program.flats[n] for n in section.gathers):
+                pairs += [(self.origins.flat(flat), c) for c in of_gathers(self.facts, function, number, flat, phase)]
             for statement, c in pairs:
                 time = network.collective(c, function.submesh).communication_s
                 found[statement] = found.get(statement, 0.0) + time

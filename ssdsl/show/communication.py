@@ -98,15 +98,14 @@ class _Fold:
         times = math.prod(t.parts for t in function.time)
         for phase in (Phase.FORWARD, *BACK_PHASES[function.backward]):
             when = "forward" if phase is Phase.FORWARD else "backward"
-            for section in function.sections:
+            for number, section in enumerate(function.sections):
                 for instr in section.body:
                     named = instr.source.value if isinstance(instr, Reshard) else ""
                     of = self.producer(named) if named else self.producer(_first_result(instr))
                     found = of_instr(self.facts, function, section, instr, phase)
                     yield from self.counted(found, when, of, function.submesh, times)
-                for number in section.gathers:
-                    flat = self.program.flats[number]
-                    for c in of_gathers(self.facts, function, section, flat, phase):
+                for flat in (self.program.flats[n] for n in section.gathers):
+                    for c in of_gathers(self.facts, function, number, flat, phase):
                         what = f"weights, {when}" if c.kind == "all_gather" else "gradients"
                         yield from self.counted((c,), what, _called(flat), function.submesh, times)
 

@@ -103,11 +103,11 @@ def size_bytes(var: Var) -> int:
 
 def of_task(facts: Facts, function: Function, phase: Phase) -> Iterator[Collective]:
     """The collectives of a function in a phase, in the order of its instructions."""
-    for section in function.sections:
+    for number, section in enumerate(function.sections):
         for instr in section.body:
             yield from of_instr(facts, function, section, instr, phase)
-        for number in section.gathers:
-            yield from of_gathers(facts, function, section, facts.program.flats[number], phase)
+        for flat in section.gathers:
+            yield from of_gathers(facts, function, number, facts.program.flats[flat], phase)
 
 
 def of_instr(facts: Facts, function: Function, section: Section, instr: Instr, phase: Phase) -> Iterator[Collective]:
@@ -193,20 +193,18 @@ def shards(flat: FlatParam) -> int:
     return math.prod(n for a, n in flat.submesh.axes if a in flat.shard_axes)
 
 
-def of_gathers(
-    facts: Facts, function: Function, section: Section, flat: FlatParam, phase: Phase
-) -> Iterator[Collective]:
-    """ZeRO-3 gathers the weights of a section in front of it, and again where backward reads them; its backward hands
-    their gradients to their owners, if it learns."""
+def of_gathers(facts: Facts, function: Function, section: int, flat: FlatParam, phase: Phase) -> Iterator[Collective]:
+    """ZeRO-3 gathers the weights of a section (by its number) in front of it, and again where backward reads them; its
+    backward hands their gradients to their owners, if it learns."""
     if phase is Phase.FORWARD:
         yield of_gather(flat)
     elif phase is not Phase.WGRAD:
         again = facts.regathered(function).again
-        yield from [of_gather(flat)] * again.get((function.sections.index(section), flat.number), 0)
+        yield from [of_gather(flat)] * again.get((section, flat.number), 0)
     if phase in (Phase.BACKWARD, Phase.WGRAD) and learns_weights(facts, function, section, flat):
         yield from of_completion(flat, facts.state)
 
 
-def learns_weights(facts: Facts, function: Function, section: Section, flat: FlatParam) -> bool:
+def learns_weights(facts: Facts, function: Function, section: int, flat: FlatParam) -> bool:
     """Whether a gradient comes back to what a section gathers: not under `no_grad`."""
-    return (function.sections.index(section), flat.number) in facts.regathered(function).learning
+    return (section, flat.number) in facts.regathered(function).learning

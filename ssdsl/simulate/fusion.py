@@ -16,7 +16,7 @@ from ssdsl.model.ops.registry import row
 from ssdsl.model.storage import aliases
 from ssdsl.simulate.collectives import Facts
 
-Readers = Mapping[Name, frozenset[int]]  # the instructions that read a value, by identity; 0 is what stands outside
+Readers = Mapping[Name, frozenset[str]]  # the operators that read a value; "" is all else that does
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,10 @@ class Fusion:
                 if other is not None and self._goes_on(other, op):
                     joined = [*(o for o in other if o not in joined), *joined]
             group |= {v.name: joined for o in joined for v in o.results}
-        views = frozenset(id(op) for op in run if self._is_view(op))
-        for ops in {id(g): g for g in group.values()}.values():
-            yield _launch(sorted(ops, key=run.index), base, readers, views)
+        views = frozenset(op.operator for op in run if self._is_view(op))
+        place = {op.operator: k for k, op in enumerate(run)}
+        for ops in {ops[-1].operator: ops for ops in group.values()}.values():
+            yield _launch(sorted(ops, key=lambda op: place[op.operator]), base, readers, views)
 
     def _is_view(self, op: Op) -> bool:
         seen = aliases(self.facts.operators[op.operator], self.facts.places)
@@ -117,9 +118,9 @@ def can_fuse(operator: Operator) -> bool:
     return made <= given and (given <= made or len(operator.inputs) == 1)
 
 
-def _launch(ops: list[Op], base: Mapping[Name, Name], readers: Readers, views: frozenset[int]) -> Launch:
+def _launch(ops: list[Op], base: Mapping[Name, Name], readers: Readers, views: frozenset[str]) -> Launch:
     """`base` says what each view of the run looks into."""
-    inside = views | {id(op) for op in ops}
+    inside = views | {op.operator for op in ops}
     made = {v.name: v for op in ops for v in op.results}
     reads = dict.fromkeys(r for op in ops for r in op.reads if base.get(r, r) not in made)
     left = {base.get(n, n) for n in (*made, *base) if readers.get(n, frozenset()) - inside}
@@ -127,8 +128,8 @@ def _launch(ops: list[Op], base: Mapping[Name, Name], readers: Readers, views: f
 
 
 def _readers(function: Function) -> Readers:
-    found: dict[Name, set[int]] = {o.name: {0} for o in function.outputs}
+    found: dict[Name, set[str]] = {o.name: {""} for o in function.outputs}
     for instr in function.body():
         for name in reads_of(instr):
-            found.setdefault(name, set()).add(id(instr))
-    return {name: frozenset(ids) for name, ids in found.items()}
+            found.setdefault(name, set()).add(instr.operator if isinstance(instr, Op) else "")
+    return {name: frozenset(those) for name, those in found.items()}

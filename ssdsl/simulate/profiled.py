@@ -204,10 +204,9 @@ def gradients(facts: Facts, function: Function) -> Iterator[tuple[FlatParam, int
         flat = flats.get(parameter.var.name.value)
         if parameter.var.gradient is not None and flat is not None and flat.zero is not Zero.WEIGHTS:
             yield flat, size_bytes(parameter.var)
-    for section in function.sections:
-        for number in section.gathers:
-            flat = facts.program.flats[number]
-            if learns_weights(facts, function, section, flat):
+    for number, section in enumerate(function.sections):
+        for flat in (facts.program.flats[n] for n in section.gathers):
+            if learns_weights(facts, function, number, flat):
                 yield flat, flat_bytes(flat) // shards(flat)
 
 

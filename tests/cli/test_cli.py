@@ -288,14 +288,13 @@ def test_print_after_a_pass(here: Callable[..., Done], model: str) -> None:
     assert here(*words).returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
         ["show", "megatron", "tasks"],
-        *(
-            pytest.param(words, marks=pytest.mark.slow)
-            for words in (["check", "megatron"], ["show", "megatron", "comm"])
-        ),
+        ["check", "megatron"],
+        ["show", "megatron", "comm"],
     ],
 )
 def test_tables_fit_80_columns(words: list[str]) -> None:

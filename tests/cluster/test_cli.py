@@ -72,6 +72,7 @@ def test_the_users_laptop_is_announced(tmp_path: Path) -> None:
     assert f"{place}:1:9" in ssdsl("clusters", folder=tmp_path).stderr
 
 
+@pytest.mark.slow
 def test_measure_saves_and_says_where(tmp_path: Path) -> None:
     done = ssdsl("clusters", "measure", "--out", "mine.toml", folder=tmp_path)
     assert done.returncode == 0, done.stderr

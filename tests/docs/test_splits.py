@@ -78,6 +78,7 @@ def test_tokens(compiled: Compile, golden: Callable[[Path, str], None]) -> None:
     golden(PAGE, with_text(PAGE.read_text("utf-8"), "table: tokens", _tokens(compiled)))
 
 
+@pytest.mark.slow
 def test_tiles(golden: Callable[[Path, str], None], tmp_path: Path) -> None:
     """More tiles take less memory, with recomputation from few on."""
     spec = f"{_file('python', tmp_path)}:net"

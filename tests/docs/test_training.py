@@ -85,6 +85,7 @@ def test_its_checkpoint_is_a_file_for_torch(run: Run, trained: subprocess.Comple
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_compiled_folder_trains(run: Run) -> None:
     (command,) = (words for words in COMMANDS if words.startswith("compile"))
     done = run("-m", "ssdsl", *shlex.split(command))
@@ -99,6 +100,7 @@ def test_a_model_of_transformers(run: Run) -> None:
     assert len(numbers(done.stdout, "loss")) == 2, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_pretrained_model_that_no_process_makes(run: Run) -> None:
     pytest.importorskip("transformers")
     (command,) = (words for words in COMMANDS if words.startswith("checkpoint from-safetensors"))

@@ -15,6 +15,7 @@ from tests.examples.conftest import NANOGPT
 SMALL = {"steps": 5, "batch": 4, "seq": 16, "layers": 1, "width": 16, "heads": 2, "warmup": 2, "evaluate": 5}
 
 
+@pytest.mark.slow
 def test_resumed_as_uninterrupted_and_as_one_device(
     nanogpt: SimpleNamespace, torchrun: Callable[..., str], tmp_path: Path
 ) -> None:

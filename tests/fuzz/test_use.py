@@ -58,6 +58,7 @@ def test_a_program_is_equal_to_one_device(name: str) -> None:
     assert outcome.kind == "equal", outcome.text
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients that are not kept; the norm of a part; an optimizer's state that is not restored."""
     restore = training_state.restore

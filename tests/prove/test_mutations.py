@@ -133,6 +133,7 @@ def test_an_update_is_behind_all_tasks_where_nothing_is_trained() -> None:
     assert [str(m) for m in found if not prove(m.program).failures] == []
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("plan", "model", "outputs"),
     [

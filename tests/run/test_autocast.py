@@ -71,6 +71,7 @@ def casting(request: pytest.FixtureRequest) -> tuple[Model, Graph]:
     return given, capture(given)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("plan", TRIED)
 def test_plans_train_as_one_device(casting: tuple[Model, Graph], plan: str) -> None:
     for optimizer in ("sgd", "adamw"):
@@ -119,6 +120,7 @@ def test_without_numbers_a_region_for_another_device_is_refused() -> None:
         capture(ssdsl.model_of(lambda: Elsewhere(None), BATCH, AXES))
 
 
+@pytest.mark.slow
 def test_without_numbers_it_casts_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deferred, "LARGE", 64)
     for hollow in (

@@ -138,6 +138,7 @@ def on_two_nodes(program: Path, out: Path, training: Training, port: int, restar
     return [found[0], found[1]]  # type: ignore[list-item]
 
 
+@pytest.mark.slow
 def test_two_nodes_and_a_restart(mlp_program: Path, tmp_path: Path) -> None:
     """A rank of the second node is killed: all ranks start again, and the first node has the results of all."""
     training = Training(steps=150, timeout_s=60)
@@ -156,6 +157,7 @@ def test_two_nodes_and_a_restart(mlp_program: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("node*/rank*.err"))
 
 
+@pytest.mark.slow
 def test_nodes_with_different_programs(mlp_program: Path, tmp_path: Path) -> None:
     """The second node has another table: all ranks of one node say so."""
     other = tmp_path / "other"

@@ -83,7 +83,8 @@ def trained(engine: Engine, model: Model, scheduler: Any, steps: int) -> list[fl
     return losses
 
 
-@pytest.mark.parametrize("name", ["gpt", pytest.param("mixed", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt", "mixed"])
 def test_the_next_losses_are_those_of_the_run_that_was_not_interrupted(name: str, tmp_path: Path) -> None:
     for plan in PLANS:
 

@@ -13,15 +13,16 @@ PAPERS = ROOT / "examples" / "papers"
 TINY = "alphafold2:tiny,batch=4"
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("plan", "params"),
     [
-        ("3f1b", {"A": 2}),
-        pytest.param("in_turn", {}, marks=pytest.mark.slow),
         ("dap", {"D": 2, "M": 2}),
-        pytest.param("zero2", {"M": 2}, marks=pytest.mark.slow),
+        ("3f1b", {"A": 2}),
+        ("in_turn", {}),
+        ("zero2", {"M": 2}),
     ],
-    ids=["3f1b", "in_turn", "dap", "zero2"],
+    ids=["dap", "3f1b", "in_turn", "zero2"],
 )
 def test_plans(program: Callable[..., Any], plan: str, params: dict[str, int]) -> None:
     program(PAPERS / f"alphafold2_{plan}.ssp", TINY, **params).verify()

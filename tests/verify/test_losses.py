@@ -47,6 +47,7 @@ def compiled(name: str, plan: str) -> Program:
     return lower(interpret_all(parse(Source("plan.ssp", PLANS[plan])), graph, {}, HERE)[0])
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("plan", ["dp", "micro", "zero", "gpipe", "1f1b", "zero_bubble"])
 @pytest.mark.parametrize("name", [loss.__name__ for loss in LINEAR])
 def test_sums_of_terms_train_under_any_plan(name: str, plan: str) -> None:

@@ -74,6 +74,7 @@ def test_adamw(program: Callable[..., Any], plan: str, params: dict[str, int]) -
     program(plan, "gpt", **params).verify(Training(steps=3, optimizer="adamw", lr=1e-3))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("plan", "model", "params"),
     [

@@ -59,5 +59,6 @@ def test_costs_and_timeline_of_a_run(program: Callable[..., Any], tmp_path: Path
     assert predicted.step_s > busiest / 4
 
 
+@pytest.mark.slow
 def test_bf16_is_verified_against_float32(program: Callable[..., Any]) -> None:
     program("megatron", "gpt:tiny,dtype=bf16").verify()

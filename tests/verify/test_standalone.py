@@ -30,6 +30,7 @@ def test_the_folder_runs_with_torch_alone(torch_alone: Bare, tmp_path: Path) -> 
     assert len(losses) == 3 and all(5.5 < loss < 7.5 for loss in losses)  # log(512) = 6.2: it has learnt nothing yet
 
 
+@pytest.mark.slow
 def test_so_does_one_whose_ranks_make_the_weights(torch_alone: Bare, tmp_path: Path) -> None:
     write_readme(tmp_path)
     losses = trained(torch_alone, tmp_path, 2, "data_parallel", "--model", "mymodel.py:net", "--meta")

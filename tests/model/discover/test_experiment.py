@@ -189,6 +189,7 @@ def test_what_is_not_known_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (kept_by.inputs, kept_by.outputs) == ((operator.inputs[0].value,), (operator.outputs[0].value,))
 
 
+@pytest.mark.slow
 def test_an_operator_that_ends_the_process_is_whole() -> None:
     tensor = typed(ones(6, 8))
     names = [f"ssdsl_found::{name}" for name in ("breaks", "leaves", "rows")]

@@ -97,6 +97,7 @@ def test_a_program_calls_it_by_its_full_name(graph: Graph, tmp_path: Path) -> No
     assert f"{NAME}.centre_part(" in text
 
 
+@pytest.mark.slow
 def test_a_program_trains_on_what_one_device_trains_on(package: Path, tmp_path: Path) -> None:
     (tmp_path / "plan.ssp").write_text(SPLIT)
     command = [
