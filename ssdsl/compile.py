@@ -95,6 +95,6 @@ def _carried(training: Compiled, graph: Graph, cluster: Cluster | None, *, train
         return lower(plan, cluster, held=held, trains=trains)
     except PlanError:
         less = carry_over(training.plan, graph, trains=trains, unequal=False)
-        if less.indices == plan.indices:
+        if less.operators == plan.operators:
             raise
     return lower(less, cluster, held=held, trains=trains)

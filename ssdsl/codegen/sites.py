@@ -53,7 +53,7 @@ class Origins:
 
     def _operator(self, operator: Operator) -> dict[str, Any]:
         """An operator with the line of the model that calls it, and the statement that cuts or places it."""
-        indices = self.program.plan.indices.get(operator.name, ())
+        indices = self.program.plan.of(operator.name).indices
         plan = self.said(indices[0].span) if indices else self._place(operator.name)
         value = operator.outputs[0].value if operator.outputs else operator.name
         return {
@@ -90,13 +90,12 @@ class Origins:
         return self._spans[span]
 
     def _place(self, operator: str) -> str:
-        placement = self.program.plan.placements.get(operator)
+        placement = self.program.plan.of(operator).place
         return self.said(placement.span) if placement is not None else ""
 
     def _cut_by(self, operators: Iterable[Operator], axes: set[str]) -> str:
         """The `split` along one of the axes that one of the operators has."""
-        indices = self.program.plan.indices
-        spans = (i.span for o in operators for i in indices.get(o.name, ()) if i.name in axes)
+        spans = (i.span for o in operators for i in self.program.plan.of(o.name).indices if i.name in axes)
         return next((self.said(span) for span in spans), "")
 
     def _of(self, value: str) -> str:

@@ -40,7 +40,7 @@ def place_operators(lowering: Lowering) -> Lowering:
     submeshes = {
         o.name: made.setdefault((p.mesh, p.fixed), Submesh(meshes[p.mesh], p.fixed))
         for o in lowering.graph.operators
-        if (p := lowering.plan.placements.get(o.name)) is not None
+        if (p := lowering.plan.of(o.name).place) is not None
     }
     return replace(lowering, submeshes=submeshes)
 

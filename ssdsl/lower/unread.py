@@ -15,7 +15,7 @@ from ssdsl.ir.program import Members, Program
 from ssdsl.lower.errors import IdleDevices, StateLeftWhole
 from ssdsl.lower.functions.gather_again import is_gathered
 from ssdsl.plan.errors.place import Idle, RelatesNothing, Unread
-from ssdsl.plan.plan import Plan, State
+from ssdsl.plan.plan import Mark, Plan, State
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source, Span
 
@@ -58,8 +58,9 @@ class _Kind:
 def _split(plan: Plan, _: Program) -> Iterator[Span]:
     """Of all indices, also those that an operator cannot have in time."""
     dims = {o.name: o.dims for o in plan.graph.operators}
-    yield from (i.span for indices in plan.indices.values() for i in indices)
-    yield from (i.span for o, indices in plan.whole.items() for i in indices if not dims[o][i.dim].fixed)
+    for name, record in plan.operators.items():
+        yield from (i.span for i in record.indices)
+        yield from (i.span for i in record.whole if not dims[name][i.dim].fixed)
 
 
 def _in_parts(_: Plan, program: Program) -> Iterator[Span]:
@@ -68,19 +69,22 @@ def _in_parts(_: Plan, program: Program) -> Iterator[Span]:
     yield from (s.span for op in (*ops, *given) for s in op.splits if s.span is not None)
 
 
+def _checkpoints(plan: Plan, _: Program) -> Iterator[Span]:
+    yield from (r.checkpoint.span for r in plan.operators.values() if r.checkpoint is not None)
+
+
 def _recomputed(plan: Plan, program: Program) -> Iterator[Span]:
     sections = (s for f in program.functions for s in f.sections if s.recompute)
-    again = {i.operator for s in sections for i in s.body if isinstance(i, Op)}
-    yield from (r.span for r in plan.recomputes if any(not again.isdisjoint(unit) for unit in r.units))
+    marks = (plan.of(i.operator).checkpoint for s in sections for i in s.body if isinstance(i, Op))
+    yield from (mark.span for mark in marks if mark is not None)
 
 
 def _asked(plan: Plan, _: Program) -> Iterator[Span]:
     """Of operators that run on several devices: elsewhere there is nothing to gather."""
     wide = {m.name: {axis for axis, size in m.axes if size > 1} for m in plan.meshes}
-    for name, span in plan.regathered.items():
-        place = plan.placements[name]
-        if wide[place.mesh] - {axis for axis, _ in place.fixed}:
-            yield span
+    for record in plan.operators.values():
+        if record.regathers and wide[record.home.mesh] - {axis for axis, _ in record.home.fixed}:
+            yield record.regathers.span
 
 
 def _gathered_again(plan: Plan, program: Program) -> Iterator[Span]:
@@ -88,29 +92,29 @@ def _gathered_again(plan: Plan, program: Program) -> Iterator[Span]:
         moved = (i for i in section.body if isinstance(i, Reshard))
         values = {i.result.name for i in moved if i.again or (section.recompute and is_gathered(i))}
         readers = (i.operator for i in section.body if isinstance(i, Op) and not values.isdisjoint(i.reads))
-        yield from (plan.regathered[o] for o in readers if o in plan.regathered)
+        yield from (mark.span for o in readers if (mark := plan.of(o).regathers) is not None)
 
 
 def _prefetched(plan: Plan, __: Program) -> Iterator[Span]:
     """Of operators of stages, if there are several."""
     sizes = {m.name: dict(m.axes) for m in plan.meshes}
-    for name, (_, span) in plan.prefetched.items():
-        place = plan.placements.get(name)
-        if place is not None and all(sizes[place.mesh][axis] > 1 for axis, _ in place.fixed):
-            yield span
+    for record in plan.operators.values():
+        place = record.place
+        if record.ahead and place and all(sizes[place.mesh][axis] > 1 for axis, _ in place.fixed):
+            yield record.ahead.span
 
 
 def _received(plan: Plan, program: Program) -> Iterator[Span]:
-    yield from (span for those in _numbers(plan, program) for _, span in those)
+    yield from (mark.span for those in _numbers(plan, program) for mark in those)
 
 
 def _most(plan: Plan, program: Program) -> Iterator[Span]:
     """Of operators that run as one the largest number holds."""
     for those in _numbers(plan, program):
-        yield from (span for ahead, span in those if ahead == max(number for number, _ in those))
+        yield from (mark.span for mark in those if mark.value == max(m.value for m in those))
 
 
-def _numbers(plan: Plan, program: Program) -> Iterator[list[tuple[int, Span]]]:
+def _numbers(plan: Plan, program: Program) -> Iterator[list[Mark]]:
     """What the plan says of the operators of each function that reads what other devices send, values or gradients."""
     members = Members(program.roles)
     for message in (m for m in program.messages if isinstance(m, Transfer)):
@@ -118,13 +122,13 @@ def _numbers(plan: Plan, program: Program) -> Iterator[list[tuple[int, Span]]]:
         for gradient, number in ((False, message.consumer), *back):
             sources, targets = members.ends(message, gradient)
             if not {*sources}.issuperset(targets):
-                names = (op.operator for op in program.functions[number].operators())
-                yield [plan.prefetched[name] for name in names if name in plan.prefetched]
+                marks = (plan.of(op.operator).ahead for op in program.functions[number].operators())
+                yield [mark for mark in marks if mark is not None]
 
 
 KINDS = (
     _Kind("split", Idle.WHOLE, _split, _in_parts),
-    _Kind("recompute", Idle.KEPT, lambda plan, _: (r.span for r in plan.recomputes), _recomputed),
+    _Kind("recompute", Idle.KEPT, _checkpoints, _recomputed),
     _Kind("recompute", Idle.GATHERED, _asked, _gathered_again),
     _Kind("prefetch", Idle.RECEIVED, _prefetched, _received),
     _Kind("prefetch", Idle.LESS, _received, _most),

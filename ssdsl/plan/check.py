@@ -19,13 +19,13 @@ def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
     """The mistakes, one for each index and statement."""
     if not facts.meshes:
         return [NoMesh(None)]
-    if missing := [op for op in model.ordered(model.compute) if op.name not in facts.placements]:
+    if missing := [op for op in model.ordered(model.compute) if facts.of(op.name).place is None]:
         return [_not_assigned(facts, model, missing)]
     found: dict[object, Diagnostic] = {}
     for op in model.ordered(model.compute):
-        mesh = facts.meshes[facts.placements[op.name].mesh]
+        mesh = facts.meshes[facts.of(op.name).home.mesh]
         axes = dict(mesh.axes)
-        for index in facts.indices.get(op.name, ()):
+        for index in facts.of(op.name).indices:
             if index.name in axes and (wrong := _meets(facts, op, index, mesh, axes[index.name])):
                 found.setdefault((index.span, type(wrong)), wrong)
     return list(found.values())
@@ -43,19 +43,20 @@ def _on_devices(facts: Facts) -> Iterator[Diagnostic]:
     """Orders that fix an index in space, of all operators that have it."""
     said = [(o.span, tasks) for o in facts.orders for tasks in (o.before, o.after)]
     said += [(row.span, row.tasks) for clock in facts.clocks for row in clock.rows]
-    meshes: dict[tuple[frozenset[str], str], str | None] = {}
+    sets = list(facts.sets)
+    meshes: dict[tuple[int, str], str | None] = {}
     for span, tasks in said:
         for index, _ in tasks.fixed:
-            key = tasks.operators, index
+            key = tasks.number, index
             if key not in meshes:
-                meshes[key] = _mesh_of_all(facts, *key)
+                meshes[key] = _mesh_of_all(facts, sets[tasks.number], index)
             if (mesh := meshes[key]) is not None:
                 yield OnAllDevices(span, index, mesh)
 
 
 def _mesh_of_all(facts: Facts, operators: frozenset[str], index: str) -> str | None:
     """The mesh of operators that all have an index, if any, as an axis."""
-    places = [facts.placements[o] for o in operators if o in facts.placements and facts.index(o, index)]
+    places = [place for o in operators if (place := facts.of(o).place) is not None and facts.index(o, index)]
     in_space = [p for p in places if index in dict(facts.meshes[p.mesh].axes)]
     return min(p.mesh for p in places) if places and len(in_space) == len(places) else None
 
@@ -76,7 +77,7 @@ def _left_out(facts: Facts, model: ModelIndex) -> Iterator[OtherName]:
 def _uncut(facts: Facts, model: ModelIndex, cut: Cut) -> Iterator[Operator]:
     """The operators that a `split` names and that do not have its index."""
     for op in (model.operators[name] for name in cut.operators):
-        if cut.index not in {i.name for i in (*facts.indices.get(op.name, ()), *facts.whole.get(op.name, ()))}:
+        if cut.index not in {i.name for i in (*facts.of(op.name).indices, *facts.of(op.name).whole)}:
             yield op
 
 
@@ -88,7 +89,7 @@ def _free(op: Operator, axes: Mapping[int, int], joined: set[int]) -> list[int]:
 
 def _meets(facts: Facts, op: Operator, index: Index, mesh: Mesh, size: int) -> Diagnostic | None:
     """An index and the axis of its name: not fixed by the placement, of one size."""
-    placement = facts.placements[op.name]
+    placement = facts.of(op.name).home
     name = op.module
     if index.name in dict(placement.fixed) and size > 1:
         return SplitAndFixed(placement.span, name, index.name, first=index.span)

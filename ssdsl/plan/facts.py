@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from ssdsl.lang.nodes import Word
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.plan import Clock, Index, Mesh, Order, Placement, Recompute, Shard
+from ssdsl.plan.plan import NOTHING, Clock, Index, Mesh, OpPlan, Order, Shard
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
@@ -37,26 +37,23 @@ class Cut:
 class Facts:
     """Facts are added, and never taken back or replaced. Only the files in `statements/` add them.
 
-    `indices[op]` are all indices of an operator in the order in which they cut, also those of one part, which cut
-    nothing: the operator has them, so that `model[tp = none]` means the same whatever the number of parts.
+    An operator's record has all of its indices, also those of one part, which cut nothing: the operator has them, so
+    that `model[tp = none]` means the same whatever the number of parts.
     """
 
     params: dict[str, int] = field(default_factory=dict)  # the values in force
     meshes: dict[str, Mesh] = field(default_factory=dict)
     axis_origins: dict[tuple[str, str], Origin] = field(default_factory=dict)  # of the sizes of axes, by mesh and axis
     cut_origins: dict[Span, Origin] = field(default_factory=dict)  # of the numbers of parts, by the span of the cut
-    indices: dict[str, tuple[Index, ...]] = field(default_factory=dict)
+    operators: dict[str, OpPlan] = field(default_factory=dict)
     aliases: dict[str, frozenset[int]] = field(default_factory=dict)  # names of `dim`, with their dimension classes
-    placements: dict[str, Placement] = field(default_factory=dict)
     orders: list[Order] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
     pairs: dict[Span, int] = field(default_factory=dict)  # how many each `order` relates
     named: dict[Span, int] = field(default_factory=dict)  # in how many turns each row of `order by clock` names tasks
-    recomputes: list[Recompute] = field(default_factory=list)
-    regathered: dict[str, Span] = field(default_factory=dict)  # operators for which backward gathers again
-    prefetched: dict[str, tuple[int, Span]] = field(default_factory=dict)  # by operator, and where it is said
+    sets: dict[frozenset[str], int] = field(default_factory=dict)  # of operators that orders name, with their numbers
+    checkpoints: int = 0  # how many there are
     shards: list[Shard] = field(default_factory=list)
-    whole: dict[str, tuple[Index, ...]] = field(default_factory=dict)  # that a `split` names and operators cannot have
     cuts: list[Cut] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)  # of what a statement names and cannot have
     broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed: no second complaint
@@ -66,22 +63,39 @@ class Facts:
         """The same facts, to which others may be added apart."""
         return Facts(*(copy(getattr(self, f.name)) for f in fields(self)))  # what they hold does not change
 
+    def of(self, operator: str) -> OpPlan:
+        """What was said of an operator."""
+        return self.operators.get(operator, NOTHING)
+
     def add_index(self, operator: str, index: Index) -> None:
         """A further index of an operator, inside of those that it has."""
-        self.indices[operator] = (*self.indices.get(operator, ()), index)
+        record = self.of(operator)
+        self.operators[operator] = replace(record, indices=(*record.indices, index))
         self._counts.clear()
 
     def set_index(self, operator: str, index: Index) -> None:
         """An index of an operator in place of the one with its name."""
-        self.indices[operator] = tuple(index if i.name == index.name else i for i in self.indices[operator])
+        record = self.of(operator)
+        indices = tuple(index if i.name == index.name else i for i in record.indices)
+        self.operators[operator] = replace(record, indices=indices)
 
     def leave_whole(self, operator: str, index: Index) -> None:
         """An operator that needs all of a dimension, which other operators of a statement are split by."""
-        self.whole[operator] = (*self.whole.get(operator, ()), index)
+        record = self.of(operator)
+        self.operators[operator] = replace(record, whole=(*record.whole, index))
+
+    def number_of(self, operators: frozenset[str]) -> int:
+        """The number of a set of operators that an order names."""
+        if operators not in self.sets:
+            self.sets[operators] = number = len(self.sets)
+            for name in operators:
+                record = self.of(name)
+                self.operators[name] = replace(record, sets=record.sets | {number})
+        return self.sets[operators]
 
     def index(self, operator: str, name: str) -> Index | None:
         """The index of this name that an operator has."""
-        return next((i for i in self.indices.get(operator, ()) if i.name == name), None)
+        return next((i for i in self.of(operator).indices if i.name == name), None)
 
     def count(self, operators: frozenset[str], name: str) -> int:
         """Into how many parts these operators are cut by an index, at most; zero if none has it."""
@@ -100,4 +114,4 @@ class Facts:
 
 def index_names(facts: Facts, model: ModelIndex, operators: frozenset[str]) -> tuple[str, ...]:
     """The names of the indices that these operators have, in the order of the graph."""
-    return tuple(dict.fromkeys(i.name for op in model.ordered(operators) for i in facts.indices.get(op.name, ())))
+    return tuple(dict.fromkeys(i.name for op in model.ordered(operators) for i in facts.of(op.name).indices))

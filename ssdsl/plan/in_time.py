@@ -15,7 +15,7 @@ SHORTEST = 2  # letters: `m` is like every axis
 
 def meshes_of(facts: Facts, operator: str) -> list[Mesh]:
     """The mesh of an operator; where it has no place yet, all that there are."""
-    place = facts.placements.get(operator)
+    place = facts.of(operator).place
     return [*facts.meshes.values()] if place is None else [facts.meshes[place.mesh]]
 
 
@@ -36,16 +36,16 @@ class _InTime:
 def near_axes(facts: Facts, model: ModelIndex) -> list[NearAxis]:
     """A warning for each index in time that has nearly the name of an axis which its operators leave unused."""
     found: dict[Span, _InTime] = {}
-    for op in model.ordered(model.compute & facts.indices.keys()):
-        for index in facts.indices[op.name]:
+    for op in model.ordered(model.compute & facts.operators.keys()):
+        for index in facts.of(op.name).indices:
             if facts.meshes and index.count > 1 and is_in_time(facts, op.name, index):
                 _note(facts, op, found.setdefault(index.span, _InTime(index)))
     return [near for one in found.values() if (near := _near(one)) is not None]
 
 
 def _note(facts: Facts, op: Operator, one: _InTime) -> None:
-    place = facts.placements.get(op.name)
-    one.beside.update(i.name for i in facts.indices[op.name])
+    place = facts.of(op.name).place
+    one.beside.update(i.name for i in facts.of(op.name).indices)
     one.beside.update(axis for axis, _ in (place.fixed if place else ()))
     one.free |= {axis: mesh for mesh in meshes_of(facts, op.name) for axis, size in mesh.axes if size > 1}
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ssdsl.lang import nodes
@@ -15,7 +16,7 @@ from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.never_used import never_used
 from ssdsl.plan.place_beside import place_beside
-from ssdsl.plan.plan import Index, Plan
+from ssdsl.plan.plan import Index, OpPlan, Plan
 from ssdsl.plan.round_trips import round_trips
 from ssdsl.plan.statements.execute import execute
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -63,26 +64,24 @@ def interpret_part(
 def plan_of(ctx: Context) -> Plan:
     """The facts as a plan. An index of one part is none."""
     facts, model = ctx.facts, ctx.model
-    cut = {name: tuple(i for i in facts.indices.get(name, ()) if i.count > 1) for name in model.operators}
-    whole = dict(facts.whole)
-    for name, operator in model.operators.items():
-        if late := _whole_in_time(facts, operator, cut[name]):
-            cut[name] = tuple(_outside(i, cut[name], late) for i in cut[name] if i not in late)
-            whole[name] = (*whole.get(name, ()), *late)
     return Plan(
         graph=model.graph,
         meshes=tuple(facts.meshes.values()),
         params=facts.params,
-        indices={name: indices for name, indices in cut.items() if indices},
-        placements={name: facts.placements[name] for name in model.operators if name in facts.placements},
+        operators={o: _finished(facts, model.operators[o]) for o in model.operators if o in facts.operators},
         orders=tuple(facts.orders),
         clocks=tuple(facts.clocks),
-        recomputes=tuple(facts.recomputes),
-        regathered=dict(facts.regathered),
         shards=tuple(facts.shards),
-        whole={name: whole[name] for name in model.operators if name in whole},
-        prefetched={name: facts.prefetched[name] for name in model.operators if name in facts.prefetched},
     )
+
+
+def _finished(facts: Facts, operator: Operator) -> OpPlan:
+    """The record of an operator, without the indices that it cannot have in time."""
+    record = facts.of(operator.name)
+    cut = tuple(i for i in record.indices if i.count > 1)
+    late = _whole_in_time(facts, operator, cut)
+    indices = tuple(_outside(i, cut, late) for i in cut if i not in late)
+    return replace(record, indices=indices, whole=(*record.whole, *late))
 
 
 def _outside(index: Index, indices: tuple[Index, ...], late: tuple[Index, ...]) -> Index:
@@ -99,7 +98,7 @@ def _whole_in_time(facts: Facts, operator: Operator, indices: tuple[Index, ...])
     Statistics over the batch are no such thing: micro-batches could have their own, so that the user has to say what is
     meant.
     """
-    place = facts.placements.get(operator.name)
+    place = facts.of(operator.name).place
     if place is None:
         return ()
     axes = dict(facts.meshes[place.mesh].axes).keys() - {axis for axis, _ in place.fixed}

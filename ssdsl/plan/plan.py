@@ -3,7 +3,7 @@
 Facts that say the same are equal, whichever statement says so: spans take no part in `==`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -85,9 +85,10 @@ HALVES = (Phase.DGRAD, Phase.WGRAD)
 
 @dataclass(frozen=True, slots=True)
 class TaskSet:
-    """The tasks that an `order` names: operators, the indices it fixes, and a phase (None: both)."""
+    """The tasks that an `order` names: the operators of a set, by its number (`OpPlan.sets`), the indices it fixes, and
+    a phase (None: both)."""
 
-    operators: frozenset[str]
+    number: int
     fixed: tuple[tuple[str, int], ...]
     phase: Phase | None
 
@@ -123,17 +124,6 @@ class Clock:
     called: Span | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Recompute:
-    """Operators whose activations are dropped and computed again in backward, one checkpoint per unit.
-
-    A unit is the set of operators that one match of a path, or one element of a list, selected.
-    """
-
-    units: tuple[frozenset[str], ...]
-    span: Span = field(compare=False)
-
-
 class State(StrEnum):
     WEIGHTS = "weights"
     GRADS = "grads"
@@ -151,27 +141,66 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """All facts of a script about a graph. Dictionaries are keyed by operator name and ordered as the graph.
+class Mark:
+    """A number that a statement gives an operator."""
 
-    `indices[op]` are in the order in which they cut (for one dimension: outermost first). Only operators of stage
-    COMPUTE have a placement; constants and data operators run wherever their consumers are. `params` are the values
-    in force. `whole[op]` are the indices that an operator would have if it did not need all of their dimension. Each
-    fact has the span of what says it.
+    value: int
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OpPlan:
+    """All that a plan says of one operator. What runs beside another one takes its record whole (`beside.py`).
+
+    `indices` are in the order in which they cut (for one dimension: outermost first), `whole` those that it would have
+    if it did not need all of their dimension. `checkpoint` is the number of that in which it is recomputed; with
+    `regathers` backward gathers again what is gathered for it; it may receive `ahead` values before it reads them.
+    `sets` are the numbers of the sets of operators that it is in and that orders name.
+    """
+
+    place: Placement | None = None
+    indices: tuple[Index, ...] = ()
+    whole: tuple[Index, ...] = ()
+    checkpoint: Mark | None = None
+    regathers: Mark | None = None
+    ahead: Mark | None = None
+    sets: frozenset[int] = frozenset()
+
+    @property
+    def home(self) -> Placement:
+        """The place of an operator that has one, as all of stage COMPUTE do in a plan."""
+        assert self.place is not None, "the interpreter refuses plans that leave an operator without a place"
+        return self.place
+
+
+NOTHING = OpPlan()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All facts of a script about a graph. Each has the span of what says it.
+
+    `operators` has the records of those of which something is said, in the order of the graph. Only operators of stage
+    COMPUTE have a place; constants and data operators run wherever their consumers are. `params` are the values in
+    force.
     """
 
     graph: Graph
     meshes: tuple[Mesh, ...]
     params: dict[str, int]
-    indices: dict[str, tuple[Index, ...]]
-    placements: dict[str, Placement]
-    orders: tuple[Order, ...]
-    clocks: tuple[Clock, ...]
-    recomputes: tuple[Recompute, ...]
-    shards: tuple[Shard, ...]
-    whole: dict[str, tuple[Index, ...]] = field(default_factory=dict)
-    prefetched: dict[str, tuple[int, Span]] = field(default_factory=dict)  # values that an operator may receive ahead
-    regathered: dict[str, Span] = field(default_factory=dict)  # operators for which values are gathered again
+    operators: dict[str, OpPlan]
+    orders: tuple[Order, ...] = ()
+    clocks: tuple[Clock, ...] = ()
+    shards: tuple[Shard, ...] = ()
+
+    def of(self, operator: str) -> OpPlan:
+        """What is said of an operator."""
+        return self.operators.get(operator, NOTHING)
+
+    def cutting(self, indices: Mapping[str, tuple[Index, ...]]) -> "Plan":
+        """The plan with these indices of some operators in place of theirs."""
+        changed = {name: replace(self.of(name), indices=found) for name, found in indices.items()}
+        return replace(self, operators=self.operators | changed)
 
     def order_spans(self) -> Iterator[Span]:
         """Where the plan itself says each of its orders: the statement, a row of a clock, or a call that has it."""

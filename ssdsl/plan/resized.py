@@ -26,7 +26,7 @@ class Resized:
         """From operators of the plan, each with its twin in the other graph."""
         found = Resized(plan, unequal)
         for twin, operator in pairs:
-            indices, numbers = plan.indices.get(twin.name, ()), numbers_of(twin, operator)
+            indices, numbers = plan.of(twin.name).indices, numbers_of(twin, operator)
             for dim in dict.fromkeys(i.dim for i in indices):
                 sizes = twin.dims[dim].size, operator.dims[numbers[dim]].size if dim in numbers else 1
                 if sizes[0] != sizes[1]:
@@ -66,7 +66,7 @@ class Resized:
 
     def _chain(self, indices: tuple[Index, ...], dim: int, twin: Operator) -> tuple[Cut, ...]:
         axes: tuple[tuple[str, int], ...] = ()
-        if (place := self.plan.placements.get(twin.name)) is not None:
+        if (place := self.plan.of(twin.name).place) is not None:
             axes = next(m.axes for m in self.plan.meshes if m.name == place.mesh)
         return tuple(Cut(i.name, i.count, i.name not in dict(axes)) for i in indices if i.dim == dim)
 

@@ -17,7 +17,7 @@ from ssdsl.text.source import Span
 
 def round_trips(facts: Facts, model: ModelIndex) -> list[RoundTrip]:
     """A warning for each statement and module whose own operators run between operators on other devices."""
-    places = {name: str(placement) for name, placement in facts.placements.items()}
+    places = {name: str(record.place) for name, record in facts.operators.items() if record.place is not None}
     if len({*places.values()}) < 2:
         return []
     flows = _flows(model.graph, places)
@@ -25,7 +25,7 @@ def round_trips(facts: Facts, model: ModelIndex) -> list[RoundTrip]:
     for run in _runs(model, places, flows):
         first, kinds = run[0], tuple(o.kind for o in run)
         if (here := _around(places, flows, run)) is not None:
-            span, there = facts.placements[first.name].span, places[first.name]
+            span, there = facts.of(first.name).home.span, places[first.name]
             warning = RoundTrip(span, kinds, there, here, first.module, first.own_path, first.source)
             found.setdefault((span, first.module), warning)
     return list(found.values())
@@ -33,11 +33,11 @@ def round_trips(facts: Facts, model: ModelIndex) -> list[RoundTrip]:
 
 def _flows(graph: Graph, places: dict[str, str]) -> "networkx.DiGraph[str]":
     """Which operators that have a place hand each other values."""
-    makers = {o.value: op.name for op in graph.operators for o in op.outputs if op.name in places}
-    pairs = ((makers[o.value], op.name) for op in graph.operators for o in op.inputs if o.value in makers)
     flows: networkx.DiGraph[str] = networkx.DiGraph()
     flows.add_nodes_from(places)
-    flows.add_edges_from((maker, reader) for maker, reader in pairs if reader in places)
+    for value, maker in graph.makers.items():
+        readers = (reader.name for reader in graph.readers.get(value, ()))
+        flows.add_edges_from((maker.name, r) for r in readers if maker.name in places and r in places)
     return flows
 
 

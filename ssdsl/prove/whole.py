@@ -23,7 +23,7 @@ def check_operators(facts: Facts) -> None:
             wanted.update(o.value for o in operator.inputs)
         if len(here) > 1 or (is_needed and operator.stage is Stage.COMPUTE and not here):
             names = ", ".join(f.name for f in here) or "none"
-            span = next((i.span for i in facts.program.plan.indices.get(operator.name, ())), None)
+            span = next((i.span for i in facts.program.plan.of(operator.name).indices), None)
             facts.failures.add(Rule.COVERED, f"operator `{operator.name}`", "", "one function", names, span)
 
 

@@ -96,7 +96,7 @@ def _runs(ctx: Context, operator: str, index: Index) -> str:
 
 def _indices(ctx: Context) -> Iterator[tuple[str, Index]]:
     for name in ctx.model.operators:
-        for index in ctx.facts.indices.get(name, ()):
+        for index in ctx.facts.of(name).indices:
             yield name, index
 
 
@@ -109,8 +109,8 @@ def _shards(old: Context, new: Context) -> Iterator[str]:
 def _placements(old: Context, new: Context) -> Iterator[str]:
     groups: dict[Devices, list[str]] = {}
     for name in new.model.operators:
-        if name in new.facts.placements and name not in old.facts.placements:
-            placement = new.facts.placements[name]
+        placement = new.facts.of(name).place
+        if placement is not None and old.facts.of(name).place is None:
             groups.setdefault(Devices(placement.mesh, placement.fixed), []).append(name)
     for devices, names in groups.items():
         yield f"assigned {_operators(new, names)} to {devices_text(new, devices)}"
@@ -124,20 +124,25 @@ def _orders(old: Context, new: Context) -> Iterator[str]:
 
 
 def _recomputes(old: Context, new: Context) -> Iterator[str]:
-    units = [unit for r in new.facts.recomputes[len(old.facts.recomputes) :] for unit in r.units]
-    if units:
-        names = {name for unit in units for name in unit}
-        yield f"recompute {_operators(new, names)} in backward, in {counted(len(units), 'checkpoint')}"
+    if count := new.facts.checkpoints - old.facts.checkpoints:
+        names = _marked(old, new, "checkpoint")
+        yield f"recompute {_operators(new, names)} in backward, in {counted(count, 'checkpoint')}"
 
 
 def _gathers(old: Context, new: Context) -> Iterator[str]:
-    if names := new.facts.regathered.keys() - old.facts.regathered.keys():
+    if names := _marked(old, new, "regathers"):
         yield f"what {_operators(new, names)} gather is gathered again in backward"
 
 
 def _prefetches(old: Context, new: Context) -> Iterator[str]:
-    if names := new.facts.prefetched.keys() - old.facts.prefetched.keys():
+    if names := _marked(old, new, "ahead"):
         yield f"prefetched what {_operators(new, names)} receive"
+
+
+def _marked(old: Context, new: Context, mark: str) -> set[str]:
+    """The operators that were given a mark."""
+    records = new.facts.operators.items()
+    return {name for name, record in records if getattr(record, mark) and not getattr(old.facts.of(name), mark)}
 
 
 def _operators(ctx: Context, names: Iterable[str]) -> str:

@@ -115,8 +115,7 @@ def _rows(ctx: Context, value: Selection) -> Iterator[tuple[str, str]]:
     dimensions = dict.fromkeys((starred(d.name), d.size) for op in operators for d in op.dims if d.size > 1)
     yield "dimensions", _some(f"{name}={size}" for name, size in dimensions)
     yield "indices", _some(_indices(ctx, operators))
-    placed = [ctx.facts.placements[op.name] for op in operators if op.name in ctx.facts.placements]
-    places = Counter(map(str, placed))
+    places = Counter(str(place) for op in operators if (place := ctx.facts.of(op.name).place) is not None)
     yield "devices", _some(name if count == len(operators) else f"{name} ({count})" for name, count in places.items())
 
 
@@ -132,7 +131,7 @@ def _indices(ctx: Context, operators: list[Operator]) -> Iterator[str]:
     """`tp=2 by heads (24)`: with the number of operators that have it, unless all have."""
     found: Counter[tuple[str, int, str]] = Counter()
     for op in operators:
-        for index in ctx.facts.indices.get(op.name, ()):
+        for index in ctx.facts.of(op.name).indices:
             found[index.name, index.count, op.dims[index.dim].name.removesuffix(".0")] += 1
     for (name, parts, dimension), count in found.items():
         yield f"{name}={parts} by {dimension}{'' if count == len(operators) else f' ({count})'}"

@@ -118,11 +118,11 @@ class _Lines:
     def _of_weight(self, weight: str, cut: set[str]) -> str:
         """The split of the first reader along an axis that cuts the weight, else what places that."""
         readers = [o for o in self.program.graph.operators if any(i.value == weight for i in o.inputs)]
-        spans = (i.span for o in readers for i in self.program.plan.indices.get(o.name, ()) if i.name in cut)
+        spans = (i.span for o in readers for i in self.program.plan.of(o.name).indices if i.name in cut)
         return next((self.origins.said(span) for span in spans), "") or self._placed(readers)
 
     def _placed(self, operators: list[Operator]) -> str:
-        placements = (self.program.plan.placements.get(o.name) for o in operators)
+        placements = (self.program.plan.of(o.name).place for o in operators)
         return next((self.origins.said(p.span) for p in placements if p is not None), "(the model)")
 
     def _activations(self, role: Role, memory: Memory) -> Shares:
@@ -143,7 +143,7 @@ class _Lines:
         return max(0, begun - sum(e.kind in {KINDS[p] for p in FREES} and e.end_s <= time for e in own))
 
     def _innermost(self, operator: Operator) -> str:
-        indices = [i for i in self.program.plan.indices.get(operator.name, ()) if i.count > 1]
+        indices = [i for i in self.program.plan.of(operator.name).indices if i.count > 1]
         return self.origins.said(indices[-1].span) if indices else self._placed([operator])
 
     # -- communication -------------------------------------------------------------------------------------------------

@@ -183,11 +183,11 @@ class _Advice:
 
     def _rows(self) -> int:
         """What a device has of the batch at a time."""
-        indices = self.program.plan.indices
         for operator in self.program.graph.operators:
             for at, dim in enumerate(operator.dims):
                 if dim.name == "batch":
-                    return dim.size // math.prod(i.count for i in indices.get(operator.name, ()) if at in i.dims)
+                    indices = self.program.plan.of(operator.name).indices
+                    return dim.size // math.prod(i.count for i in indices if at in i.dims)
         return 1
 
     def _micro_batches(self, now: int, times: int) -> str:

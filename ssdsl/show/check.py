@@ -35,11 +35,11 @@ def _if_any(view: View) -> tuple[View, ...]:
 
 def _roles(compiled: Compiled) -> View:
     """The roles, and what the compiler left whole although the plan splits it in time."""
-    view, late = roles_view(compiled.program), compiled.program.plan.indices
+    view, late = roles_view(compiled.program), compiled.program.plan
     found: dict[str, list[Operator]] = {}
     for operator in compiled.plan.graph.operators:
-        left = {index.name for index in late.get(operator.name, ())}
-        for index in compiled.plan.indices.get(operator.name, ()):
+        left = {index.name for index in late.of(operator.name).indices}
+        for index in compiled.plan.of(operator.name).indices:
             if index.name not in left:
                 found.setdefault(index.name, []).append(operator)
     notes = (
@@ -181,7 +181,7 @@ def whole_view(program: Program) -> View:
         for op in function.operators():
             split = {s.coordinate.name for s in op.splits}
             operator = operators[op.operator]
-            for index in program.plan.whole.get(op.operator, ()):
+            for index in program.plan.of(op.operator).whole:
                 if index.name not in split:
                     dim = starred(operator.dims[index.dim].name)
                     key = (

@@ -61,10 +61,10 @@ def _columns(plan: Plan, operator: Operator) -> Iterator[str]:
     """Dimensions, indices and placement, in the names that `split` takes."""
     names = [starred(d.name) for d in operator.dims]
     yield " ".join(f"{name}={d.size}" for name, d in zip(names, operator.dims, strict=True) if d.size > 1)
-    indices = plan.indices.get(operator.name, ())
-    whole = [i for i in plan.whole.get(operator.name, ()) if i.name not in {mine.name for mine in indices}]
+    indices = plan.of(operator.name).indices
+    whole = [i for i in plan.of(operator.name).whole if i.name not in {mine.name for mine in indices}]
     cuts = (f"{i.name}={i.count}:{names[i.dim]}" for i in indices)
     yield " ".join([*cuts, *(f"{i.name}:{names[i.dim]} whole" for i in whole)])
-    placement = plan.placements.get(operator.name)
+    placement = plan.of(operator.name).place
     fixed = ", ".join(f"{axis} = {at}" for axis, at in placement.fixed) if placement else ""
     yield f"{placement.mesh}{f'[{fixed}]' if fixed else ''}" if placement else "nowhere"

@@ -19,10 +19,11 @@ def splits_view(plan: Plan) -> View:
     operators = plan.graph.by_name
     axes = {m.name: dict(m.axes) for m in plan.meshes}
     found: Counter[tuple[str, int, str, str]] = Counter()
-    for name, placement in plan.placements.items():
+    placed = ((name, record, record.place) for name, record in plan.operators.items() if record.place is not None)
+    for name, record, place in placed:
         dims = operators[name].dims
-        for index in plan.indices.get(name, ()):
-            run = f"over {placement.mesh}" if index.name in axes[placement.mesh] else "in time"
+        for index in record.indices:
+            run = f"over {place.mesh}" if index.name in axes[place.mesh] else "in time"
             found[index.name, index.count, run, starred(dims[index.dim].name)] += 1
     rows = tuple((*key, count) for key, count in found.items())
     note = "over a mesh: each part on devices of its own; in time: one after another on each device"

@@ -148,10 +148,9 @@ class Statements:
         plan = self.program.plan
         spans: dict[Span, None] = {}
         inside = [op.operator for op in self.program.functions[number].operators()]
-        for name in inside:
-            spans[plan.placements[name].span] = None
-            spans.update(dict.fromkeys(i.span for i in plan.indices.get(name, ())))
-        spans.update(dict.fromkeys(r.span for r in plan.recomputes if any(not u.isdisjoint(inside) for u in r.units)))
+        for record in map(plan.of, inside):
+            checkpoint = () if record.checkpoint is None else (record.checkpoint,)
+            spans.update(dict.fromkeys(said.span for said in (record.home, *record.indices, *checkpoint)))
         return frozenset(line for span in spans if (line := self._line(span)))
 
     def _line_of(self, span: Span) -> int:

@@ -124,8 +124,8 @@ def _agrees(changed: Changed, plan: Plan, other: Plan) -> bool:
     """Whether the statement, as it was and as it is now, is `where possible` and adds no index; or says what holds of
     state anyway."""
     if "where possible" in changed.old:
-        mine = (i.span for indices in plan.indices.values() for i in indices)
-        its = (i.span for indices in other.indices.values() for i in indices)
+        mine = (i.span for record in plan.operators.values() for i in record.indices)
+        its = (i.span for record in other.operators.values() for i in record.indices)
         return not any(map(changed.had, mine)) and not any(map(changed.has, its))
     return " by row " in changed.old and _state(plan) == _state(other)
 

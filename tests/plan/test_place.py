@@ -15,11 +15,11 @@ def test_meshes_take_consecutive_ranks(plan) -> None:
 
 def test_placements(plan) -> None:
     made = plan(STAGES)
-    assert {made.placements[op.name].fixed for op in made.graph.operators if op.name in made.placements} == {
+    assert {record.place.fixed for record in made.operators.values() if record.place} == {
         (("pp", 0),),
         (("pp", 1),),
     }
-    assert len(made.placements) == 44
+    assert sum(record.place is not None for record in made.operators.values()) == 44
 
 
 def test_the_same_assignment_twice_is_one(plan) -> None:
@@ -28,7 +28,7 @@ def test_the_same_assignment_twice_is_one(plan) -> None:
 
 def test_stages_may_share_devices_in_turn(plan) -> None:
     text = "mesh gpus(pp = 2)\nlet stage = balance(model, 4)\nassign stage[s] to gpus[pp = s % 2] for s in 0..4\n"
-    assert plan(text).placements["linear_44"].fixed == (("pp", 1),)
+    assert plan(text).of("linear_44").home.fixed == (("pp", 1),)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_order_is_one_fact(plan) -> None:
     first, second = made.orders
     assert (first.before.fixed, first.before.phase) == ((("m", 1),), Phase.FORWARD)
     assert first.after is second.before or first.after == second.before
-    assert first.before.operators == frozenset(made.placements)
+    assert all((first.before.number in record.sets) == (record.place is not None) for record in made.operators.values())
     assert second.after.phase is Phase.BACKWARD
 
 
@@ -83,7 +83,8 @@ def test_schedules(plan) -> None:
 def test_recompute_units(plan) -> None:
     def units(line: str) -> list[int]:
         made = plan(STAGES + "split model by heads into c = 2\nsplit model by ffn into c = 2\n" + line + "\n")
-        return [len(unit) for r in made.recomputes for unit in r.units]
+        marks = [record.checkpoint.value for record in made.operators.values() if record.checkpoint]
+        return [marks.count(number) for number in sorted({*marks})]
 
     assert units('recompute model["h.*"]') == [10] * 4
     assert units('recompute model["h.*.attn"] | model["h.*.mlp"]') == [3] * 8

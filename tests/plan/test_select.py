@@ -170,7 +170,7 @@ def test_partition_is_the_best(weights: list[int], data: st.DataObject) -> None:
 
 def test_stages_are_runs_of_the_graph(plan) -> None:
     made = plan("mesh gpus(pp = 3)\nlet s = balance(model, 3)\nassign s[i] to gpus[pp = i] for i in 0..3\n")
-    at = [made.placements[op.name].fixed[0][1] for op in made.graph.operators if op.name in made.placements]
+    at = [place.fixed[0][1] for op in made.graph.operators if (place := made.of(op.name).place)]
     assert at == sorted(at) and set(at) == {0, 1, 2}
 
 

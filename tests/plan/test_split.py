@@ -20,7 +20,7 @@ ASSIGN = "assign model to gpus\n"
 def indices(plan: Plan, path: str) -> list[tuple[str, int, str]]:
     """Name, count and dimension of each index of the first operator with this path."""
     op = next(op for op in plan.graph.operators if op.path == path)
-    return [(i.name, i.count, op.dims[i.dim].name) for i in plan.indices.get(op.name, ())]
+    return [(i.name, i.count, op.dims[i.dim].name) for i in plan.of(op.name).indices]
 
 
 def test_first_index_is_the_outermost(plan) -> None:
@@ -31,7 +31,7 @@ def test_first_index_is_the_outermost(plan) -> None:
 def test_data_operators_are_split_and_constants_are_not(plan) -> None:
     made = plan(MESH + "split model by batch into dp\nsplit model by seq into m = 2\n" + ASSIGN)
     assert "shift_1" in made.indices and "mask_0" not in made.indices
-    assert "shift_1" not in made.placements
+    assert made.of("shift_1").place is None
 
 
 def test_plain_name_is_the_first_of_two(plan) -> None:

@@ -55,11 +55,12 @@ def orders() -> Callable[[str, int, int], Orders]:
     def ordered(name: str, p: int, m: int) -> Orders:
         graph = graphs.setdefault(p, model_of(2 * p))
         text = PLAN.format(name=name, p=p, stages=2 * p, sizes=[1] * (m - 1) + [ROWS - m + 1], m=m)
-        (clock,) = interpret(parse(Source("v.ssp", text)), graph).clocks
+        plan = interpret(parse(Source("v.ssp", text)), graph)
+        (clock,) = plan.clocks
         stages = {o.name: s for s, o in enumerate(graph.operators)}
         found: Orders = [[] for _ in range(p)]
         for row in clock.rows:
-            (operator,) = row.tasks.operators
+            (operator,) = (name for name, record in plan.operators.items() if row.tasks.number in record.sets)
             s = stages[operator]
             found[min(s, 2 * p - 1 - s)].append((PHASES[row.tasks.phase], s, dict(row.tasks.fixed).get("m", 0)))
         return found

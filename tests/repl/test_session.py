@@ -23,13 +23,11 @@ Entering = Any
 
 def facts(plan: Plan) -> tuple[Any, ...]:
     """What a plan says, wherever in a text it says it."""
-    indices = {op: [(i.name, i.count, i.dim, i.sizes) for i in found] for op, found in plan.indices.items()}
-    placements = {op: (p.mesh, p.fixed) for op, p in plan.placements.items()}
     clocks = [[(row.tasks, row.time) for row in clock.rows] for clock in plan.clocks]
     orders = [(o.before, o.after) for o in plan.orders]
     meshes = [(m.name, m.axes, m.first) for m in plan.meshes]
     shards = [(s.state, s.weights, s.axes) for s in plan.shards]
-    return meshes, plan.params, indices, placements, orders, clocks, [r.units for r in plan.recomputes], shards
+    return meshes, plan.params, plan.operators, orders, clocks, shards
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_what_follows_is_split(name: str) -> None:
     _, graph = captured(name)
     plan = planned(graph, SPACE_AND_TIME)
     first, second = (o for o in graph.operators if o.kind == "linear")
-    cuts = [[(i.name, o.dims[i.dim].name) for i in plan.indices[o.name]] for o in (first, second)]
+    cuts = [[(i.name, o.dims[i.dim].name) for i in plan.of(o.name).indices] for o in (first, second)]
     assert cuts == [[("dp", "batch"), ("m", "batch")]] * 2
 
 

@@ -124,7 +124,7 @@ def test_unequal_parts_that_cannot_be_are_left_out() -> None:
     training, found = resized(GATHERED, 5)
     with pytest.raises(PlanError, match="E0406"):
         lower(carry_over(training.plan, capture(net(5)), trains=True))
-    assert {i.name for indices in found.plan.indices.values() for i in indices} == {"sp"}
+    assert {i.name for record in found.plan.operators.values() for i in record.indices} == {"sp"}
     assert is_right(found.program, net(5))
 
 

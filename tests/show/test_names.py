@@ -50,7 +50,7 @@ def test_split_takes_what_show_dims_prints(file: str) -> None:
     for row in dims_view(graph).rows:
         name, size, is_fixed = str(row[0]), row[1], "(all)" in str(row[5])
         plan, _ = made(f"mesh gpus(x = {size})\nsplit model by {name} into x where possible\n{ASSIGN}", graph)
-        cut = [op.dims[i.dim] for op in graph.operators for i in plan.indices.get(op.name, ())]
+        cut = [op.dims[i.dim] for op in graph.operators for i in plan.of(op.name).indices]
         assert bool(cut) is not is_fixed, name
         assert all(name in (starred(dim.name), starred(graph.dim_names[dim.cls])) for dim in cut)
 
@@ -78,13 +78,18 @@ def test_an_axis_of_a_weight_names_its_dimension() -> None:
     text = MESH + "split model by {} into tp\n" + ASSIGN
     for model, name in ((f"{MODELS}/rooted.py:rooted", "first.weight.0"), ("gpt:tiny", "h.*.mlp.c_fc.weight.1")):
         graph = capture(load(model))
-        exact, every = (made(text.format(n), graph)[0].indices.keys() for n in (name, "ffn"))
+        exact, every = (cut(made(text.format(n), graph)[0]) for n in (name, "ffn"))
         assert exact and exact <= every
 
 
 def placed_last(plan: Plan) -> set[str]:
     """The operators on the last device."""
-    return {name for name, placement in plan.placements.items() if placement.fixed == (("pp", 1),)}
+    return {name for name, record in plan.operators.items() if record.place and record.place.fixed == (("pp", 1),)}
+
+
+def cut(plan: Plan) -> set[str]:
+    """The operators that some index cuts."""
+    return {name for name, record in plan.operators.items() if record.indices}
 
 
 def test_the_roots_own_operators(gpt: Graph) -> None:
@@ -106,11 +111,11 @@ def test_operators_of_the_root_go_with_their_neighbours() -> None:
     text += "split stage[0] | stage[1] by batch into m = 2\norder stage[1].bwd[m = 0] -> stage[0].fwd[m = 1]\n"
     plan, warnings = made(text, graph)
     assert [d.code for d in warnings] == ["E0380"]
-    kinds = [op.kind for op in graph.operators if op.name in plan.placements and op.name not in placed_last(plan)]
+    kinds = [op.kind for op in graph.operators if plan.of(op.name).place and op.name not in placed_last(plan)]
     assert kinds == ["linear", "gelu", "linear", "add"]
     moved = {op.name for op in graph.operators if op.kind in ("gelu", "add")}
     (order,) = plan.orders
-    assert moved <= plan.indices.keys() and moved <= order.before.operators | order.after.operators
+    assert moved <= cut(plan) and all({order.before.number, order.after.number} & plan.of(op).sets for op in moved)
 
 
 def test_a_plan_by_paths_equals_one_device() -> None:

@@ -36,5 +36,5 @@ def check_path(plan: Plan, shape: Shape, before: Layout, after: Layout) -> None:
 
 def _index_of(plan: Plan, held: Shard) -> Index | None:
     """The index that cuts into such parts."""
-    found = [i for indices in plan.indices.values() for i in indices if i.count == held.parts]
+    found = [i for record in plan.operators.values() for i in record.indices if i.count == held.parts]
     return next((i for i in found if i.sizes == held.lengths), found[0] if found else None)

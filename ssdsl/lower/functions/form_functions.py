@@ -17,9 +17,13 @@ def form_functions(lowering: Lowering) -> Lowering:
         groups.setdefault((levels[o.name], kinds[o.name]), []).append(o)
     first = {key: position for position, key in enumerate(groups)}
     stages = {kind: number for number, kind in enumerate(dict.fromkeys(kinds.values()))}
-    halves = frozenset[str]().union(*(t.operators for t in lowering.plan.ordered() if t.phase in HALVES))
+    halves = {tasks.number for tasks in lowering.plan.ordered() if tasks.phase in HALVES}
+
+    def in_halves(operator: Operator) -> bool:
+        return not halves.isdisjoint(lowering.plan.of(operator.name).sets)
+
     segments = tuple(
-        Segment(kind[0], kind[1], tuple(inside), inside[0].name in halves, stages[kind])
+        Segment(kind[0], kind[1], tuple(inside), in_halves(inside[0]), stages[kind])
         for level, kind in sorted(groups, key=lambda group: (group[0], first[group]))
         for inside in (groups[level, kind],)
     )

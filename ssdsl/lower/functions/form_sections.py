@@ -34,6 +34,7 @@ from ssdsl.model.layers import layer_of, layer_paths
 from ssdsl.model.ops.overwritable import OWN_CALL, overwritable
 from ssdsl.model.ops.registry import row
 from ssdsl.model.weight_values import weight_values
+from ssdsl.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class _Facts:
 
     graph: Graph
     layers: tuple[str, ...]
-    units: dict[str, int]
+    plan: Plan
     alone: frozenset[str]
     gathered: dict[tuple[str, Submesh], int]  # weights that ZeRO-3 gathers -> the flat parameter
 
@@ -53,23 +54,11 @@ def form_sections(lowering: Lowering) -> Lowering:
     facts = _Facts(
         graph,
         layer_paths(graph),
-        _units(lowering),
+        lowering.plan,
         weight_values(graph),
         {(w, f.submesh): f.number for f in lowering.flats if f.zero is Zero.WEIGHTS for w in f.weights},
     )
     return replace(lowering, functions=tuple(_formed(f, facts) for f in lowering.functions))
-
-
-def _units(lowering: Lowering) -> dict[str, int]:
-    """The recompute region of each operator; a later statement does not change an earlier one's regions."""
-    units: dict[str, int] = {}
-    count = 0
-    for recompute in lowering.plan.recomputes:
-        for unit in recompute.units:
-            for name in sorted(unit):
-                units.setdefault(name, count)
-            count += 1
-    return units
 
 
 def _formed(function: Function, facts: _Facts) -> Function:
@@ -115,8 +104,8 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
     """Operators in order, each behind the conversions that it is the first to read."""
 
     def place(op: Op) -> tuple[str, int | None]:
-        unit = facts.units.get(op.operator) if op.operator not in before else None
-        return layer_of(facts.graph.by_name[op.operator].path, facts.layers), unit
+        mark = facts.plan.of(op.operator).checkpoint if op.operator not in before else None
+        return layer_of(facts.graph.by_name[op.operator].path, facts.layers), mark.value if mark is not None else None
 
     front = _shared(function, place)
     conversions = [i for i in function.body() if isinstance(i, Conversion)]

@@ -20,7 +20,7 @@ from ssdsl.model.storage import Storage
 
 def gather_again(lowering: Lowering) -> Lowering:
     """Sets `again` of conversions."""
-    asked = frozenset(lowering.plan.regathered)
+    asked = frozenset(n for n, record in lowering.plan.operators.items() if record.regathers is not None)
     if not asked:
         return lowering
     places, operators = lowering.graph.storages, lowering.graph.by_name

@@ -40,7 +40,7 @@ def _able(lowering: Lowering) -> frozenset[str]:
     """The operators that may run more than once a step: nothing but weights enters, and nothing is left but values that
     backward does not keep."""
     graph, alone = lowering.graph, weight_values(lowering.graph)
-    recomputed = frozenset[str]().union(*(unit for r in lowering.plan.recomputes for unit in r.units))
+    recomputed = frozenset(n for n, record in lowering.plan.operators.items() if record.checkpoint is not None)
     kept = _kept(graph, alone, recomputed)
     once = {*graph.updates.values(), *graph.outputs.values(), graph.loss}
     once.update(buffer for o in graph.operators for buffer in o.statistics)

@@ -11,7 +11,6 @@ from ssdsl.ir.value import Time, TimeIndex
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import operand_shape, place_in, waits_for_no_later
 from ssdsl.model.graph import Operand, Operator, Stage
-from ssdsl.plan.plan import Plan
 
 Kind = tuple[Submesh, tuple[TimeIndex, ...], tuple[int, ...]]
 
@@ -23,28 +22,17 @@ def computing(lowering: Lowering) -> list[Operator]:
 
 def kinds_of(lowering: Lowering) -> dict[str, Kind]:
     """The kind of each operator."""
-    member = _order_sets(lowering.plan)
+    ordered = {tasks.number for tasks in lowering.plan.ordered()}
     kinds: dict[str, Kind] = {}
     for o in computing(lowering):
         time = sorted((*_time(lowering.splits[o.name]), *lowering.joined.get(o.name, ())), key=lambda t: t.name)
-        kinds[o.name] = (lowering.submeshes[o.name], tuple(time), tuple(sorted(member.get(o.name, ()))))
+        sets = tuple(sorted(lowering.plan.of(o.name).sets & ordered))
+        kinds[o.name] = lowering.submeshes[o.name], tuple(time), sets
     return kinds
 
 
 def _time(splits: tuple[OpSplit, ...]) -> list[TimeIndex]:
     return [TimeIndex(s.coordinate.name, s.parts, s.sizes) for s in splits if isinstance(s.coordinate, Time)]
-
-
-def _order_sets(plan: Plan) -> dict[str, set[int]]:
-    """For each operator, the numbers of the sets of operators, named in `order`, that it is in."""
-    numbers: dict[frozenset[str], int] = {}
-    for tasks in plan.ordered():
-        numbers.setdefault(tasks.operators, len(numbers))
-    member: dict[str, set[int]] = {}
-    for operators, number in numbers.items():
-        for name in operators:
-            member.setdefault(name, set()).add(number)
-    return member
 
 
 def levels_of(lowering: Lowering, kinds: dict[str, Kind]) -> dict[str, int]:

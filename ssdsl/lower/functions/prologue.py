@@ -99,7 +99,7 @@ class PrologueBuilder:
 
     def _data(self, draft: _Draft, operator: Operator) -> None:
         axes, submesh = draft.submesh.axes, draft.submesh
-        indices = possible_indices(operator, self.lowering.plan.indices.get(operator.name, ()), submesh)
+        indices = possible_indices(operator, self.lowering.plan.of(operator.name).indices, submesh)
         splits: tuple[Split, ...] = tuple(
             s for s in operator_splits(operator, indices, submesh) if isinstance(s.coordinate, Axis)
         )

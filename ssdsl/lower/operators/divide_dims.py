@@ -26,13 +26,16 @@ def divide_dims(lowering: Lowering) -> Lowering:
     if not outer:
         return lowering
     pairs = {cls: (_new(plan.graph) + 2 * n, _new(plan.graph) + 2 * n + 1) for n, cls in enumerate(outer)}
-    indices = {o.name: tuple(_indices(plan, o, outer)) for o in plan.graph.operators if o.name in plan.indices}
-    whole = {
-        o.name: tuple(replace(i, dim=_numbers(o, outer)[i.dim][0]) for i in plan.whole[o.name])
-        for o in plan.graph.operators
-        if o.name in plan.whole
+    records = {
+        name: replace(
+            record,
+            indices=tuple(_indices(plan, operator, outer)),
+            whole=tuple(replace(i, dim=_numbers(operator, outer)[i.dim][0]) for i in record.whole),
+        )
+        for name, record in plan.operators.items()
+        for operator in (plan.graph.by_name[name],)
     }
-    return replace(lowering, plan=replace(plan, graph=_graph(plan.graph, outer, pairs), indices=indices, whole=whole))
+    return replace(lowering, plan=replace(plan, graph=_graph(plan.graph, outer, pairs), operators=records))
 
 
 # -- which dimensions --------------------------------------------------------------------------------------------------
@@ -42,7 +45,7 @@ def _outer(plan: Plan) -> Outer:
     found: Outer = {}
     for operator in plan.graph.operators:
         for number, dim in enumerate(operator.dims):
-            cuts = [i for i in plan.indices.get(operator.name, ()) if i.dim == number]
+            cuts = [i for i in plan.of(operator.name).indices if i.dim == number]
             equal = [i for i in cuts if i.sizes is None]
             if equal and len(cuts) == len(equal) + 1:
                 found.setdefault(dim.cls, prod(i.count for i in equal))
@@ -70,9 +73,9 @@ def _is_merged(operator: Operator, number: int) -> bool:
 def _sides(plan: Plan, operator: Operator, number: int, parts: int) -> list[bool] | None:
     """Of each index of a dimension whether it cuts the inner factor; None where one cuts both."""
     left, sides = parts, []
-    if any(i.also is not None and number in (i.dim, i.also) for i in plan.indices.get(operator.name, ())):
+    if any(i.also is not None and number in (i.dim, i.also) for i in plan.of(operator.name).indices):
         return None
-    for index in (i for i in plan.indices.get(operator.name, ()) if i.dim == number):
+    for index in (i for i in plan.of(operator.name).indices if i.dim == number):
         is_inner = left == 1 or index.sizes is not None
         if index.outside > 1 or (not is_inner and left % index.count):
             return None
@@ -110,7 +113,7 @@ def _new(graph: Graph) -> int:
 
 def _indices(plan: Plan, operator: Operator, outer: Outer) -> Iterator[Index]:
     numbers, seen = _numbers(operator, outer), dict[int, int]()
-    for index in plan.indices[operator.name]:
+    for index in plan.of(operator.name).indices:
         at = numbers[index.dim]
         if len(at) == 1:
             yield replace(index, dim=at[0], also=None if index.also is None else numbers[index.also][0])

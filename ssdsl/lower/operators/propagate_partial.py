@@ -38,7 +38,7 @@ def propagate_partial(lowering: Lowering) -> Lowering:
     for operator in lowering.graph.operators:
         if operator.stage is Stage.COMPUTE:
             walk.operator(operator)
-    plan = replace(lowering.plan, indices=lowering.plan.indices | walk.late) if walk.late else lowering.plan
+    plan = lowering.plan.cutting(walk.late) if walk.late else lowering.plan
     return replace(lowering, plan=plan, splits={name: found for name, found in walk.splits.items() if found})
 
 
@@ -69,7 +69,7 @@ class _Walk:
 
     def operator(self, operator: Operator) -> None:
         submesh = self.lowering.submeshes[operator.name]
-        own = self.lowering.plan.indices.get(operator.name, ())
+        own = self.lowering.plan.of(operator.name).indices
         sums = [self._arriving(o.value, submesh) for o in operator.inputs]
         kept = self._kept(operator, own, sums, submesh)
         if kept != own:
@@ -202,9 +202,8 @@ def _loss_tail(graph: Graph) -> frozenset[str]:
 
 def _ordered_indices(plan: Plan) -> dict[str, frozenset[str]]:
     """For each operator the indices by which an `order` of the plan names its tasks."""
-    found: dict[str, frozenset[str]] = {}
-    sets = {(tasks.operators, tuple(n for n, _ in tasks.fixed)) for tasks in plan.ordered()}
-    for operators, names in sets:
-        for name in operators:
-            found[name] = found.get(name, frozenset()) | set(names)
-    return found
+    fixed: dict[int, set[str]] = {}
+    for tasks in plan.ordered():
+        fixed.setdefault(tasks.number, set()).update(n for n, _ in tasks.fixed)
+    records = plan.operators.items() if fixed else ()
+    return {name: frozenset(n for k in record.sets for n in fixed.get(k, ())) for name, record in records}

@@ -29,7 +29,7 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.row_regions import ROUTED, Region, experts_of, regions_of
 from ssdsl.lower.operators.travelling_rows import with_travelling_rows
 from ssdsl.model.graph import Dim, Operand, Operator, Origin, Ref, Stage, Value
-from ssdsl.plan.plan import Index, Placement, Plan, TaskSet
+from ssdsl.plan.plan import Index, OpPlan, Plan
 
 BALANCED = "how many rows an expert has is known when it runs"
 
@@ -53,19 +53,17 @@ class _Rewriting:
     source: Plan
     regions: list[Region]
     operators: list[Operator] = field(default_factory=list)
-    beside: dict[str, str] = field(default_factory=dict)  # an operator that is added, with the one beside which it runs
     moved: dict[tuple[str, str], str] = field(default_factory=dict)  # what names the experts, a value -> its rows there
     own: dict[str, str] = field(default_factory=dict)  # what names the experts of rows -> the numbers of a part's
     counts: dict[str, str] = field(default_factory=dict)  # what names the experts of rows -> how many rows they have
     values: dict[str, Value] = field(init=False)
     names: dict[int, str] = field(init=False)
-    indices: dict[str, tuple[Index, ...]] = field(init=False)
-    placements: dict[str, Placement] = field(init=False)
+    records: dict[str, OpPlan] = field(init=False)
 
     def __post_init__(self) -> None:
         graph = self.source.graph
         self.values, self.names = dict(graph.values), dict(graph.dim_names)
-        self.indices, self.placements = dict(self.source.indices), dict(self.source.placements)
+        self.records = dict(self.source.operators)
 
     def plan(self) -> Plan:
         """The plan with another graph, and the same statements about it."""
@@ -78,27 +76,8 @@ class _Rewriting:
                 self.operators.append(operator)
             else:
                 self._inside(operator, region)
-        again = self.source.regathered
         changed = replace(graph, operators=tuple(self.operators), values=self.values, dim_names=self.names)
-        return replace(
-            self.source,
-            graph=changed,
-            indices=self.indices,
-            placements=self.placements,
-            orders=tuple(replace(o, before=self._set(o.before), after=self._set(o.after)) for o in self.source.orders),
-            clocks=tuple(
-                replace(c, rows=tuple(replace(r, tasks=self._set(r.tasks)) for r in c.rows)) for c in self.source.clocks
-            ),
-            recomputes=tuple(replace(r, units=tuple(map(self._with, r.units))) for r in self.source.recomputes),
-            regathered=again | {added: again[other] for added, other in self.beside.items() if other in again},
-        )
-
-    def _set(self, tasks: TaskSet) -> TaskSet:
-        return replace(tasks, operators=self._with(tasks.operators))
-
-    def _with(self, operators: frozenset[str]) -> frozenset[str]:
-        """A set of operators with those that run beside them."""
-        return operators | {added for added, other in self.beside.items() if other in operators}
+        return replace(self.source, graph=changed, operators=self.records)
 
     def _own(self, region: Region) -> str:
         """The numbers of all experts: a part of them are those of a part."""
@@ -172,7 +151,8 @@ class _Rewriting:
         )
         self.operators.append(found)
         self.moved |= {(region.ids, value): name for value, name in made.items()}
-        self.indices[operator.name] = (*region.inside, *self._others(operator, rows, number, region))
+        indices = (*region.inside, *self._others(operator, rows, number, region))
+        self.records[operator.name] = replace(self.source.of(operator.name), indices=indices)
         for before, operand in zip(operator.outputs, outputs, strict=True):
             value = self.values[before.value]
             self.values[operand.value] = _value(found, operand, value.dtype, learns=value.differentiable)
@@ -196,7 +176,7 @@ class _Rewriting:
         self, operator: Operator, rows: tuple[int, ...], number: dict[int, int], region: Region
     ) -> tuple[Index, ...]:
         """The indices of what is neither rows nor experts of an operator, by the new number of the dimension."""
-        indices = self.source.indices.get(operator.name, ())
+        indices = self.source.of(operator.name).indices
         others = (i for i in indices if i.name not in region.names and i.dim not in rows)
         return tuple(replace(i, dim=number[i.dim]) for i in others if i.dim in number)
 
@@ -289,9 +269,7 @@ class _Rewriting:
         stage, path, source = Stage.COMPUTE, beside.path, beside.source
         found = Operator(name, kind, f"ssdsl::{kind}", path, source, stage, args, (), inputs, (made,), tuple(dims))
         self.operators.append(found)
-        self.indices[name] = indices
-        self.placements[name] = self.source.placements[beside.name]
-        self.beside[name] = beside.name
+        self.records[name] = replace(self.source.of(beside.name), indices=indices, whole=())
 
 
 def _value(operator: Operator, operand: Operand, dtype: str, learns: bool) -> Value:

@@ -80,7 +80,7 @@ def _region(plan: Plan, products: list[Operator]) -> Region | None:
     if not fitting or any(at >= max(fitting) for _, at in rows_cut):
         return None
     place = {experts: 0} | {d: 1 + at for at, d in enumerate(of_first)}
-    indices = tuple(replace(i, dim=place[i.dim]) for i in plan.indices[first.name] if i.dim in place)
+    indices = tuple(replace(i, dim=place[i.dim]) for i in plan.of(first.name).indices if i.dim in place)
     found = {name: here for name, here in rows.items() if here is not None}
     return Region(first.inputs[2].value, first.dims[experts], found, max(fitting), indices, indices)
 
@@ -92,20 +92,20 @@ def experts_of(product: Operator) -> int:
 
 
 def _in_space(plan: Plan, operator: Operator, index: str) -> bool:
-    placement = plan.placements[operator.name]
+    placement = plan.of(operator.name).home
     mesh = next(m for m in plan.meshes if m.name == placement.mesh)
     return index in dict(Submesh(mesh, placement.fixed).axes)
 
 
 def _cuts(plan: Plan, operator: Operator, dims: tuple[int, ...]) -> list[tuple[Cut, int]]:
     """The indices on some dimensions, each with the place of its dimension among them."""
-    indices = plan.indices.get(operator.name, ())
+    indices = plan.of(operator.name).indices
     return [((i.name, i.count, i.at), dims.index(i.dim)) for i in indices if i.dim in dims]
 
 
 def is_beside(plan: Plan, a: Operator, b: Operator) -> bool:
     """Whether two operators run on the same devices."""
-    place, other = plan.placements[a.name], plan.placements[b.name]
+    place, other = plan.of(a.name).home, plan.of(b.name).home
     return (place.mesh, place.fixed) == (other.mesh, other.fixed)
 
 

@@ -32,7 +32,7 @@ def shard_operators(lowering: Lowering) -> Lowering:
         if operator.stage is not Stage.COMPUTE:
             continue
         submesh = lowering.submeshes[operator.name]
-        indices = lowering.plan.indices.get(operator.name, ())
+        indices = lowering.plan.of(operator.name).indices
         for problem, index in _problems(operator, indices, submesh, cuts):
             wrong.setdefault((problem.code, index), problem)
         carried = lowering.splits.get(operator.name, ())
@@ -54,7 +54,7 @@ def _cuts(lowering: Lowering) -> dict[int, int]:
     cuts: dict[int, int] = {}
     for operator in lowering.graph.operators:
         parts: dict[int, int] = {}
-        for index in lowering.plan.indices.get(operator.name, ()):
+        for index in lowering.plan.of(operator.name).indices:
             cls = operator.dims[index.dim].cls
             parts[cls] = parts.get(cls, 1) * index.count
         for cls, count in parts.items():

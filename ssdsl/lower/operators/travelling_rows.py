@@ -27,7 +27,7 @@ def with_travelling_rows(plan: Plan, region: Region) -> tuple[Plan, Region]:
         changed = _meeting(region, 1 + at, cut) if cut else None
         if cut and changed is not None:
             around.spread(cut)
-            return replace(plan, indices=plan.indices | around.indices(cut)), changed
+            return plan.cutting(around.indices(cut)), changed
     return plan, region
 
 
@@ -106,7 +106,7 @@ class _Around:
         found = {}
         shared = {i.name for i in cut} & self.region.names
         for operator in self.spreading.values():
-            own = self.plan.indices.get(operator.name, ())
+            own = self.plan.of(operator.name).indices
             (dim,) = self._dims(operator)
             names = shared | {i.name for i in own if i.dim == dim}
             found[operator.name] = (*(i for i in own if i.dim != dim), *_chosen(cut, names, dim))
@@ -125,7 +125,7 @@ class _Around:
             return False
         if self._is_cut(operator):
             (dim,) = self._dims(operator)
-            found.append(tuple(i for i in self.plan.indices[operator.name] if i.dim == dim))
+            found.append(tuple(i for i in self.plan.of(operator.name).indices if i.dim == dim))
             return is_beside(self.plan, operator, self.first)
         if not self._works_on_rows(operator):
             return False
@@ -139,7 +139,7 @@ class _Around:
     def _is_cut(self, operator: Operator) -> bool:
         """Whether the plan cuts the rows of an operator along devices of the experts."""
         dims = self._dims(operator)
-        indices = self.plan.indices.get(operator.name, ())
+        indices = self.plan.of(operator.name).indices
         return len(dims) == 1 and any(i.name in self.region.names for i in indices if i.dim in dims)
 
     def _works_on_rows(self, operator: Operator) -> bool:
@@ -153,14 +153,14 @@ class _Around:
             return False
         if any(graph.values[i.value].origin is Origin.WEIGHT for i in operator.inputs):
             return False
-        if any(i.name in self.region.names for i in self.plan.indices.get(operator.name, ())):
+        if any(i.name in self.region.names for i in self.plan.of(operator.name).indices):
             return False
         return all(o.carries(dims[0]) for o in operator.outputs)
 
     def _follows(self, operator: Operator, cut: tuple[Index, ...]) -> bool:
         """Whether an operator's own indices of the rows are some of these, in their order."""
         (dim,) = self._dims(operator)
-        own = [i for i in self.plan.indices.get(operator.name, ()) if dim in i.dims]
+        own = [i for i in self.plan.of(operator.name).indices if dim in i.dims]
         names = {i.name for i in own}
         return not any(i.also for i in own) and [(i.name, i.count) for i in cut if i.name in names] == [
             (i.name, i.count) for i in own

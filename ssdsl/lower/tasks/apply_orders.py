@@ -29,23 +29,22 @@ def apply_orders(graph: TaskGraph) -> None:
         _sort(graph, clock, members)
 
 
-def _members(graph: TaskGraph) -> dict[frozenset[str], list[Function]]:
+def _members(graph: TaskGraph) -> dict[int, list[Function]]:
     """The functions of each set of operators that the plan orders."""
-    function_of = {op.operator: f for f in graph.functions for op in f.operators()}
-    members: dict[frozenset[str], list[Function]] = {}
-    for tasks in graph.plan.ordered():
-        if tasks.operators not in members:
-            found = {function_of[o].number: function_of[o] for o in tasks.operators if o in function_of}
-            members[tasks.operators] = [found[n] for n in sorted(found)]
+    members: dict[int, list[Function]] = {tasks.number: [] for tasks in graph.plan.ordered()}
+    for function in graph.functions if members else ():
+        sets = frozenset[int]().union(*(graph.plan.of(op.operator).sets for op in function.operators()))
+        for number in sets & members.keys():
+            members[number].append(function)
     return members
 
 
 # -- order A -> B ----------------------------------------------------------------------------------------------------
 
 
-def _related(graph: TaskGraph, order: Order, members: dict[frozenset[str], list[Function]]) -> Iterator[Groups]:
+def _related(graph: TaskGraph, order: Order, members: dict[int, list[Function]]) -> Iterator[Groups]:
     """All tasks of `before` that agree with all of `after` on every index that both have and neither fixes."""
-    before, after = members[order.before.operators], members[order.after.operators]
+    before, after = members[order.before.number], members[order.after.number]
     for first, then in _phases(order):
         groups: dict[object, Groups] = {}
         pairs = itertools.product(_kinds(before, order.before), _kinds(after, order.after))
@@ -91,12 +90,12 @@ def _selected(graph: TaskGraph, functions: Sequence[Function], tasks: TaskSet, p
 # -- order by clock --------------------------------------------------------------------------------------------------
 
 
-def _sort(graph: TaskGraph, clock: Clock, members: dict[frozenset[str], list[Function]]) -> None:
+def _sort(graph: TaskGraph, clock: Clock, members: dict[int, list[Function]]) -> None:
     """On each device, every row's tasks before those of its next row."""
     latest: dict[int, list[Compute]] = {}  # by role
     done: set[tuple[tuple[Compute, ...], tuple[Compute, ...]]] = set()
     for row in clock.rows:
-        functions = [b for _, found in _kinds(members[row.tasks.operators], row.tasks) for b in found]
+        functions = [b for _, found in _kinds(members[row.tasks.number], row.tasks) for b in found]
         phases = (FORWARD, BACKWARD) if row.tasks.phase is None else (row.tasks.phase,)
         tasks = [t for phase in phases for t in _selected(graph, functions, row.tasks, phase)]
         _state(graph, tasks, span=clock.called or row.span)

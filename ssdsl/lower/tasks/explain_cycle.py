@@ -85,9 +85,9 @@ def _back(graph: TaskGraph, tasks: list[Compute]) -> Back | None:
 
 def _groups(graph: TaskGraph) -> dict[str, Group]:
     """The group of each operator that is placed."""
-    sets = list(dict.fromkeys(tasks.operators for tasks in graph.plan.ordered()))
+    sets = list(dict.fromkeys(tasks.number for tasks in graph.plan.ordered()))
     submesh = {op.operator: f.submesh for f in graph.functions for op in f.operators()}
-    return {name: (at, tuple(k for k, those in enumerate(sets) if name in those)) for name, at in submesh.items()}
+    return {name: (at, tuple(k for k in sets if k in graph.plan.of(name).sets)) for name, at in submesh.items()}
 
 
 def _sent(graph: TaskGraph, tasks: list[Compute]) -> Iterator[tuple[Function, Function, Input]]:
@@ -127,7 +127,7 @@ def _reaches(graph: TaskGraph, sources: list[int], targets: list[int]) -> bool:
 
 
 def _end(graph: TaskGraph, operator: Operator) -> End:
-    place = graph.plan.placements[operator.name]
+    place = graph.plan.of(operator.name).home
     return End(operator.kind, operator.path, operator.source, str(place), place.span)
 
 

@@ -108,8 +108,8 @@ class _Posting:
         """What the plan says of an operator that reads the message, or its gradient."""
         found = self.lowering.messages[message]
         reader = self.lowering.functions[found.producer if gradient else found.consumer]
-        prefetched = self.lowering.plan.prefetched
-        return max((prefetched[o.operator][0] for o in reader.operators() if o.operator in prefetched), default=AHEAD)
+        marks = (self.lowering.plan.of(o.operator).ahead for o in reader.operators())
+        return max((mark.value for mark in marks if mark is not None), default=AHEAD)
 
     def _through(self, carry: Carry) -> Iterator[Task]:
         """A message with those in front of it, unless it has been posted."""

@@ -1,6 +1,6 @@
 """`assign`: where operators run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ssdsl.lang import nodes
 from ssdsl.model.graph import Operator
@@ -28,9 +28,11 @@ def place(ctx: Context, operators: list[Operator], placement: Placement) -> None
     for op in operators:
         if op.name not in ctx.model.compute:
             continue
-        known = ctx.facts.placements.setdefault(op.name, placement)
-        if (known.mesh, known.fixed) != (placement.mesh, placement.fixed):
-            twice.append((op, known))
+        record = ctx.facts.of(op.name)
+        if record.place is None:
+            ctx.facts.operators[op.name] = replace(record, place=placement)
+        elif record.place != placement:
+            twice.append((op, record.place))
     if twice:
         op, known = twice[0]
         raise PlanError(AssignedTwice(placement.span, op.module, known, len(twice), first=known.span))

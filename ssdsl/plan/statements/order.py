@@ -44,4 +44,4 @@ def task_set(ctx: Context, e: nodes.Expr, value: Value) -> TaskSet | None:
             return None
         if count > 1:  # of one part there is nothing to choose
             fixed.append((name, at))
-    return TaskSet(operators, tuple(fixed), value.phase) if operators else None
+    return TaskSet(ctx.facts.number_of(operators), tuple(fixed), value.phase) if operators else None

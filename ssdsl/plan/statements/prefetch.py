@@ -1,6 +1,6 @@
 """`prefetch`: how many values operators may receive before they read them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
@@ -8,6 +8,7 @@ from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.eval.expressions import evaluate, whole_number
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
+from ssdsl.plan.plan import Mark
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 MOST_AHEAD = 1024
@@ -20,10 +21,12 @@ def prefetch(ctx: Context, scope: Scope, s: nodes.Prefetch) -> None:
     if not 0 <= ahead <= MOST_AHEAD:
         raise PlanError(NoSuchPrefetch(s.ahead.span, ahead, MOST_AHEAD))
     for op in operators:
-        known, first = ctx.facts.prefetched.get(op.name, (ahead, s.span))
-        if known != ahead:
-            raise PlanError(PrefetchedTwice(s.ahead.span, op.module, known, ahead, first=first))
-    ctx.facts.prefetched |= {op.name: (ahead, s.span) for op in operators if op.name not in ctx.facts.prefetched}
+        known = ctx.facts.of(op.name).ahead
+        if known is not None and known.value != ahead:
+            raise PlanError(PrefetchedTwice(s.ahead.span, op.module, known.value, ahead, first=known.span))
+    for op in operators:
+        if (record := ctx.facts.of(op.name)).ahead is None:
+            ctx.facts.operators[op.name] = replace(record, ahead=Mark(ahead, s.span))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """`recompute`: activations that are dropped and computed, or gathered, again in backward."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
@@ -11,9 +11,8 @@ from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.units import repeated_units
 from ssdsl.plan.eval.values import GathersOf, Selection, Value
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.plan import Recompute
+from ssdsl.plan.plan import Mark
 from ssdsl.text.diagnostic import Diagnostic, PlanError
-from ssdsl.text.source import Span
 
 Unit = frozenset[str]
 
@@ -27,17 +26,16 @@ def recompute(ctx: Context, scope: Scope, s: nodes.Recompute) -> None:
     value = evaluate(ctx, scope, s.operators)
     if isinstance(value, GathersOf):
         for op in ctx.model.ordered(ctx.model.only_compute(value.operators)):
-            ctx.facts.regathered.setdefault(op.name, s.span)
+            if (record := ctx.facts.of(op.name)).regathers is None:
+                ctx.facts.operators[op.name] = replace(record, regathers=Mark(1, s.span))
         return
     found = _units(ctx, s, value)
-    known = {name: (unit, r.span) for r in ctx.facts.recomputes for unit in r.units for name in unit}
-    new: list[Unit] = []
     for unit in (kept for names in found if (kept := ctx.model.only_compute(names))):
-        if not _is_known(ctx, s, unit, known):
-            known |= dict.fromkeys(unit, (unit, s.span))
-            new.append(unit)
-    if new:
-        ctx.facts.recomputes.append(Recompute(tuple(new), s.span))
+        if not _is_known(ctx, s, unit):
+            for name in unit:
+                mark = Mark(ctx.facts.checkpoints, s.span)
+                ctx.facts.operators[name] = replace(ctx.facts.of(name), checkpoint=mark)
+            ctx.facts.checkpoints += 1
 
 
 def _units(ctx: Context, s: nodes.Recompute, value: Value) -> list[Unit]:
@@ -62,15 +60,17 @@ def _runs(model: ModelIndex, names: list[str]) -> list[Unit]:
     return [frozenset(run) for run in runs]
 
 
-def _is_known(ctx: Context, s: nodes.Recompute, unit: Unit, known: dict[str, tuple[Unit, Span]]) -> bool:
+def _is_known(ctx: Context, s: nodes.Recompute, unit: Unit) -> bool:
     """Whether this very unit was said before; raises PlanError if some of its operators belong to another."""
-    for op in ctx.model.ordered(unit):
-        other, span = known.get(op.name, (unit, None))
-        if other != unit:
-            raise PlanError(RecomputedTwice(s.span, op.module, first=span))
-        if span is not None:
-            return True
-    return False
+    marks = [(op, ctx.facts.of(op.name).checkpoint) for op in ctx.model.ordered(unit)]
+    known = next(((op, mark) for op, mark in marks if mark is not None), None)
+    if known is None:
+        return False
+    op, first = known
+    of_first = frozenset(name for name, record in ctx.facts.operators.items() if record.checkpoint == first)
+    if unit != of_first:
+        raise PlanError(RecomputedTwice(s.span, op.module, first=first.span))
+    return True
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,7 @@ def _modules(places: Places) -> tuple[str, ...]:
 
 def _may_be_unequal(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
     """Whether windows are on a dimension, and no other index cuts it."""
-    others = (i for i in ctx.facts.indices.get(op.name, ()) if i.name != parts.cut.name.text)
+    others = (i for i in ctx.facts.of(op.name).indices if i.name != parts.cut.name.text)
     cuts = [i for i in others if i.dim == at and i.count > 1]
     return op.dims[at].cls in ctx.model.graph.windowed and not cuts
 
@@ -318,7 +318,7 @@ def _not_so(ctx: Context, s: nodes.Split, parts: Parts, bad: dict[int, Places], 
     name, index = s.dim.text, parts.cut.name.text
     if parts.total is not None:
         return BadSizes(parts.cut.span, index, parts.total, name, left, _modules(where))
-    cuts = [i for i in ctx.facts.indices.get(op.name, ()) if i.dim == at and i.count > 1]
+    cuts = [i for i in ctx.facts.of(op.name).indices if i.dim == at and i.count > 1]
     taken = tuple(Division(i.name, i.count, ctx.facts.cut_origins.get(i.span)) for i in cuts)
     taken = () if any(i.at for i in cuts) else taken
     division = Division(index, parts.pieces, parts.origin, is_axis=parts.cut.count is None)
@@ -348,7 +348,7 @@ def _sizes_left(ctx: Context, op: Operator, at: int, before: str = "") -> list[i
     """The different sizes of the parts of a dimension, as it is cut so far, or `before` an index: 768 into 3 and 2
     leaves 128."""
     sizes = [op.dims[at].size]
-    for index in itertools.takewhile(lambda i: i.name != before, ctx.facts.indices.get(op.name, ())):
+    for index in itertools.takewhile(lambda i: i.name != before, ctx.facts.of(op.name).indices):
         if index.dim == at:
             sizes = list(dict.fromkeys(index.sizes or [size // index.count for size in sizes]))
     return sizes

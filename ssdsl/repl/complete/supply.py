@@ -99,7 +99,7 @@ def indices(session: Session) -> Iterator[Offer]:
     ctx = session.facts.context
     for mesh, axis, size in ctx.facts.axes():
         yield Offer(axis, f"{size}, an axis of {mesh.name}")
-    for name in index_names(ctx.facts, ctx.model, frozenset(ctx.facts.indices)):
+    for name in index_names(ctx.facts, ctx.model, frozenset(ctx.facts.operators)):
         yield Offer(name, "an index")
 
 
