@@ -63,7 +63,7 @@ class Single:
         self.scheduler: LRScheduler | None = ExponentialLR(self.optimizer, GAMMA) if use.is_scheduled else None
         self.micro = self.position = 0
         self.order = Order(use.samples, use.size, bool(use.shuffle), drop_last=False)
-        self.kept = self.copied()
+        self.kept, self.is_saved = self.copied(), False
 
     def copied(self) -> Any:
         grads = {n: None if p.grad is None else p.grad.clone() for n, p in self.module.named_parameters()}
@@ -126,9 +126,10 @@ def on_one_device(use: Use, model: Model) -> Result:
                 case Evaluate():
                     result.losses.append(single.evaluate(action))
                 case Save():
-                    single.kept = single.copied()
+                    single.kept, single.is_saved = single.copied(), True
                 case Resume():
-                    single.resume()
+                    if single.is_saved:
+                        single.resume()
     named = dict(single.module.named_parameters())
     result.tensors = {("model", name): tensor.detach() for name, tensor in single.module.state_dict().items()}
     for name, weight in named.items():
