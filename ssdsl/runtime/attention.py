@@ -106,7 +106,7 @@ class Attending:
             rows = query[..., block.rows, :]
             key, value = (_for_all(rows, x[..., block.columns, :]) for x in keys)
             if is_fused:
-                more, log = FUSED(rows, key, value, is_causal=block.seen is not None, scale=self.scale)
+                more, log = FUSED(*map(_in_rows, (rows, key, value)), is_causal=block.seen is not None, scale=self.scale)
                 more, log = widened(more), log.unsqueeze(-1)
             else:
                 scores = self._scores(rows, key, block, mask)
@@ -130,8 +130,8 @@ class Attending:
             rows, (given, output, log) = query[..., block.rows, :], (x[..., block.rows, :] for x in found)
             key, value = (_for_all(rows, x[..., block.columns, :]) for x in keys)
             if is_fused:
-                saved = given, rows, key, value, output, log.squeeze(-1), 0.0, block.seen is not None
-                more = FUSED_BACK(*saved, scale=self.scale)
+                saved = map(_in_rows, (given, rows, key, value, output))
+                more = FUSED_BACK(*saved, log.squeeze(-1), 0.0, block.seen is not None, scale=self.scale)
             else:
                 chances = self._scores(rows, key, block, mask).sub_(log.masked_fill(log.isinf(), 0.0)).exp_()
                 given = widened(given)
@@ -206,6 +206,11 @@ class Attending:
 def _may_be_fused(query: torch.Tensor, keys: Tensors) -> bool:
     """Whether PyTorch's kernel, which never has all scores in memory, takes these."""
     return query.device.type == "cpu" and query.dim() == 4 and all(x.shape[-1] == query.shape[-1] for x in keys)
+
+
+def _in_rows(x: torch.Tensor) -> torch.Tensor:
+    """A tensor whose last axis is dense, as the kernel takes it for granted."""
+    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _of(mask: torch.Tensor, block: _Block) -> torch.Tensor:
