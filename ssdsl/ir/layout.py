@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from ssdsl.plan.plan import Mesh
 from ssdsl.plan.regions import Regions, lengths_of, parts_of
@@ -143,7 +143,7 @@ class Layout:
         return "[" + " ".join(words) + "]"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Submesh:
     """The devices of a mesh whose `fixed` axes have the given coordinates. `axes` are the free ones of more than one
     device."""
@@ -151,7 +151,7 @@ class Submesh:
     mesh: Mesh
     fixed: tuple[tuple[str, int], ...] = ()
 
-    @property
+    @cached_property
     def axes(self) -> tuple[tuple[str, int], ...]:
         """The free axes with their sizes, without those of one device."""
         held = dict(self.fixed)

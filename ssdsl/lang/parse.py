@@ -1,6 +1,6 @@
 """Text to Script: the LALR parser over the grammar, fed with the tokens of the layout."""
 
-from functools import cache
+from functools import cache, lru_cache
 
 from lark import Lark, UnexpectedCharacters, UnexpectedToken
 
@@ -13,8 +13,9 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 
 
+@lru_cache(maxsize=64)
 def parse(source: Source) -> Script:
-    """The syntax of a plan; raises PlanError with the first mistake in it."""
+    """The syntax of a plan, found once for a text; raises PlanError with the first mistake in it."""
     layout = Layout(source)
     parser = _parser().parse_interactive()
     try:

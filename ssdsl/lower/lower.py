@@ -21,6 +21,7 @@ from ssdsl.lower.operators.propagate_partial import propagate_partial
 from ssdsl.lower.operators.route_rows import route_rows
 from ssdsl.lower.operators.shard_operators import shard_operators
 from ssdsl.lower.operators.sink_grad_reductions import sink_grad_reductions
+from ssdsl.lower.operators.type_operators import type_operators
 from ssdsl.lower.params.flatten_params import flatten_params
 from ssdsl.lower.params.place_params import place_params
 from ssdsl.lower.tasks.assign_lanes import assign_lanes
@@ -57,6 +58,7 @@ PASSES: tuple[Pass, ...] = (
     # operators as functions, with their communication
     join_readers,
     form_functions,
+    type_operators,
     place_params,
     insert_communication,
     narrow_inputs,

@@ -6,11 +6,11 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.link import LOOPBACK, Link
 from ssdsl.ir.action import Compute
 from ssdsl.ir.comm import Message
-from ssdsl.ir.function import Function, OpSplit, Prologue
-from ssdsl.ir.layout import Submesh
+from ssdsl.ir.function import Function, Kernel, OpSplit, Prologue
+from ssdsl.ir.layout import Shape, Submesh
 from ssdsl.ir.param import FlatParam, Param
 from ssdsl.ir.program import Loss, Program, Result, Role
-from ssdsl.ir.value import TimeIndex
+from ssdsl.ir.value import Coordinate, Size, TimeIndex, Type
 from ssdsl.lower.tasks.task import Task
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.plan.plan import Plan
@@ -39,6 +39,27 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class TypedOperand:
+    """What an operator needs of a tensor or leaves of it, and its gradient's type; the whole shape and local sizes."""
+
+    shape: Shape
+    type: Type
+    gradient: Type
+    sizes: tuple[Size, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """What an operator that is cut reads and leaves, its kernel, and the coordinates of which only the first part adds
+    its addend."""
+
+    reads: tuple[TypedOperand, ...]
+    results: tuple[TypedOperand, ...]
+    kernel: Kernel
+    first: tuple[Coordinate, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Lowering:
     """A partly lowered plan. Each pass adds its fields, or replaces those of an earlier one.
 
@@ -58,6 +79,7 @@ class Lowering:
     splits: dict[str, tuple[OpSplit, ...]] = field(default_factory=dict)
     sunk: dict[str, frozenset[str]] = field(default_factory=dict)
     joined: dict[str, tuple[TimeIndex, ...]] = field(default_factory=dict)
+    typed: dict[str, Typed] = field(default_factory=dict)
     segments: tuple[Segment, ...] = ()
     params: tuple[Param, ...] = ()
     flats: tuple[FlatParam, ...] = ()

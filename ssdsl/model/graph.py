@@ -214,6 +214,13 @@ class Graph:
         return {value: tuple(operators) for value, operators in found.items()}
 
     @cached_property
+    def signatures(self) -> dict[str, int]:
+        """A number for each operator: the same for equal calls (`signatures.py`)."""
+        from ssdsl.model.signatures import signatures
+
+        return signatures(self)
+
+    @cached_property
     def storages(self) -> "dict[str, Storage]":
         """The memory of every value."""
         from ssdsl.model.storage import storages

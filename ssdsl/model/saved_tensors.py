@@ -1,7 +1,7 @@
 """The tensors that one call saves for its backward, as a value."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ssdsl.model.graph import ITEMSIZE
@@ -22,6 +22,10 @@ class Saved:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     extras: tuple[Extra, ...] = ()
+
+    def of(self, names: Mapping[str, str]) -> "Saved":
+        """The same of a call whose values have other names."""
+        return Saved(tuple(names[n] for n in self.inputs), tuple(names[n] for n in self.outputs), self.extras)
 
     def __add__(self, other: "Saved") -> "Saved":
         return Saved(

@@ -41,6 +41,7 @@ class Made:
     function: int
     operator: Operator
     operand: Operand
+    shape: Shape
     var: Var
 
 

@@ -36,15 +36,13 @@ from ssdsl.ir.value import Name, TimeIndex, Type, Var
 from ssdsl.lower.errors import UpdateInParts
 from ssdsl.lower.functions.draft import Draft, Made, Need, finished
 from ssdsl.lower.functions.even import check_even, check_path, even_cut
-from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.functions.prologue import PrologueBuilder
 from ssdsl.lower.functions.region_read import region_read
 from ssdsl.lower.functions.reshard import reshard
 from ssdsl.lower.functions.shares import NO_SHARES, shares_of, with_shares
 from ssdsl.lower.functions.transfer import keep_boxes, plan_move
 from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.operators.operand_types import dims_of, inside, local_sizes, operand_shape, operand_types
-from ssdsl.lower.operators.sink_grad_reductions import with_sunk
+from ssdsl.lower.operators.operand_types import dims_of, inside, local_sizes
 from ssdsl.lower.params.place_params import params_on
 from ssdsl.model.graph import Operator, Origin
 from ssdsl.text.diagnostic import PlanError
@@ -98,7 +96,7 @@ class _Builder:
     def _result(self, name: str, made: Made) -> Result:
         """Leaves a value that was asked for, its sums over devices taken."""
         source = self.drafts[made.function]
-        var = self._completed(source, made, operand_shape(made.operator, made.operand))
+        var = self._completed(source, made, made.shape)
         output = self._leave(source, var)
         source.outputs[var.name] = output = replace(output, read=True)
         return Result(name, made.function, var.name, output.slot)
@@ -106,29 +104,24 @@ class _Builder:
     # -- one operator ------------------------------------------------------------------------------------------------
 
     def _operator(self, draft: Draft, operator: Operator) -> None:
-        splits, axes = self.lowering.splits[operator.name], draft.segment.submesh.axes
-        sunk = self.lowering.sunk.get(operator.name, frozenset())
+        typed, splits = self.lowering.typed[operator.name], self.lowering.splits[operator.name]
         learns = any(o.value in self.lowering.learning for o in operator.outputs)
         reads = []
-        for operand in operator.inputs:
-            type_, gradient = operand_types(operator, splits, operand, axes, is_output=False)
-            returned = with_sunk(gradient, axes, sunk) if learns else None
-            need = Need(operand_shape(operator, operand), type_, returned)
+        for operand, read in zip(operator.inputs, typed.reads, strict=True):
+            need = Need(read.shape, read.type, read.gradient if learns else None)
             reads.append(self._source(draft, operand.value, need))
         results = []
-        for operand in operator.outputs:
-            type_, gradient = operand_types(operator, splits, operand, axes, is_output=True)
-            shape = operand_shape(operator, operand)
-            name = draft.fresh(operand.value)
-            var = self._var(draft, name, shape, type_, with_sunk(gradient, axes, sunk))
-            self.made[operand.value] = Made(draft.number, operator, operand, var)
+        for operand, left in zip(operator.outputs, typed.results, strict=True):
+            value = self.graph.values[operand.value]
+            gradient = left.gradient if value.name in self.lowering.learning else None
+            var = Var(draft.fresh(value.name), left.type, gradient, left.sizes, value.dtype)
+            self.made[value.name] = Made(draft.number, operator, operand, left.shape, var)
             results.append(var)
-        kernel, first = kernel_of(operator, splits, axes), first_of(operator, splits)
-        op = Op(operator.name, splits, tuple(reads), tuple(results), kernel, first, orders=operator.orders)
-        draft.body.append(op)
-        for operand, var in zip(operator.outputs, results, strict=True):
+        names = tuple(reads), tuple(results)
+        draft.body.append(Op(operator.name, splits, *names, typed.kernel, typed.first, orders=operator.orders))
+        for operand, left, var in zip(operator.outputs, typed.results, results, strict=True):
             if (buffer := self.updates.get(operand.value)) is not None:
-                self._write(draft, buffer, var, operand_shape(operator, operand), operator)
+                self._write(draft, buffer, var, left.shape, operator)
 
     def _write(self, draft: Draft, buffer: str, var: Var, shape: Shape, operator: Operator) -> None:
         """A buffer takes the value that an operator has left."""
@@ -462,7 +455,7 @@ class _Builder:
         if slots is None or not any(cut.dim == 0 for step in steps for cut in cuts_of(step)):
             return None
         made = self.made[self.counts[slots]]
-        shape = operand_shape(made.operator, made.operand)
+        shape = made.shape
 
         def counts(type_: Type) -> Name:
             count = len(shape.factors)

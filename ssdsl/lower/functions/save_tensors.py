@@ -4,40 +4,45 @@ An operator whose results get no gradient has no backward, and the program runs 
 computes under `no_grad` or detaches saves nothing, whatever it reads.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from ssdsl.ir.function import Backward, Function, Instr, Op, Split
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import is_inner, windows_on
-from ssdsl.model.graph import Operator
+from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.saved import saved
-from ssdsl.model.storage import Storage
+from ssdsl.model.saved_tensors import Saved
 from ssdsl.plan.regions import lengths_of
+
+Known = dict[tuple[int, tuple[int, ...], str], tuple[Operator, Saved]]  # by signature, local sizes and kernel
 
 
 def save_tensors(lowering: Lowering) -> Lowering:
     """Adds to every operator that has a backward what its part saves."""
-    places = lowering.graph.storages
-    operators = lowering.graph.by_name
+    known: Known = {}
     functions = tuple(
-        f if f.backward is Backward.NONE else _saving(lowering, f, operators, places) for f in lowering.functions
+        f if f.backward is Backward.NONE else _saving(lowering.graph, f, known) for f in lowering.functions
     )
     return replace(lowering, functions=functions)
 
 
-def _saving(
-    lowering: Lowering, function: Function, operators: Mapping[str, Operator], places: Mapping[str, Storage]
-) -> Function:
+def _saving(graph: Graph, function: Function, known: Known) -> Function:
     def with_saved(instr: Instr) -> Instr:
         if not isinstance(instr, Op) or not instr.learns:
             return instr
-        operator = operators[instr.operator]
-        sizes = local_dims(operator, instr)
-        return replace(instr, saved=saved(operator, lowering.graph, places, sizes, instr.kernel.function))
+        operator = graph.by_name[instr.operator]
+        key = graph.signatures[operator.name], tuple(local_dims(operator, instr)), instr.kernel.function
+        if key not in known:
+            known[key] = operator, saved(operator, graph, graph.storages, key[1], key[2])
+        like, found = known[key]
+        return replace(instr, saved=found.of(dict(zip(_values(like), _values(operator), strict=True))))
 
     sections = tuple(replace(s, body=tuple(map(with_saved, s.body))) for s in function.sections)
     return replace(function, sections=sections)
+
+
+def _values(operator: Operator) -> tuple[str, ...]:
+    return tuple(o.value for o in (*operator.inputs, *operator.outputs))
 
 
 def local_dims(operator: Operator, op: Op) -> list[int]:

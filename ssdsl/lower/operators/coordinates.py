@@ -9,7 +9,7 @@ from ssdsl.plan.plan import Index
 
 def coordinate_of(index: Index, submesh: Submesh) -> Coordinate:
     """Names join: an index that is an axis of the mesh cuts in space, any other in time."""
-    return Axis(index.name) if index.name in dict(submesh.axes) else Time(index.name)
+    return Axis(index.name) if any(name == index.name for name, _ in submesh.axes) else Time(index.name)
 
 
 def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Split, ...]:

@@ -71,15 +71,16 @@ class _Walk:
         submesh = self.lowering.submeshes[operator.name]
         own = self.lowering.plan.of(operator.name).indices
         sums = [self._arriving(o.value, submesh) for o in operator.inputs]
-        kept = self._kept(operator, own, sums, submesh)
+        splits = operator_splits(operator, own, submesh)
+        kept = self._kept(operator, own, sums, splits)
         if kept != own:
             self.late[operator.name] = own = kept
+            splits = operator_splits(operator, own, submesh)
         taken = self._taken(operator, own, sums, submesh)
         self.splits[operator.name] = tuple(carried for carried, _ in taken.values())
         left = {coordinate_of(i, submesh): i for i in own if operator.summed(i.dim)}
         left |= {coordinate: index for coordinate, (_, index) in taken.items()}
-        waits = self._waits(operator, own, sums, submesh, set(taken))
-        splits = operator_splits(operator, own, submesh)
+        waits = self._waits(operator, sums, splits, set(taken))
         for output in operator.outputs:
             self.made[output.value] = _Made(submesh, operator, splits, output, left, waits)
 
@@ -123,15 +124,10 @@ class _Walk:
         return isinstance(coordinate, Time) and coordinate.name in others - addends
 
     def _waits(
-        self,
-        operator: Operator,
-        own: tuple[Index, ...],
-        sums: list[Partial],
-        submesh: Submesh,
-        carried: set[Coordinate],
+        self, operator: Operator, sums: list[Partial], own: tuple[Split, ...], carried: set[Coordinate]
     ) -> frozenset[str]:
         """The indices in time of which an operator needs all parts at once, or reads a value that does."""
-        splits = {s.coordinate: s for s in operator_splits(operator, own, submesh)}
+        splits = {s.coordinate: s for s in own}
         found: set[str] = set()
         for operand, arriving in zip(operator.inputs, sums, strict=True):
             if (made := self.made.get(operand.value)) is None:
@@ -147,15 +143,15 @@ class _Walk:
         return frozenset(found)
 
     def _kept(
-        self, operator: Operator, own: tuple[Index, ...], sums: list[Partial], submesh: Submesh
+        self, operator: Operator, own: tuple[Index, ...], sums: list[Partial], splits: tuple[Split, ...]
     ) -> tuple[Index, ...]:
         """An operator's indices without those in time that are ordered, where it belongs to the loss and waits for all
         their parts: one task for each part would have to run behind all parts of the model."""
         ordered = self.ordered.get(operator.name, frozenset())
         if operator.name not in self.tail or not any(i.name in ordered for i in own):
             return own
-        waits = self._waits(operator, own, sums, submesh, {c for s in sums for c in s})
-        in_time = {i.name for i in own if isinstance(coordinate_of(i, submesh), Time)}
+        waits = self._waits(operator, sums, splits, {c for s in sums for c in s})
+        in_time = {s.coordinate.name for s in splits if isinstance(s.coordinate, Time)}
         return tuple(i for i in own if i.name not in waits & ordered & in_time)
 
 

@@ -102,8 +102,9 @@ def _problems(
 def _moved_statistics(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> set[str]:
     """The axes along which an operator needs its running statistics in another layout than they are stored in: it would
     change a copy."""
-    splits, moved = operator_splits(operator, indices, submesh), set[str]()
+    moved = set[str]()
     for operand in (o for o in operator.inputs if o.value in operator.statistics):
+        splits = operator_splits(operator, indices, submesh)
         needed = operand_types(operator, splits, operand, submesh.axes, is_output=False)[0].layout
         stored = needed.stored(operand_shape(operator, operand))
         pairs = zip(submesh.axes, needed.places, stored.places, strict=True)

@@ -6,8 +6,6 @@ from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard,
 from ssdsl.ir.param import Param
 from ssdsl.lower.errors import BufferApart, ParamsOverlap
 from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.operators.operand_types import operand_shape, operand_types
-from ssdsl.lower.operators.sink_grad_reductions import with_sunk
 from ssdsl.model.evaluation_errors import WeightElsewhere
 from ssdsl.model.graph import Origin
 from ssdsl.text.diagnostic import PlanError
@@ -23,21 +21,17 @@ def place_params(lowering: Lowering) -> Lowering:
     values = lowering.graph.values
     updates = {value: buffer for buffer, value in lowering.graph.updates.items()}
     for segment in lowering.segments:
-        axes = segment.submesh.axes
         for operator in segment.operators:
-            for operand in operator.inputs:
-                if values[operand.value].origin not in (Origin.WEIGHT, Origin.BUFFER):
-                    continue
-                splits = lowering.splits[operator.name]
-                need, gradient = operand_types(operator, splits, operand, axes, is_output=False)
-                gradient = with_sunk(gradient, axes, lowering.sunk.get(operator.name, frozenset()))
-                here = uses.setdefault(operand.value, {}).setdefault(segment.submesh, [])
-                here.append((need.layout.stored(operand_shape(operator, operand)), gradient.layout))
-                shapes[operand.value] = operand_shape(operator, operand)
-            for operand in operator.outputs:  # a buffer that is only written lives where that is done, whole
-                if (buffer := updates.get(operand.value)) is not None:
+            typed = lowering.typed[operator.name]
+            for operand, read in zip(operator.inputs, typed.reads, strict=True):
+                if values[operand.value].origin in (Origin.WEIGHT, Origin.BUFFER):
+                    here = uses.setdefault(operand.value, {}).setdefault(segment.submesh, [])
+                    here.append((read.type.layout.stored(read.shape), read.gradient.layout))
+                    shapes[operand.value] = read.shape
+            for operand, left in zip(operator.outputs, typed.results, strict=True):
+                if (buffer := updates.get(operand.value)) is not None:  # only written, it lives where that is, whole
                     uses.setdefault(buffer, {}).setdefault(segment.submesh, [])
-                    shapes[buffer] = operand_shape(operator, operand)
+                    shapes[buffer] = left.shape
     for buffer in lowering.graph.users_of_changed():
         _check_together(buffer, [*uses.get(buffer, {})])
     if not lowering.trains:

@@ -1,0 +1,52 @@
+"""What each operator needs of its inputs and leaves of its outputs, and what computes its parts.
+
+All of it follows from the call (its signature) and from how it is cut. So it is found once for each pair of the two, by
+their numbers.
+"""
+
+from dataclasses import replace
+
+from ssdsl.ir.function import OpSplit
+from ssdsl.lower.functions.kernels import first_of, kernel_of
+from ssdsl.lower.lowering import Lowering, Typed, TypedOperand
+from ssdsl.lower.operators.operand_types import Axes, local_sizes, operand_shape, operand_types
+from ssdsl.lower.operators.sink_grad_reductions import with_sunk
+from ssdsl.model.graph import Operand, Operator, Stage
+
+Cut = tuple[Axes, tuple[OpSplit, ...], frozenset[str]]  # the devices' axes, the splits, where gradients stay addends
+NOWHERE = frozenset[str]()
+
+
+def type_operators(lowering: Lowering) -> Lowering:
+    """Adds `typed`."""
+    cuts: dict[Cut, int] = {}
+    found: dict[tuple[int, int], Typed] = {}
+    typed: dict[str, Typed] = {}
+    for operator in (o for o in lowering.graph.operators if o.stage is Stage.COMPUTE):
+        cut = (
+            lowering.submeshes[operator.name].axes,
+            lowering.splits[operator.name],
+            lowering.sunk.get(operator.name, NOWHERE),
+        )
+        key = lowering.graph.signatures[operator.name], cuts.setdefault(cut, len(cuts))
+        if key not in found:
+            found[key] = _typed(operator, cut)
+        typed[operator.name] = found[key]
+    return replace(lowering, typed=typed)
+
+
+def _typed(operator: Operator, cut: Cut) -> Typed:
+    axes, splits, _ = cut
+    return Typed(
+        tuple(_operand(operator, o, cut, is_output=False) for o in operator.inputs),
+        tuple(_operand(operator, o, cut, is_output=True) for o in operator.outputs),
+        kernel_of(operator, splits, axes),
+        first_of(operator, splits),
+    )
+
+
+def _operand(operator: Operator, operand: Operand, cut: Cut, *, is_output: bool) -> TypedOperand:
+    axes, splits, sunk = cut
+    type_, gradient = operand_types(operator, splits, operand, axes, is_output=is_output)
+    shape = operand_shape(operator, operand)
+    return TypedOperand(shape, type_, with_sunk(gradient, axes, sunk), local_sizes(shape, type_, axes))

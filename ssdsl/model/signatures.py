@@ -1,0 +1,51 @@
+"""Which operators are the same call but for the names of what they read and make: they have one signature, a number.
+
+Two operators of one signature have the same target and arguments, the same dimensions, and tensors of the same sizes,
+dtypes and memory of which the same have gradients. What follows from these alone is found once for each signature.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from ssdsl.model.graph import Graph, Operator, Ref
+
+
+def signatures(graph: Graph) -> dict[str, int]:
+    """The signature of each operator of a graph; the numbers mean nothing in another one."""
+    known: dict[tuple[Any, ...], int] = {}
+    return {o.name: known.setdefault(_key(o, graph), len(known)) for o in graph.operators}
+
+
+def _key(operator: Operator, graph: Graph) -> tuple[Any, ...]:
+    names = dict.fromkeys((*operator.refs(), *(o.value for o in (*operator.inputs, *operator.outputs))))
+    numbers = {name: number for number, name in enumerate(names)}
+    roots: dict[str, int] = {}  # which of them share memory
+    return (
+        operator.kind,
+        operator.target,
+        operator.stage,
+        _numbered(operator.args, numbers),
+        _numbered(operator.kwargs, numbers),
+        tuple((numbers[o.value], o.axes, o.once) for o in operator.inputs),
+        tuple((numbers[o.value], o.axes) for o in operator.outputs),
+        tuple((d.size, d.fixed, d.combined, d.window, d.beside) for d in operator.dims),
+        operator.orders,
+        operator.found,
+        tuple(spec for name in names for spec in _tensor(name, graph, roots)),
+    )
+
+
+def _tensor(name: str, graph: Graph, roots: dict[str, int]) -> Iterator[Any]:
+    value, place = graph.values[name], graph.storages[name]
+    yield from (value.origin, value.shape, value.dtype, value.differentiable, name in graph.learning)
+    yield from (roots.setdefault(place.root, len(roots)), place.strides)
+
+
+def _numbered(item: Any, numbers: dict[str, int]) -> Any:
+    """Arguments whose references are numbers."""
+    match item:
+        case Ref(value):
+            return Ref(str(numbers[value]))
+        case tuple() | list():
+            return tuple(_numbered(i, numbers) for i in item)
+    return item
