@@ -1,8 +1,8 @@
 """A graph as text: `%y[batch, ffn] : float32* = linear aten::addmm(%bias[ffn] once, %x[batch, hidden], ...)`.
 
 The text is complete: two graphs with equal text are equal, but for the lines of the model's code that operators come
-from. An axis is the product of its factors, as `heads·head_dim`, or 1; a star marks what has a gradient. A dimension has
-the name that it has in its operator; `seq.keys (seq#2) 16` is of the second class that is called `seq`.
+from. An axis is the product of its factors, as `heads·head_dim`, or 1; a star marks what has a gradient. A dimension
+goes by its name in the operator; `seq.keys (seq#2) 16` is of the second class that is called `seq`.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The models of the zoo have the numbers of their papers and the graphs of the goldens, and the mixture of experts routes
+"""The models of the zoo have the numbers of their papers and the graphs of the goldens; the mixture of experts routes
 as its text says."""
 
 from collections.abc import Callable
