@@ -30,8 +30,7 @@ class Program:
         if found != VERSION:
             raise EngineError(
                 f"the program is of version {found}, and this runtime runs version {VERSION}",
-                "a compiled folder runs with the `runtime` that lies in it, or compile the plan again; ranks on several "
-                "nodes need the same ssdsl",
+                "give a compiled folder its own `runtime` back, install the same ssdsl on each node, or compile again",
             )
 
     @classmethod

@@ -18,7 +18,7 @@ from tests.cli.commands import commands
 
 KEPT = Path(__file__).parent
 CALLS = dict(line.split(": ") for line in (KEPT / "calls.txt").read_text("utf-8").splitlines())
-SIMULATED = ("simulate", "show-schedule", "show-memory", "diff", "sweep")
+SIMULATED = ("simulate", "profiled", "show-schedule", "show-memory", "diff", "sweep")
 Call = Callable[[str], Any]
 
 
