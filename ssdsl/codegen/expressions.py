@@ -24,8 +24,8 @@ GroupName = Callable[[tuple[str, ...]], str]  # axes of the mesh -> the name of 
 def expression(
     operator: Operator, op: Op, reads: Sequence[str], group: GroupName, calls: Mapping[str, str] | None = None
 ) -> str:
-    """The call on a part. `reads` are the Python names of its operands; `group` names the group along some axes. Kernels
-    in `calls` are called as it says, others as their rows do."""
+    """The call on a part. `reads` are the Python names of its operands; `group` names the group along some axes. What
+    `calls` has is the call of a kernel, else its row's."""
     names = iter(laid_out([*_operands(operator, op, reads, group)], op.orders))
     args = [text(a, names) for a in operator.args[1:]]
     kwargs = _keywords(operator, names)

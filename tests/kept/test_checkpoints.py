@@ -2,17 +2,19 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from ssdsl.compile import compile_source
-from ssdsl.lang.read import read_source
+from ssdsl.compile import compile_plan
 from ssdsl.lang.shipped import plan_path
+from ssdsl.model.graph import Graph
 from ssdsl.model.half import computing
 from ssdsl.model.model_of import model_of
+from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.checkpoints import open_checkpoint, to_torch
 from ssdsl.run.in_process import program_of, run_ranks
@@ -53,20 +55,25 @@ def alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+@cache
+def captured(precision: str | None) -> tuple[Model, Graph]:
+    torch.manual_seed(1)  # other weights than the runs began with
+    model = replace(model_of(Net(), example(), AXES, seed=3), precision=precision)
+    return model, capture(computing(model))
+
+
 def goes_on(name: str, saves: Path) -> Any:
     """Loads the kept run under another plan, saves it from there, and trains on."""
     plan, params, precision, _ = RUNS[name]
-    torch.manual_seed(1)  # other weights than the run began with
-    model = replace(model_of(Net(), example(), AXES, seed=3), precision=precision)
-    path = plan_path(plan)
-    compiled = compile_source(read_source(path), capture(computing(model)), params, path.parent)
+    model, graph = captured(precision)
+    program = program_of(compile_plan(plan_path(plan), graph, params).program, model)
 
     def body(world: World, place: Any) -> Any:
-        own = InMemory(program_of(compiled.program, model))
+        own = InMemory(replace(program, weights=program.weights.copy()))
         engine = Engine(own, world, torch.device("cpu"), seed=7, background=False)
         return trained(engine, KEPT / name, saves)
 
-    first, *others = run_ranks(program_of(compiled.program, model).table["world_size"], body)
+    first, *others = run_ranks(program.table["world_size"], body)
     assert all(other == first for other in others)
     return first
 

@@ -1,6 +1,8 @@
 """`--json` of each command is what it was at revision 73fce42: each key with its type, and the simulated numbers."""
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,18 +15,20 @@ from ssdsl.model import trace
 from ssdsl.model.graph import Graph
 from ssdsl.model.source import Model
 from ssdsl.run import launch as launching
-from ssdsl.run.result import RunResult
+from ssdsl.run.launch import Training
+from ssdsl.run.result import RunResult, read_result
 from tests.cli.commands import commands
 
 KEPT = Path(__file__).parent
 CALLS = dict(line.split(": ") for line in (KEPT / "calls.txt").read_text("utf-8").splitlines())
 SIMULATED = ("simulate", "profiled", "show-schedule", "show-memory", "diff", "sweep")
+ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
 Call = Callable[[str], Any]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def once() -> Iterator[None]:
-    """Models are captured once, and what `run` reports is what `verify` has trained."""
+    """Models are captured once; `verify` and `run` have one run, of a single process that needs no torchrun."""
     graphs: dict[str, Graph] = {}
     trained: list[RunResult] = []
 
@@ -32,12 +36,15 @@ def once() -> Iterator[None]:
         key = f"{model.name} {model.precision} {model.evaluation}"
         return graphs.get(key) or graphs.setdefault(key, capture(model))
 
-    def launched(*what: Any, **how: Any) -> RunResult:
+    def launched(folder: Path, training: Training, *, out: Path, **how: Any) -> RunResult:
         if not trained:
-            trained.append(launch(*what, **how | {"dump": True}))
+            out.mkdir()
+            words = [str(folder / "main.py"), *training.arguments(), "--out", str(out), "--dump"]
+            subprocess.run([sys.executable, *words], check=True, env=os.environ | ALONE, timeout=120)
+            trained.append(read_result(out, training.steps, range(1)))
         return trained[0]
 
-    capture, launch = trace.capture, launching.launch
+    capture = trace.capture
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trace, "capture", captured)
         patch.setattr(launching, "launch", launched)
