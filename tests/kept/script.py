@@ -15,6 +15,7 @@ from torch.utils.data import default_collate
 import ssdsl
 
 SAVED, LAST = 3, 6  # batches, two of which make a step
+SCALE = 256.0  # of the loss in float16
 AXES = {"x": ("batch", "seq"), "y": ("batch", "seq")}
 
 
@@ -57,9 +58,8 @@ def trained(engine: Any, folder: Path, saves: Path | None = None) -> list[list[f
     engine.optimizer(torch.optim.AdamW, lr=1e-2, weight_decay=0.1, groups={"*bias|norm*": {"weight_decay": 0.0}})
     schedule = torch.optim.lr_scheduler.ExponentialLR(engine.optim, 0.8)
     loader = engine.loader(Counts(), batch_size=8, shuffle=True, seed=2)
-    if engine.scaler is not None:
-        engine.scaler.scale = 256.0
-    engine.resume(folder)
+    if engine.resume(folder) is None and engine.scaler is not None:
+        engine.scaler.scale = SCALE
     found = []
     for batch in loader.epochs():
         if saves is not None and engine.micro_steps == SAVED:

@@ -21,7 +21,7 @@ from ssdsl.run.in_process import program_of, run_ranks
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
 from ssdsl.runtime.world import World
-from tests.kept.script import AXES, SAVED, Net, example, trained
+from tests.kept.script import AXES, SAVED, SCALE, Net, example, trained
 
 KEPT = Path(__file__).parent / "checkpoints"
 RUNS = {  # by the ZeRO stage that saved: the plan that goes on, in which precision, and how near its losses are
@@ -71,7 +71,9 @@ def goes_on(name: str, saves: Path) -> Any:
     def body(world: World, place: Any) -> Any:
         own = InMemory(replace(program, weights=program.weights.copy()))
         engine = Engine(own, world, torch.device("cpu"), seed=7, background=False)
-        return trained(engine, KEPT / name, saves)
+        steps = trained(engine, KEPT / name, saves)
+        assert engine.scaler is None or engine.scaler.scale == SCALE
+        return steps
 
     first, *others = run_ranks(program.table["world_size"], body)
     assert all(other == first for other in others)
