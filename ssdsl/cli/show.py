@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class What(StrEnum):
     DIMS = "dims"
     OPS = "ops"
+    GRAPH = "graph"
     TASKS = "tasks"
     COMM = "comm"
     PROGRAM = "program"
@@ -31,14 +32,15 @@ class What(StrEnum):
 
 
 HELP = (
-    "dims: what a plan can split by. ops: how it cuts and places each operator. tasks: what each role runs, in order. "
+    "dims: what a plan can split by. graph: the captured model, as typed text. ops: how the plan cuts and places each "
+    "operator. tasks: what each role runs, in order. "
     "comm: the communication that follows. program: all of it, as typed text. schedule: a chart of who does what when. "
     "memory: what each device holds."
 )
 COMPILED = (What.TASKS, What.COMM, What.PROGRAM)
 TIMED = (What.SCHEDULE, What.MEMORY)
 USES = {  # options that are not for every view
-    "every": (What.DIMS, What.OPS, *COMPILED),
+    "every": (What.DIMS, What.GRAPH, What.OPS, *COMPILED),
     "cluster": (*COMPILED, *TIMED),
     "costs": TIMED,
     "window": (What.SCHEDULE,),
@@ -93,6 +95,9 @@ def show(
     check_params(plan, overrides)
     chosen = chosen_cluster(cluster or "laptop") if view in TIMED else named_cluster(cluster)
     loaded = load(plan, model, meta=meta, precision=precision)
+    if view is What.GRAPH:
+        _graph(loaded, every, json)
+        return
     if view is What.PROGRAM:
         _program(compiled(loaded, overrides, cluster=chosen), role, every, json)
         return
@@ -140,6 +145,17 @@ def _views(
         case What.COMM:
             return (communication_view(compiled(loaded, overrides, cluster=cluster).program, every),)
     raise AssertionError(f"{view} is drawn from a simulation")
+
+
+def _graph(loaded: Loaded, every: bool, json: bool) -> None:
+    """The captured model as text."""
+    from ssdsl.show.graph import shown_graph
+
+    text = shown_graph(loaded.graph, every=every or json)
+    if json:
+        print_json({"graph": text})
+    else:
+        print_text(text)
 
 
 def _program(compiled: "Compiled", role: str | None, every: bool, json: bool) -> None:

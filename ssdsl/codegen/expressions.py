@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,13 +21,16 @@ Arguments = list[str]
 GroupName = Callable[[tuple[str, ...]], str]  # axes of the mesh -> the name of the group along them
 
 
-def expression(operator: Operator, op: Op, reads: Sequence[str], group: GroupName) -> str:
-    """The call on a part. `reads` are the Python names of its operands; `group` names the group along some axes."""
+def expression(
+    operator: Operator, op: Op, reads: Sequence[str], group: GroupName, calls: Mapping[str, str] | None = None
+) -> str:
+    """The call on a part. `reads` are the Python names of its operands; `group` names the group along some axes. What
+    `calls` has is the call of a kernel, else its row's."""
     names = iter(laid_out([*_operands(operator, op, reads, group)], op.orders))
     args = [text(a, names) for a in operator.args[1:]]
     kwargs = _keywords(operator, names)
     if op.kernel.function:
-        return _kernel(operator, op, args, kwargs, group)
+        return _kernel(operator, op, args, kwargs, group, calls or {})
     unequal = {s.coordinate.name: s.sizes for s in op.splits if isinstance(s.coordinate, Time)}
     extents = [extent_text(size, group, unequal) for size in op.results[0].shape] if op.results else []
     match operator.target:
@@ -110,7 +114,14 @@ def laid_out(reads: Sequence[str], orders: Sequence[Order]) -> list[str]:
     return [f"contiguous({name})" if is_plain(order) else f"contiguous({name}, {order})" for name, order in pairs]
 
 
-def _kernel(operator: Operator, op: Op, args: Arguments, kwargs: Mapping[str, str], group: GroupName) -> str:
+def _kernel(
+    operator: Operator,
+    op: Op,
+    args: Arguments,
+    kwargs: Mapping[str, str],
+    group: GroupName,
+    calls: Mapping[str, str],
+) -> str:
     """A call of what computes a part where a plain call on sliced inputs would be wrong."""
     kernel, own = op.kernel, row(operator)
     named = _named(operator, args, kwargs)
@@ -122,6 +133,7 @@ def _kernel(operator: Operator, op: Op, args: Arguments, kwargs: Mapping[str, st
     given = next((k for k in (own.kernel, own.ring) if k is not None and k.function == kernel.function), None)
     if given is None:
         raise InternalError(f"the row of `{operator.target}` has no kernel `{kernel.function}`")
+    given = replace(given, call=calls.get(kernel.function, given.call))
     told = {
         "start": _sum(kernel.offsets, group),
         "part": _sum(kernel.before, group),

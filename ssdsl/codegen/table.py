@@ -18,6 +18,7 @@ from ssdsl.ir.param import (
 from ssdsl.ir.program import Program, Result, Role
 from ssdsl.model.graph import Graph, Origin, Value
 from ssdsl.model.sparse import sparse_weights
+from ssdsl.runtime.program import VERSION
 
 Groups = dict[tuple[str, tuple[str, ...]], None]
 SitesOf = dict[str, dict[Place, Instr]]  # by role
@@ -31,6 +32,7 @@ def program_table(program: Program, groups: Groups, sites: SitesOf) -> dict[str,
     roles = [_role(program, r, wanted, origins, sites[r.name]) for r in program.roles if r.actions]
     loss = program.functions[program.loss.function]
     return {
+        "version": VERSION,
         "model": graph.name,
         "world_size": plan.devices,
         "params": plan.params,

@@ -9,18 +9,29 @@ from typing import Any
 
 import torch
 
+from .errors import EngineError
 from .state import State
 from .table import Table
+
+VERSION = 2  # of the table, and of what the roles' code calls here: a change of either is another version
 
 
 @dataclass(frozen=True)
 class Program:
-    """What was compiled. `roles` is the code of each role by its name."""
+    """What was compiled. `roles` is the code of each role by its name. Raises EngineError for another version."""
 
     table: Table
     roles: dict[str, str]
     weights: State
     batches: list[dict[str, torch.Tensor]]
+
+    def __post_init__(self) -> None:
+        found = self.table.get("version", 1)
+        if found != VERSION:
+            raise EngineError(
+                f"the program is of version {found}, and this runtime runs version {VERSION}",
+                "give a compiled folder its own `runtime` back, install the same ssdsl on each node, or compile again",
+            )
 
     @classmethod
     def read(cls, folder: Path, root: Path | None = None) -> "Program":

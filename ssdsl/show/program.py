@@ -17,8 +17,8 @@ def shown_program(program: Program, roles: Iterable[Role] | None = None, every: 
     return "\n\n".join("\n".join(block if every else folded(block)) for block in blocks) + "\n"
 
 
-def folded(lines: list[str]) -> list[str]:
-    """Lines whose runs of repetitions, numbers apart, are shown once.
+def folded(lines: list[str], longest: int = LONGEST) -> list[str]:
+    """Lines whose runs of repetitions, numbers apart, are shown once; a repetition has at most so many lines.
 
     >>> folded(["start", *(f"  step {k}" for k in range(9)), "end"])
     ['start', '  step 0', '  ... 8 more like this', 'end']
@@ -27,7 +27,7 @@ def folded(lines: list[str]) -> list[str]:
     shown: list[str] = []
     at = 0
     while at < len(lines):
-        length, times = _repetition(shapes, at)
+        length, times = _repetition(shapes, at, longest)
         shown += lines[at : at + length]
         if times > 1:
             indent = " " * (len(lines[at]) - len(lines[at].lstrip()))
@@ -37,10 +37,12 @@ def folded(lines: list[str]) -> list[str]:
     return shown
 
 
-def _repetition(shapes: list[str], at: int) -> tuple[int, int]:
+def _repetition(shapes: list[str], at: int, longest: int) -> tuple[int, int]:
     """The number of lines from here that repeat, and how often they stand here; of several the one that saves most."""
     best, saved = (1, 1), FEWEST
-    for length in range(1, LONGEST + 1):
+    for length in range(1, min(longest, (len(shapes) - at) // 2) + 1):
+        if shapes[at + length] != shapes[at]:
+            continue
         times = 1
         pattern = shapes[at : at + length]
         while shapes[at + times * length : at + (times + 1) * length] == pattern:

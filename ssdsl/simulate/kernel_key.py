@@ -4,17 +4,25 @@
 
 The words are the call as the generated program makes it, with what changes its cost (attributes, local shapes), then
 the operands' local shapes and dtypes; those with a gradient have a star. Names of a plan are not in it: an axis is the
-number of its devices, and a part is a part.
+number of its devices, and a part is a part. Nor is it said how operands lie in memory. The words of a call stay when a
+program writes it otherwise (`CALLS`), as profiles that users have would not be known again.
 """
 
 import math
 import re
+from dataclasses import replace
 
 from ssdsl.codegen.communication import extend_text, reshard_text, slice_text
 from ssdsl.codegen.expressions import expression
 from ssdsl.ir.function import Extend, First, Function, Instr, Op, Reshard, Slice, Write, reads_of
 from ssdsl.ir.value import Var
 from ssdsl.simulate.collectives import Facts
+
+CALLS = {  # of kernels that are told more by now, as profiles have them
+    "embedding_part": "embedding_part({indices}, {weight}, start={start})",
+    "gather_part": "gather_part({self}, {dim}, {index}, {start})",
+    "nll_part": "nll_part({self}, {target}, {start}, {weight}, {reduction}, {ignore_index})",
+}
 
 
 def kernel_key(facts: Facts, function: Function, instr: Instr) -> str:
@@ -27,7 +35,7 @@ def kernel_key(facts: Facts, function: Function, instr: Instr) -> str:
 
     match instr:
         case Op():
-            text = expression(facts.operators[instr.operator], instr, reads, group)
+            text = expression(facts.operators[instr.operator], replace(instr, orders=()), reads, group, CALLS)
             text = f"halves {text}" if instr.sides is not None else text
         case Reshard():
             text = reshard_text(instr, reads[0], group, reads[1:])

@@ -278,6 +278,13 @@ def test_show_program(here: Callable[..., Done], model: str) -> None:
     assert wrong.returncode == 2 and "did you mean" in wrong.stderr
 
 
+def test_show_graph(here: Callable[..., Done], model: str) -> None:
+    words = ["show", "data_parallel", "graph", "--model", model]
+    done = here(*words)
+    assert done.returncode == 0 and "linear(%x[batch, feature], %one.weight[" in done.stdout, done.stderr
+    assert json.loads(here(*words, "--json").stdout) == {"graph": done.stdout}
+
+
 def test_print_after_a_pass(here: Callable[..., Done], model: str) -> None:
     words = ["compile", "data_parallel", "--model", model]
     done = here(*words, "--print-after", "shard_operators", "--print-after", "form_sections")

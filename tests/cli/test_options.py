@@ -224,6 +224,7 @@ OTHERWISE = {  # where that is what the call says already, or needs more beside 
 }
 AS_IT_IS = {  # and these change nothing: dimensions are the model's, and these calls name their scheduler
     ("show dims", "--set"),
+    ("show graph", "--set"),
     ("launch", "--slurm"),
     ("launch script", "--slurm"),
     ("launch kubernetes", "--kubernetes"),

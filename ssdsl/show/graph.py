@@ -1,0 +1,13 @@
+"""`ssdsl show PLAN graph`: the captured model as text, repeated layers cut short unless all is asked for."""
+
+from ssdsl.model.graph import Graph
+from ssdsl.model.graph_text import graph_text
+from ssdsl.show.program import folded
+
+LONGEST = 512  # lines of a layer
+
+
+def shown_graph(graph: Graph, every: bool = False) -> str:
+    """The text; without `every`, layers that differ in numbers alone are shown once."""
+    text = graph_text(graph)
+    return text if every else "\n".join(folded(text.splitlines(), LONGEST)) + "\n"
