@@ -106,7 +106,9 @@ class Attending:
             rows = query[..., block.rows, :]
             key, value = (_for_all(rows, x[..., block.columns, :]) for x in keys)
             if is_fused:
-                more, log = FUSED(*map(_in_rows, (rows, key, value)), is_causal=block.seen is not None, scale=self.scale)
+                more, log = FUSED(
+                    *map(_in_rows, (rows, key, value)), is_causal=block.seen is not None, scale=self.scale
+                )
                 more, log = widened(more), log.unsqueeze(-1)
             else:
                 scores = self._scores(rows, key, block, mask)
