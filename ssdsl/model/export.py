@@ -33,6 +33,7 @@ from ssdsl.model.witness import Witness, watching
 from ssdsl.model.writes import lost_writes
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
+SYMBOLS = re.compile(r"(?<=symbols: )u\d+(, u\d+)*")
 ATTRIBUTE = re.compile(r"Constant (?:module\.)?(\S+) is mutated in the forward")
 CTC = "give the lengths as tensors: their mean as numbers is computed where no graph can see it"
 
@@ -160,7 +161,7 @@ def quiet() -> Iterator[None]:
 
 def failure(model: Model, error: Exception) -> Diagnostic:
     """Why there is no graph: the module's own mistake, if it fails without torch.export as well."""
-    reason = str(error).strip().split("\n")[0] or type(error).__name__
+    reason = SYMBOLS.sub(_sorted, str(error).strip().split("\n")[0]) or type(error).__name__
     if (own := _eager(model)) is not None:
         return own_failure(model, "forward", own)
     if attribute := ATTRIBUTE.match(reason):
@@ -175,6 +176,11 @@ def failure(model: Model, error: Exception) -> Diagnostic:
     place = raised(error)
     span = place.span() if place is not None and is_own(place.file) else None
     return CaptureFailed(span, model.name, f"torch.export says: {reason}", change)
+
+
+def _sorted(symbols: re.Match[str]) -> str:
+    """Names that torch lists in no order."""
+    return ", ".join(sorted(symbols[0].split(", ")))
 
 
 def _eager(model: Model) -> Exception | None:
