@@ -197,7 +197,6 @@ def same_json(old: Any, new: Any, names: Names, slots: bool = False) -> bool:
 def fixed_names(program: dict[str, Any]) -> frozenset[str]:
     """What a model calls its weights and inputs, and what roles are called: another number is another thing."""
     roles = program["roles"]
-    entries = [
-        e for r in roles for e in (r, *r["inputs"], *r["others"], *(w for f in r["flats"] for w in f["weights"]))
-    ]
-    return frozenset({*program["inputs"], *(e["name"] for e in entries)})
+    entries = [e for r in roles for e in (r, *r["inputs"], *r["others"])]
+    weights = [weight for r in roles for flat in r["flats"] for weight in flat["weights"]]
+    return frozenset({*program["inputs"], *(e["name"] for e in (*entries, *weights))})

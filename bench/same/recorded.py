@@ -1,8 +1,8 @@
 """Which plans the tests compile for which models, without compiling them: `python -m bench.same.recorded FOLDER`.
 
-It prints a JSON object a line. The lists of tests/examples are read, and the first lines of tests/ir/programs. The tests
-of tests/verify and tests/prove run with a capture and a compiler that only write down what they are given. So there is
-no second list. With --texts also the plans that are texts in tests; they are written into the folder.
+It prints a JSON object a line. The lists of tests/examples are read, and the first lines of tests/ir/programs. Those of
+tests/verify and tests/prove run with a capture and a compiler that only write down what they are given. So there is no
+second list. With --texts also the plans that are texts in tests; they are written into the folder.
 """
 
 import argparse
@@ -81,11 +81,8 @@ def _named(spec: str) -> str:
 def lists() -> Iterator[tuple[Path, str, Mapping[str, int]]]:
     """The plans that name their model, and those of examples."""
     for path in sorted(PROGRAMS.glob("*.ssp")):
-        yield (
-            path,
-            f"{ROOT / 'tests' / 'ir' / 'models.py'}:{path.read_text().partition(chr(10))[0].removeprefix(MARK)}",
-            {},
-        )
+        first, *_ = path.read_text("utf-8").splitlines()
+        yield path, f"{PROGRAMS.with_name('models.py')}:{first.removeprefix(MARK)}", {}
     statements = importlib.import_module("tests.examples.test_statements")
     for plan, model, settings in (*statements.RUNS, *statements.MORE):
         yield plan_path(plan), model, settings

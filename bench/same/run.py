@@ -1,7 +1,7 @@
 """`python -m bench same --against REV`: this tree and a revision compile, simulate and check the same plans.
 
-Levels of a pair: a, all files and answers are equal byte for byte; b, they are up to names, and with --deep two training
-steps are equal to the bit; c, another program, whose simulated step and peak are not dearer. Anything else is worse. The
+Levels of a pair: a, all files and answers are equal byte for byte; b, they are up to names, and with --deep so are two
+training steps to the bit; c, another program, whose simulated step and peak are not dearer. Anything else is worse. The
 plans and models are those of the tests. Both checkouts are driven by their command lines alone.
 """
 
@@ -14,8 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -45,9 +44,7 @@ def main(arguments: list[str]) -> int:
     talk = Console(stderr=True)
     found: dict[Pair, Found] = {}
     with ExitStack() as stack:
-        folder = Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="ssdsl-same-", ignore_cleanup_errors=True))
-        )
+        folder = stack.enter_context(place())
         old = stack.enter_context(checkout(options.against))
         wanted = chosen(pairs(folder / "texts", options.texts), options.only, options.every)
         comparison = Comparison(old, folder, options)
@@ -60,6 +57,13 @@ def main(arguments: list[str]) -> int:
     notes = (*comparison.notes, f"{len(found)} pairs in {time.monotonic() - started:.0f} s")
     report(ordered, notes, options)
     return int(any(f.level > "abc".index(options.level) for f in found.values()))
+
+
+@contextmanager
+def place() -> Iterator[Path]:
+    """A folder for what is written, which is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="ssdsl-same-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -154,6 +158,8 @@ class Comparison:
             both.refresh()
             found = self._compared(both, pair)
             return found if ranks is None else self._trained(found, both, ranks, pair)
+        except Exception as error:  # of one pair of hundreds
+            return Found(Level.WORSE, (f"cannot be compared, {type(error).__name__}: {error}",))
         finally:
             self._free.append((both, ranks))
 

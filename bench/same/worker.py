@@ -12,7 +12,7 @@ import sys
 
 sys.path[0] = sys.argv[1]  # in place of this folder, and before any other checkout
 
-from ssdsl.cli.main import main
+from ssdsl.cli.main import main  # noqa: E402
 
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # what a library prints past `sys.stdout` is no answer
