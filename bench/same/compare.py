@@ -50,27 +50,35 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The level of a pair, what is not equal byte for byte, and its simulated steps, old and new, on each cluster."""
+    """What of a pair is not equal byte for byte, and its simulated steps, old and new, on each cluster."""
 
-    level: Level
-    what: tuple[str, ...] = ()
+    unlike: tuple[tuple[Level, str], ...] = ()
     costs: tuple[tuple[Cost, Cost], ...] = ()
 
+    @property
+    def level(self) -> Level:
+        return max((level for level, _ in self.unlike), default=Level.BYTES)
+
+    @property
+    def what(self) -> str:
+        """What decides the level; how much else there is."""
+        worst = [what for level, what in self.unlike if level is self.level]
+        more = len(self.unlike) - len(worst)
+        return "; ".join([*worst, *([f"{more} more, less"] if more else [])])
+
     def and_also(self, level: Level, what: str) -> "Found":
-        """With one more difference."""
-        return Found(max(self.level, level), (*self.what, what), self.costs)
+        """With one more difference, if it is one."""
+        return self if level is Level.BYTES else Found((*self.unlike, (level, what)), self.costs)
 
 
 def compared(old: Side, new: Side, renamed: Renamed) -> Found:
     """The worst of all answers and files; what refers to modules of `ssdsl` is renamed in the old ones first."""
     names = Names(_fixed(old.files))
-    found = Found(Level.BYTES, costs=tuple(_costs(old, new)))
+    found = Found(costs=tuple(_costs(old, new)))
     for name, level in unlike_files(old.files, new.files, renamed, names):
         found = found.and_also(level, name)
     for command, answer in old.answers.items():
-        level, what = answer_level(command, answer, new.answers[command], names)
-        if level is not Level.BYTES:
-            found = found.and_also(level, what)
+        found = found.and_also(*answer_level(command, answer, new.answers[command], names))
     if any(after.is_dearer_than(before) for before, after in found.costs):
         found = found.and_also(Level.WORSE, "dearer")
     return found

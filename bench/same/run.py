@@ -28,6 +28,7 @@ from ssdsl.show.view import Column, Kind, View, table
 
 PROGRAM = "program"  # the folder that both compile into, each where it works
 RUNTIME = "runtime/"
+WIDTH = 130  # of tables
 UNKNOWN = 2  # the exit status of a command that a checkout does not have
 EXPLAINED = {
     Level.BYTES: "equal byte for byte",
@@ -51,7 +52,7 @@ def main(arguments: list[str]) -> int:
         stack.callback(comparison.stop)
         for number, (pair, result) in enumerate(comparison.all(wanted), 1):
             found[pair] = result
-            line = f"{number} of {len(wanted)}  {result.level.letter}  {pair}  {'; '.join(result.what)}"
+            line = f"{number} of {len(wanted)}  {result.level.letter}  {pair}  {result.what}"
             talk.print(line, highlight=False, markup=False, soft_wrap=True)
     ordered = {pair: found[pair] for pair in wanted}
     notes = (*comparison.notes, f"{len(found)} pairs in {time.monotonic() - started:.0f} s")
@@ -159,7 +160,7 @@ class Comparison:
             found = self._compared(both, pair)
             return found if ranks is None else self._trained(found, both, ranks, pair)
         except Exception as error:  # of one pair of hundreds
-            return Found(Level.WORSE, (f"cannot be compared, {type(error).__name__}: {error}",))
+            return Found(((Level.WORSE, f"cannot be compared, {type(error).__name__}: {error}"),))
         finally:
             self._free.append((both, ranks))
 
@@ -224,7 +225,7 @@ def report(found: dict[Pair, Found], notes: tuple[str, ...], options: argparse.N
     if options.json:
         print(json.dumps([_row_json(pair, f) for pair, f in found.items()], indent=1))
         return
-    console = Console()
+    console = Console(width=WIDTH)
     console.print(table(unlike_view(found), console.width))
     console.print(table(summary_view(found, notes, options), console.width))
 
@@ -252,7 +253,7 @@ def unlike_view(found: dict[Pair, Found]) -> View:
     unlike = sorted(
         ((f.level, str(pair), f) for pair, f in found.items() if f.level is not Level.BYTES), key=lambda one: one[:2]
     )
-    rows = tuple((level.letter, pair, "; ".join(f.what), *_costs(f)) for level, pair, f in unlike)
+    rows = tuple((level.letter, pair, f.what, *_costs(f)) for level, pair, f in unlike)
     return View("pairs that are not equal byte for byte", columns, rows, () if rows else ("none",))
 
 
@@ -265,4 +266,9 @@ def _costs(found: Found) -> tuple[float | int | None, ...]:
 
 def _row_json(pair: Pair, found: Found) -> dict[str, object]:
     costs = [{"old": [a.step_s, a.peak_bytes], "new": [b.step_s, b.peak_bytes]} for a, b in found.costs]
-    return {"pair": str(pair), "level": found.level.letter, "differs_in": found.what, "costs": costs}
+    return {
+        "pair": str(pair),
+        "level": found.level.letter,
+        "differs_in": {what: level.letter for level, what in found.unlike},
+        "costs": costs,
+    }

@@ -137,6 +137,8 @@ def test_names_are_the_same_in_all_texts() -> None:
         ({"value": "add_1"}, {"value": "add_2"}, True),
         ({"values": ["add_1", "add_2"]}, {"values": ["add_2", "add_2"]}, False),
         ({"is": True}, {"is": 1}, False),
+        ({"sites": [{"line": "a_1"}, {"line": "a_1"}]}, {"sites": [{"line": "a_1"}, {"line": "a_2"}]}, True),
+        ({"sites": [{"line": "a_1"}]}, {"sites": [{"line": "b_1"}]}, False),
     ],
 )
 def test_json(old: Any, new: Any, same: bool) -> None:
@@ -185,7 +187,7 @@ def report(step_s: float, peak_bytes: int) -> Answer:
 def test_levels(code: str, answer: Answer, level: Level) -> None:
     found = compared(Side({"simulate": RESULT}, files()), Side({"simulate": answer}, files(code)), {})
     assert found.level is level, found
-    assert (found.what == ()) is (level is Level.BYTES)
+    assert (found.unlike == ()) is (level is Level.BYTES)
 
 
 def test_refused_by_both_in_the_same_words_is_equal() -> None:
@@ -200,7 +202,14 @@ def test_refused_by_both_in_the_same_words_is_equal() -> None:
 
 def test_a_file_that_only_one_writes_is_another_program() -> None:
     found = compared(Side({}, files()), Side({}, files(more="")), {})
-    assert (found.level, found.what) == (Level.OTHER, ("more",))
+    assert found.unlike == ((Level.OTHER, "more"),)
+
+
+def test_the_worst_is_named() -> None:
+    new = Side({"simulate": report(1.1, 1000)}, files(changed(CODE, ("x_2", "x_3"))))
+    found = compared(Side({"simulate": RESULT}, files()), new, {})
+    assert [level for level, _ in found.unlike] == [Level.NAMES, Level.OTHER, Level.WORSE]
+    assert found.what == "dearer; 2 more, less"
 
 
 def test_renamed_modules() -> None:
