@@ -21,6 +21,7 @@ from ssdsl.show.view import Column, Kind, View, table
 
 ONCE = ROOT / "bench" / "compile_once.py"
 EXAMPLES = ROOT / "examples"
+WIDTH = 130  # of the table
 SAID = ("capture", *PASSES, "simulate")
 Figure = Callable[[Sequence[Times]], float]
 
@@ -129,7 +130,7 @@ ROWS = (
 def against(options: argparse.Namespace) -> int:
     """Measure the rows and print the table; 1 if one does not compile."""
     rows = [row for row in ROWS if all(word in row.name for word in options.only or ())]
-    talk, console = Console(stderr=True), Console()
+    talk, console = Console(stderr=True), Console(width=WIDTH)
     with checkout(options.against) as old:
         tried = [(row, measured(row, (old, ROOT), options.rounds, talk)) for row in rows]
     found = [(row, times) for row, times in tried if times is not None]

@@ -11,6 +11,7 @@ from typing import Any
 from bench.same.checkouts import Answer
 from bench.same.names import Names, fixed_names, same_code, same_json, same_program, same_tasks
 
+EVALUATION = "evaluate/"  # the folder of the program that evaluates
 DEARER = 1.001  # a simulated step, or a peak of memory, that is called dearer
 Files = Mapping[str, bytes]
 Renamed = Mapping[str, str]
@@ -73,24 +74,58 @@ class Found:
 
 def compared(old: Side, new: Side, renamed: Renamed) -> Found:
     """The worst of all answers and files; what refers to modules of `ssdsl` is renamed in the old ones first."""
-    names = Names(_fixed(old.files))
     found = Found(costs=tuple(_costs(old, new)))
-    for name, level in unlike_files(old.files, new.files, renamed, names):
-        found = found.and_also(level, name)
+    for program in (EVALUATION, ""):
+        names = Names(_fixed(old.files, program))
+        before, after = (_of_program(side.files, program) for side in (old, new))
+        for name, level in unlike_files(before, after, renamed, names):
+            found = found.and_also(level, name)
     for command, answer in old.answers.items():
+        names = Names(_fixed(old.files, ""))  # a view is consistent in itself
         found = found.and_also(*answer_level(command, answer, new.answers[command], names))
     if any(after.is_dearer_than(before) for before, after in found.costs):
         found = found.and_also(Level.WORSE, "dearer")
     return found
 
 
-def _fixed(files: Files) -> frozenset[str]:
-    return fixed_names(json.loads(files["program.json"])) if "program.json" in files else frozenset()
+def _of_program(files: Files, program: str) -> Files:
+    """Those of training, or of the evaluation beside it, whose names are its own."""
+    return {name: text for name, text in files.items() if name.startswith(EVALUATION) is (program == EVALUATION)}
+
+
+def _fixed(files: Files, program: str) -> frozenset[str]:
+    table = files.get(f"{program}program.json")
+    return frozenset() if table is None else fixed_names(json.loads(table))
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def unlike_files(old: Files, new: Files, renamed: Renamed, names: Names) -> Iterator[tuple[str, Level]]:
+    """Those that are not equal byte for byte. Where one is not, the names in equal ones count too: they have to fit."""
+    if not changed_files(old, new, renamed):
+        return
+    moved = _moved(old, renamed)
+    for name in sorted({*moved, *new}):
+        level = _file_level(name, moved.get(name), new.get(name), names)
+        if level is not Level.BYTES:
+            yield name, level
+
+
+def changed_files(old: Files, new: Files, renamed: Renamed) -> tuple[str, ...]:
+    """Those that are not equal byte for byte, by their new names."""
+    moved = _moved(old, renamed)
+    return tuple(name for name in sorted({*moved, *new}) if moved.get(name) != new.get(name))
 
 
 def _moved(files: Files, renamed: Renamed) -> Files:
-    """The files where modules of these names lie."""
-    return {_path(name, renamed): content for name, content in files.items()}
+    """The files with these modules' new names, where they lie then."""
+    if not renamed:
+        return files
+    return {
+        _path(name, renamed): content if name.endswith(".pt") else with_names(content.decode(), renamed).encode()
+        for name, content in files.items()
+    }
 
 
 def _path(name: str, renamed: Renamed) -> str:
@@ -98,29 +133,16 @@ def _path(name: str, renamed: Renamed) -> str:
     return with_names(module.replace("/", "."), renamed).replace(".", "/") + dot + suffix
 
 
-# -- files ------------------------------------------------------------------------------------------------------------
-
-
-def unlike_files(old: Files, new: Files, renamed: Renamed, names: Names) -> Iterator[tuple[str, Level]]:
-    """Those that are not equal byte for byte, by their new names."""
-    moved = _moved(old, renamed)
-    for name in sorted({*moved, *new}):
-        level = _file_level(name, moved.get(name), new.get(name), renamed, names)
-        if level is not Level.BYTES:
-            yield name, level
-
-
-def _file_level(name: str, old: bytes | None, new: bytes | None, renamed: Renamed, names: Names) -> Level:
+def _file_level(name: str, old: bytes | None, new: bytes | None, names: Names) -> Level:
     if old is None or new is None:
         return Level.OTHER
     if name.endswith(".pt"):
         return _tensors_level(old, new)
-    before, after = with_names(old.decode(), renamed), new.decode()
-    if before == after:
-        return Level.BYTES
     if name.endswith(".py"):
-        return Level.NAMES if same_code(before, after, names) else Level.OTHER
-    return _json_level(before, after, names, same_json)
+        level = Level.NAMES if same_code(old.decode(), new.decode(), names) else Level.OTHER
+    else:
+        level = _json_level(old.decode(), new.decode(), names, same_json)
+    return Level.BYTES if level is Level.NAMES and old == new else level
 
 
 def with_names(text: str, renamed: Renamed) -> str:

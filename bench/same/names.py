@@ -22,7 +22,7 @@ ROUNDING = 1e-9  # of simulated times: sums in another order
 
 
 class Names:
-    """How names of an old text are called in a new one, the same in all texts of a pair; `fixed` are called alike.
+    """How names of an old text are called in a new one, the same in all files of a program; `fixed` are called alike.
 
     A slot and an operator of one name have nothing to do with each other, so `slots` are known apart.
     """

@@ -20,8 +20,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.same.checkouts import ROOT, Answer, Both, Worker, checkout
-from bench.same.compare import Files, Found, Level, Side, compared, unlike_files
-from bench.same.names import Names
+from bench.same.compare import Files, Found, Level, Side, changed_files, compared
 from bench.same.pairs import Pair, pairs
 from bench.same.steps import Starter, same_steps, starter
 from ssdsl.show.view import Column, Kind, View, table
@@ -186,7 +185,7 @@ class Comparison:
 
     def _unlike_runtime(self, old: Files, new: Files) -> tuple[str, ...]:
         first, second = ({n: text for n, text in files.items() if n.startswith(RUNTIME)} for files in (old, new))
-        return tuple(name for name, _ in unlike_files(first, second, self.options.renamed, Names()))
+        return changed_files(first, second, self.options.renamed)
 
     def _trained(self, found: Found, both: Both, ranks: Starter, pair: Pair) -> Found:
         """With two steps of both; where other programs give other numbers, the new one is verified."""

@@ -205,6 +205,24 @@ def test_a_file_that_only_one_writes_is_another_program() -> None:
     assert found.unlike == ((Level.OTHER, "more"),)
 
 
+def test_a_slot_has_one_number_in_all_files_of_a_program() -> None:
+    """An evaluation is a program of its own."""
+    table = json.dumps(TABLE)
+    tables = {"program.json": changed(table, ('"source_slot": "tanh"', '"source_slot": "tanh_3"')).encode()}
+    code = {"role.py": changed(CODE, ('"tanh"', '"tanh_3"')).encode()}
+    old = {**files(), "evaluate/program.json": table.encode()}
+    evaluation = {f"evaluate/{name}": text for name, text in tables.items()}
+
+    def level(changes: Files) -> Level:
+        return compared(Side({}, old), Side({}, {**old, **changes}), {}).level
+
+    assert level(tables | code) is Level.NAMES
+    assert level(evaluation) is Level.NAMES
+    assert level(tables | code | evaluation) is Level.NAMES
+    assert level(tables) is Level.OTHER
+    assert level(code) is Level.OTHER
+
+
 def test_the_worst_is_named() -> None:
     new = Side({"simulate": report(1.1, 1000)}, files(changed(CODE, ("x_2", "x_3"))))
     found = compared(Side({"simulate": RESULT}, files()), new, {})
