@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,23 +64,23 @@ class Answer:
 
 @dataclass(slots=True)
 class Worker:
-    """The commands of a checkout; they run in `folder`, which is its own."""
+    """The commands of a checkout; they run in `folder`, which is its own. The process starts with the first one."""
 
     root: Path
     folder: Path
     peak_mb: int = 0
-    process: "subprocess.Popen[str]" = field(init=False)
+    process: "subprocess.Popen[str] | None" = None
+    is_closed: bool = False
 
-    def __post_init__(self) -> None:
+    def start(self) -> "subprocess.Popen[str]":
+        if self.is_closed:
+            raise RuntimeError("the comparison has ended")
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.start()
-
-    def start(self) -> None:
         cache = {"XDG_CACHE_HOME": str(self.folder / "cache")}  # what it found out about operators is its own
         quiet = {"NO_COLOR": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
         environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "PYTHONPATH")}
         self.peak_mb = 0
-        self.process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, str(WORKER), str(self.root)],
             cwd=self.folder,
             env=environment | cache | quiet,
@@ -93,20 +93,21 @@ class Worker:
 
     def ask(self, arguments: list[str]) -> None:
         """Let a command begin."""
+        self.process = self.process or self.start()
         with contextlib.suppress(OSError):  # it has died, as its answer will say
             assert self.process.stdin
             print(json.dumps(arguments), file=self.process.stdin, flush=True)
 
     def answer(self) -> Answer:
         """What the command that was asked last says when it has ended."""
-        assert self.process.stdout
-        watch = threading.Timer(LIMIT_S, self.process.kill)
+        process = self.process
+        assert process and process.stdout
+        watch = threading.Timer(LIMIT_S, process.kill)
         watch.start()
-        line = self.process.stdout.readline()
+        line = process.stdout.readline()
         watch.cancel()
         if not line:
-            self.stop()
-            return Answer(-1, "", f"no answer; the process ended with status {self.process.returncode}")
+            return Answer(-1, "", f"no answer; the process ended with status {process.wait()}")
         found: dict[str, Any] = json.loads(line)
         self.peak_mb = found["peak_mb"]
         return Answer(found["status"], found["out"], found["err"])
@@ -114,37 +115,16 @@ class Worker:
     @property
     def is_worn(self) -> bool:
         """Whether a fresh process should go on."""
-        return self.process.poll() is not None or self.peak_mb > MOST_MB
+        return self.process is not None and (self.process.poll() is not None or self.peak_mb > MOST_MB)
 
     def stop(self) -> None:
-        """At once."""
-        self.process.kill()
-        self.process.wait()
+        """At once; a fresh process answers the next command."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
 
-
-@dataclass(frozen=True, slots=True)
-class Both:
-    """The old checkout and the new one, which run the same commands at the same time."""
-
-    old: Worker
-    new: Worker
-
-    def run(self, arguments: list[str]) -> tuple[Answer, Answer]:
-        for worker in self.each:
-            worker.ask(arguments)
-        return self.old.answer(), self.new.answer()
-
-    def refresh(self) -> None:
-        """Fresh processes for both where one is worn: what a process has seen before is alike in both."""
-        if any(worker.is_worn for worker in self.each):
-            self.stop()
-            for worker in self.each:
-                worker.start()
-
-    def stop(self) -> None:
-        for worker in self.each:
-            worker.stop()
-
-    @property
-    def each(self) -> tuple[Worker, Worker]:
-        return self.old, self.new
+    def close(self) -> None:
+        """For good, also while another thread waits for an answer."""
+        self.is_closed = True
+        self.stop()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ class Pair:
 
 def pairs(folder: Path, texts: bool) -> tuple[Pair, ...]:
     """All of them; with `texts` also the plans that are written in tests, as files in the folder."""
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     command = [sys.executable, "-m", "bench.same.recorded", str(folder), *(["--texts"] if texts else [])]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

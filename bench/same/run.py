@@ -7,28 +7,23 @@ plans and models are those of the tests. Both checkouts are driven by their comm
 
 import argparse
 import json
-import shutil
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
-from bench.same.checkouts import ROOT, Answer, Both, Worker, checkout
-from bench.same.compare import Files, Found, Level, Side, changed_files, compared
+from bench.same.checkouts import checkout
+from bench.same.compare import Found, Level
+from bench.same.comparison import Comparison
+from bench.same.kept import FOLDER, Kept
 from bench.same.pairs import Pair, pairs
-from bench.same.steps import Starter, same_steps, starter
 from ssdsl.show.view import Column, Kind, View, table
 
-PROGRAM = "program"  # the folder that both compile into, each where it works
-RUNTIME = "runtime/"
 WIDTH = 130  # of tables
-UNKNOWN = 2  # the exit status of a command that a checkout does not have
 EXPLAINED = {
     Level.BYTES: "equal byte for byte",
     Level.NAMES: "equal up to names",
@@ -40,14 +35,14 @@ EXPLAINED = {
 def main(arguments: list[str]) -> int:
     """Prints every pair that is not equal byte for byte; 1 if one is worse than the level that is asked for."""
     options = _options(arguments)
-    started = time.monotonic()
+    started, kept = time.monotonic(), Kept.of(options.against)
     talk = Console(stderr=True)
     found: dict[Pair, Found] = {}
     with ExitStack() as stack:
         folder = stack.enter_context(place())
-        old = stack.enter_context(checkout(options.against))
-        wanted = chosen(pairs(folder / "texts", options.texts), options.only, options.every)
-        comparison = Comparison(old, folder, options)
+        old = stack.enter_context(checkout(kept.commit))
+        wanted = chosen(pairs(FOLDER / "texts", options.texts), options.only, options.every)
+        comparison = Comparison(old, folder, kept, options)
         stack.callback(comparison.stop)
         for number, (pair, result) in enumerate(comparison.all(wanted), 1):
             found[pair] = result
@@ -95,126 +90,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 def chosen(known: Sequence[Pair], only: list[str] | None, every: int) -> list[Pair]:
     """The pairs that have all the words, in their order."""
     return [pair for pair in known if all(word in str(pair) for word in only or ())][::every]
-
-
-def commands(pair: Pair, clusters: list[str], quick: bool) -> dict[str, list[str]]:
-    """What both checkouts are asked, by a short name."""
-    plan, *model = pair.arguments
-    found = {"compile": ["compile", plan, *model, "--out", PROGRAM]}
-    if not quick:
-        found |= {
-            "check": ["check", plan, *model, "--json"],
-            "show program": ["show", plan, "program", *model, "--json"],
-            "show tasks": ["show", plan, "tasks", *model, "--json"],
-        }
-    return found | {f"simulate {c}": ["simulate", plan, *model, "--cluster", c, "--json"] for c in clusters}
-
-
-class Comparison:
-    """Compares pairs, some at a time, each with two processes of its own."""
-
-    def __init__(self, old: Path, folder: Path, options: argparse.Namespace) -> None:
-        self.roots = old, ROOT
-        self.folder, self.options = folder, options
-        self.runtime: tuple[str, ...] | None = None  # its files that are not alike
-        self._free: list[tuple[Both, Starter | None]] = []
-        self._open = ExitStack()
-        self._lock = threading.Lock()
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        if self.runtime is None:
-            return ()
-        return (f"runtime: {', '.join(self.runtime)} differ" if self.runtime else "runtime: equal byte for byte",)
-
-    def all(self, wanted: list[Pair]) -> Iterator[tuple[Pair, Found]]:
-        """As they end."""
-        for number in range(self.options.jobs):
-            self._free.append(self._start(self.folder / str(number)))
-        with ThreadPoolExecutor(self.options.jobs) as pool:
-            waiting = {pool.submit(self.one, pair): pair for pair in wanted}
-            try:
-                for done in as_completed(waiting):
-                    yield waiting[done], done.result()
-            except BaseException:  # Ctrl-C as well
-                pool.shutdown(wait=False, cancel_futures=True)
-                self.stop()
-                raise
-
-    def _start(self, folder: Path) -> tuple[Both, Starter | None]:
-        old, new = (Worker(root, folder / name) for root, name in zip(self.roots, ("old", "new"), strict=True))
-        both = Both(old, new)
-        self._open.callback(both.stop)
-        return both, self._open.enter_context(starter(folder / "ranks.log")) if self.options.deep else None
-
-    def stop(self) -> None:
-        self._open.close()
-
-    def one(self, pair: Pair) -> Found:
-        """A pair, by the processes that are free."""
-        with self._lock:
-            both, ranks = self._free.pop()
-        try:
-            both.refresh()
-            found = self._compared(both, pair)
-            return found if ranks is None else self._trained(found, both, ranks, pair)
-        except Exception as error:  # of one pair of hundreds
-            return Found(((Level.WORSE, f"cannot be compared, {type(error).__name__}: {error}"),))
-        finally:
-            self._free.append((both, ranks))
-
-    def _compared(self, both: Both, pair: Pair) -> Found:
-        for worker in both.each:
-            shutil.rmtree(worker.folder / PROGRAM, ignore_errors=True)
-        old, new = dict[str, Answer](), dict[str, Answer]()
-        for name, command in commands(pair, self.options.cluster, self.options.quick).items():
-            answers = both.run(command)
-            if UNKNOWN not in {a.status for a in answers}:
-                old[name], new[name] = (self._without_roots(a) for a in answers)
-        files = [written(worker.folder / PROGRAM) for worker in both.each]
-        if self.runtime is None and all(files):
-            self.runtime = self._unlike_runtime(*files)
-        return compared(Side(old, own(files[0])), Side(new, own(files[1])), self.options.renamed)
-
-    def _without_roots(self, answer: Answer) -> Answer:
-        """Paths of both checkouts alike."""
-        out, err = answer.out, answer.err
-        for root in map(str, self.roots):
-            out, err = out.replace(root, "CHECKOUT"), err.replace(root, "CHECKOUT")
-        return Answer(answer.status, out, err)
-
-    def _unlike_runtime(self, old: Files, new: Files) -> tuple[str, ...]:
-        first, second = ({n: text for n, text in files.items() if n.startswith(RUNTIME)} for files in (old, new))
-        return changed_files(first, second, self.options.renamed)
-
-    def _trained(self, found: Found, both: Both, ranks: Starter, pair: Pair) -> Found:
-        """With two steps of both; where other programs give other numbers, the new one is verified."""
-        programs = [worker.folder / PROGRAM for worker in both.each]
-        if (found.level is Level.BYTES and not self.runtime) or not all(p.exists() for p in programs):
-            return found
-        outs = [worker.folder / "steps" for worker in both.each]
-        for out in outs:
-            shutil.rmtree(out, ignore_errors=True)
-        ends = [ranks.train(program, out) for program, out in zip(programs, outs, strict=True)]
-        if not ends[1]:
-            return found.and_also(Level.WORSE, "two steps: the new program fails")
-        if ends[0] and same_steps(*outs):
-            return found
-        both.new.ask(["verify", *pair.arguments, "--steps", "2", "--json"])
-        verified = both.new.answer().status == 0
-        text = "two steps: other numbers" + ("" if verified else ", not those of a single device")
-        return found.and_also(Level.OTHER if verified else Level.WORSE, text)
-
-
-def written(folder: Path) -> Files:
-    """All files of a compiled folder."""
-    found = sorted(p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
-
-
-def own(files: Files) -> Files:
-    """The files that are written for a plan: the runtime is the same for all."""
-    return {name: content for name, content in files.items() if not name.startswith(RUNTIME)}
 
 
 # -- the report -------------------------------------------------------------------------------------------------------
