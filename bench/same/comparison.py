@@ -84,6 +84,7 @@ class Comparison:
                 raise
 
     def _seat(self, folder: Path) -> Seat:
+        folder.mkdir(parents=True)
         old, new = (Worker(root, folder / name) for root, name in zip(self.roots, ("old", "new"), strict=True))
         ranks = self._open.enter_context(starter(folder / "ranks.log")) if self.options.deep else None
         seat = Seat(old, new, ranks)
