@@ -1,6 +1,7 @@
 """`python -m bench compile --against REV`: compile times of this tree beside a revision's, in fresh processes in turn.
 
-Each row has a bar: the ratio of the two, or a figure of its own, that the compiler is to reach.
+Each row has a bar: the ratio of the two, or a figure of its own, that the compiler is to reach. Times are those of the
+processor.
 """
 
 import argparse
@@ -183,7 +184,7 @@ def view(found: list[tuple[Row, Measured]], revision: str) -> View:
         Column("bar"),
         Column("reached"),
     )
-    return View(f"this tree against {revision}, on one core", columns, tuple(_rows(found)), NOTES if found else ())
+    return View(f"compile times of this tree against {revision}", columns, tuple(_rows(found)), NOTES if found else ())
 
 
 NOTES = (

@@ -79,12 +79,14 @@ def compile_program(model: "Model", graph: "Graph", job: Job) -> "Iterator[tuple
 def measure(job: Job) -> Times:
     """Seconds of the capture and of each pass, peak memory in MB, and how much there was to do; in this process.
 
+    Seconds are those of the processor, which depend least on what else runs on the machine.
+
     Of the second measurement the keys begin with `more_`: of the first settings again, and of the others.
     """
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    start = time.perf_counter()
+    start = time.process_time()
     model, graph = captured(job.model)
-    times = {"capture": time.perf_counter() - start, "operators": len(graph.operators)}
+    times = {"capture": time.process_time() - start, "operators": len(graph.operators)}
     passes = compile_program(model, graph, job)
     next(passes)
     held_mb = reset_peak()
@@ -102,9 +104,9 @@ def measure(job: Job) -> Times:
 def timed(passes: "Iterator[tuple[str, Program | None]]") -> Times:
     """Seconds of each pass, and the number of the program's actions."""
     times: Times = {}
-    before = time.perf_counter()
+    before = time.process_time()
     for name, program in passes:
-        now = time.perf_counter()
+        now = time.process_time()
         times[name], before = now - before, now
         if program is not None:
             times["actions"] = sum(len(role.actions) for role in program.roles)
