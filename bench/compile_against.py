@@ -131,6 +131,8 @@ ROWS = (
 def against(options: argparse.Namespace) -> int:
     """Measure the rows and print the table; 1 if one does not compile."""
     rows = [row for row in ROWS if all(word in row.name for word in options.only or ())]
+    if not rows:
+        raise SystemExit(f"no row has {' and '.join(options.only)}; the rows are {', '.join(r.name for r in ROWS)}")
     talk, console = Console(stderr=True), Console(width=WIDTH)
     with checkout(options.against) as old:
         tried = [(row, measured(row, (old, ROOT), options.rounds, talk)) for row in rows]

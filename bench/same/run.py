@@ -89,7 +89,10 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 def chosen(known: Sequence[Pair], only: list[str] | None, every: int) -> list[Pair]:
     """The pairs that have all the words, in their order."""
-    return [pair for pair in known if all(word in str(pair) for word in only or ())][::every]
+    found = [pair for pair in known if all(word in str(pair) for word in only or ())][::every]
+    if not found:
+        raise SystemExit(f"none of {len(known)} pairs has {' and '.join(only or ())}")
+    return found
 
 
 # -- the report -------------------------------------------------------------------------------------------------------
