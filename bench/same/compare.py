@@ -62,10 +62,10 @@ class Found:
 
     @property
     def what(self) -> str:
-        """What decides the level; how much else there is."""
+        """What decides the level, and how much else there is."""
         worst = [what for level, what in self.unlike if level is self.level]
         more = len(self.unlike) - len(worst)
-        return "; ".join([*worst, *([f"{more} more, less"] if more else [])])
+        return "; ".join([*worst, *([f"{more} lesser differences"] if more else [])])
 
     def and_also(self, level: Level, what: str) -> "Found":
         """With one more difference, if it is one."""

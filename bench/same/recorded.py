@@ -7,6 +7,7 @@ second list. With --texts also the plans that are texts in tests; they are writt
 
 import argparse
 import importlib
+import io
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -41,6 +42,7 @@ class Recorder:
         """Before the modules of tests import these names."""
         for module, capture in CAPTURES.items():
             names = vars(importlib.import_module(module))
+            assert {capture, "compile_plan"} <= names.keys(), f"{module} compiles in another way now"
             names[capture] = _named if capture == "graph_of" else lambda spec: (_named(spec), _named(spec))
             names["compile_plan"] = self.compile_plan
         vars(bench.fuzz.trial)["try_plan"] = self.try_plan
@@ -98,8 +100,11 @@ def main() -> None:
     recorder = Recorder(options.folder, options.texts)
     for one in lists():
         recorder.record(*one)
-    with open(os.devnull, "w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
-        pytest.main(["-q", "-p", "no:cacheprovider", "tests/verify", "tests/prove"], [recorder])
+    said = io.StringIO()
+    with redirect_stdout(said), redirect_stderr(said):
+        status = pytest.main(["-q", "-p", "no:cacheprovider", "tests/verify", "tests/prove"], [recorder])
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):  # a test has no program to look into
+        raise SystemExit(f"the tests could not be read\n{said.getvalue()}")
     print("\n".join(recorder.found))
 
 

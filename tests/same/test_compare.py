@@ -227,7 +227,7 @@ def test_the_worst_is_named() -> None:
     new = Side({"simulate": report(1.1, 1000)}, files(changed(CODE, ("x_2", "x_3"))))
     found = compared(Side({"simulate": RESULT}, files()), new, {})
     assert [level for level, _ in found.unlike] == [Level.NAMES, Level.OTHER, Level.WORSE]
-    assert found.what == "dearer; 2 more, less"
+    assert found.what == "dearer; 2 lesser differences"
 
 
 def test_renamed_modules() -> None:
