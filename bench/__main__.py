@@ -1,6 +1,6 @@
 """`python -m bench [steps | training | compile | accuracy | dropout]`: all benchmarks, or one.
 
-`python -m bench fuzz | models | rounding | foresight` checks; `python -m bench papers` writes docs/papers.md.
+`python -m bench fuzz | models | rounding | foresight | same` checks; `python -m bench papers` writes docs/papers.md.
 """
 
 import sys
@@ -11,6 +11,7 @@ from bench.fuzz import run as fuzz
 from bench.models import run as models
 from bench.papers import run as papers
 from bench.rounding import run as rounding
+from bench.same import run as same
 
 BENCHMARKS = {
     "steps": steps.main,
@@ -25,6 +26,7 @@ CHECKS = {
     "models": models.main,
     "rounding": rounding.main,
     "foresight": foresight.main,
+    "same": same.main,
 }  # which are right or wrong, and take no times
 
 

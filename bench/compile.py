@@ -5,34 +5,23 @@ compiles. The peak includes Python, torch and the captured graph; `own` is what 
 """
 
 import argparse
-import contextlib
 import itertools
-import json
-import os
-import resource
 import statistics
 import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import track
 
+from bench.compile_against import against, measure_apart
+from bench.compile_once import Job, Times
+from bench.same.checkouts import ROOT
 from ssdsl.show.view import Column, Kind, View, table
 
-if TYPE_CHECKING:
-    from ssdsl.model.graph import Graph
-    from ssdsl.model.source import Model
-
-ROOT = Path(__file__).resolve().parent.parent
 PLAN = ROOT / "examples" / "megatron.ssp"
 SLACK = 1.15  # how far above a straight line still counts as linear
-Times = dict[str, float]
+SHOWN = ("capture", "plan", "lower", "prove", "write", "simulate", "total", "peak_mb", "own_mb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +41,9 @@ class Case:
         return f"gpt:{self.size},layers={self.layers},batch={self.batch},dtype=bf16"
 
     @property
-    def settings(self) -> dict[str, int]:
-        return {"D": self.dp, "T": self.tp, "S": self.pp, "M": self.micro_batches}
+    def job(self) -> Job:
+        settings = {"D": self.dp, "T": self.tp, "S": self.pp, "M": self.micro_batches}
+        return Job(self.model, str(PLAN), settings)
 
 
 WIDE = Case()
@@ -64,77 +54,16 @@ GPT_3 = Case(layers=96, pp=16, micro_batches=128, size="175b", batch=1024)
 CASES = tuple(dict.fromkeys((WIDE, NARROW, *LAYERS, *MICRO_BATCHES, GPT_3)))
 
 
-def compile_program(model: "Model", graph: "Graph", settings: dict[str, int]) -> Iterator[str]:
-    """The compiler from the plan's text to the program's files, and a simulated step; yields the name of each pass when
-    it is done."""
-    from ssdsl.cluster.load import load_cluster
-    from ssdsl.codegen.write import write_program
-    from ssdsl.collector import paused_collector
-    from ssdsl.compile import make_plan
-    from ssdsl.lang.read import read_source
-    from ssdsl.lower.lower import lower
-    from ssdsl.prove.prove import require_proof
-    from ssdsl.simulate.simulate import simulate
-
-    cluster = load_cluster("a100x1024")
-    yield "import"
-    with paused_collector():  # as `compile_plan` does
-        plan, _ = make_plan(read_source(PLAN), graph, settings, PLAN.parent)
-        yield "plan"
-        program = lower(plan, cluster)
-        yield "lower"
-        require_proof(program)
-        yield "prove"
-    with tempfile.TemporaryDirectory() as folder:
-        write_program(program, model, Path(folder) / "program", read_source(PLAN))
-    yield "write"
-    simulate(program, read_source(PLAN), cluster)
-    yield "simulate"
-
-
-def measure(case: Case) -> Times:
-    """Seconds of the capture and of each pass, peak memory in MB; in this process."""
-    from ssdsl.model.load import load
-    from ssdsl.model.trace import capture
-
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    start = time.perf_counter()
-    graph = capture(model := load(case.model, meta=True))
-    times = {"capture": time.perf_counter() - start}
-
-    passes = compile_program(model, graph, case.settings)
-    assert next(passes) == "import"
-    held_mb = reset_peak()
-    start = before = time.perf_counter()
-    for name in passes:
-        now = time.perf_counter()
-        times[name], before = now - before, now
-    compiled = sum(times[name] for name in ("plan", "lower", "prove", "write"))
-    return times | {"total": compiled, "peak_mb": peak_mb(), "own_mb": peak_mb() - held_mb}
-
-
-def reset_peak() -> float:
-    """Lower the kernel's mark of the peak to what is held now, and return that; where it cannot, capture counts too."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-    return peak_mb()
-
-
-def peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Measure all cases and print the table; 1 if one does not compile."""
     args = read_arguments(arguments)
-    if args.case:
-        print(json.dumps(measure(Case(**json.loads(args.case)))))
-        return 0
+    if args.against:
+        return against(args)
     talk = Console(stderr=True)
     runs: dict[Case, list[Times]] = {case: [] for case in CASES}
     for case in track(CASES * args.rounds, "compiling", console=talk, transient=True):
         try:
-            runs[case].append(measure_apart(case))
+            runs[case].append(measure_apart(ROOT, case.job))
         except subprocess.CalledProcessError as error:
             talk.print(f"[red]{case} does not compile[/red]: {error.stderr.strip().splitlines()[-1]}", highlight=False)
             return 1
@@ -149,26 +78,18 @@ def main(arguments: list[str] | None = None) -> int:
 def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench compile", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3, help="fresh processes for each case")
-    parser.add_argument("--case", help=argparse.SUPPRESS)
+    parser.add_argument("--against", metavar="REV", help="a revision beside this tree, with the bars to reach")
+    parser.add_argument("--only", metavar="WORD", action="append", help="with --against: rows with this; repeatable")
     return parser.parse_args(arguments)
 
 
-def measure_apart(case: Case) -> Times:
-    """The measurement of a case in a fresh process of one thread."""
-    command = [sys.executable, "-m", "bench.compile", "--case", json.dumps(asdict(case))]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def view(medians: dict[Case, Times]) -> View:
-    keys = next(iter(medians.values())).keys()
     columns = [Column(heading, Kind.COUNT) for heading in ("layers", "dp", "tp", "pp", "micro-batches")]
-    columns += [Column(*_heading(key)) for key in keys]
+    columns += [Column(*_heading(key)) for key in SHOWN]
     rows = []
     for case, times in medians.items():
         widths = case.layers, case.dp, case.tp, case.pp, case.micro_batches
-        rows.append((*widths, *(int(1e6 * times[key]) if key.endswith("_mb") else times[key] for key in keys)))
+        rows.append((*widths, *(int(1e6 * times[key]) if key.endswith("_mb") else times[key] for key in SHOWN)))
     return View("Compiling a GPT under megatron.ssp, on one core", tuple(columns), tuple(rows))
 
 
@@ -196,7 +117,3 @@ def claims(medians: dict[Case, Times]) -> Iterator[tuple[str, bool]]:
         steps = itertools.pairwise(cases)
         linear = all(total[b] / total[a] <= SLACK * getattr(b, axis) / getattr(a, axis) for a, b in steps)
         yield f"at most linear in {axis.replace('_', '-')}: {text}", linear
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,0 +1,46 @@
+"""A U-Net as a user writes it, for the compiler's times: four levels of two convolutions with batch norms each."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+CHANNELS, LEVELS, CLASSES = 64, 4, 8
+BATCH, SIZE = 64, 128
+
+
+class Twice(nn.Sequential):
+    """Two convolutions, each with a batch norm."""
+
+    def __init__(self, given: int, made: int) -> None:
+        layers: list[nn.Module] = []
+        for channels in (given, made):
+            layers += [nn.Conv2d(channels, made, 3, padding=1, bias=False), nn.BatchNorm2d(made), nn.ReLU()]
+        super().__init__(*layers)
+
+
+class UNet(nn.Module):
+    """Down and up again; each level hands what it has over to the level of its size on the way up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = [CHANNELS << level for level in range(LEVELS)]
+        self.down = nn.ModuleList(map(Twice, [3, *widths], widths))
+        self.middle = Twice(widths[-1], 2 * widths[-1])
+        self.wider = nn.ModuleList(nn.ConvTranspose2d(2 * w, w, 2, stride=2) for w in reversed(widths))
+        self.up = nn.ModuleList(Twice(2 * w, w) for w in reversed(widths))
+        self.head = nn.Conv2d(CHANNELS, CLASSES, 1)
+
+    def forward(self, image: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        x, skips = image, []
+        for layer in self.down:
+            skips.append(layer(x))
+            x = F.max_pool2d(skips[-1], 2)
+        x = self.middle(x)
+        for wider, layer, skip in zip(self.wider, self.up, reversed(skips), strict=True):
+            x = layer(torch.cat([skip, wider(x)], 1))
+        return F.cross_entropy(self.head(x), mask)
+
+
+def unet() -> tuple[nn.Module, dict[str, torch.Tensor], dict[str, tuple[str, ...]]]:
+    inputs = {"image": torch.zeros(BATCH, 3, SIZE, SIZE), "mask": torch.zeros(BATCH, SIZE, SIZE, dtype=torch.long)}
+    return UNet(), inputs, {"image": ("batch", "colour", "height", "width"), "mask": ("batch", "height", "width")}
