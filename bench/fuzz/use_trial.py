@@ -90,7 +90,8 @@ def on_engines(use: Use, model: Model) -> Result:
         folder = Path(name)
         for number, run in enumerate(use.runs):
             is_last = number == len(use.runs) - 1
-            ranks = run_ranks(devices(run.plan), partial(_rank, use, model, run, folder, is_last))
+            saved = (folder / "run").exists()
+            ranks = run_ranks(devices(run.plan), partial(_rank, use, model, run, folder, is_last, saved))
             if isinstance(ranks[0], EngineError):
                 raise ranks[0]
             if len({str(losses) for losses, _ in ranks}) > 1:
@@ -101,7 +102,7 @@ def on_engines(use: Use, model: Model) -> Result:
     return result
 
 
-def _rank(use: Use, model: Model, run: Run, folder: Path, is_last: bool, world: World, place: Any) -> Any:
+def _rank(use: Use, model: Model, run: Run, folder: Path, is_last: bool, saved: bool, world: World, place: Any) -> Any:
     """One rank of a run: its losses and its pieces of what is trained, or the error that all ranks raise."""
     path = folder / "plan.ssp"
     path.write_text("\n".join(run.plan) + "\n")
@@ -109,7 +110,7 @@ def _rank(use: Use, model: Model, run: Run, folder: Path, is_last: bool, world: 
     try:
         engine = Engine(Live(Request(path, own, {}), world.control), world, CPU, seed=SEED, background=False)
         place(lambda: engine.now()[1])
-        losses = list(_script(engine, use, run, dataset(model, use.samples), folder / "run"))
+        losses = list(_script(engine, use, run, dataset(model, use.samples), folder / "run", saved))
         if is_last:
             engine.save(folder / "end", wait=True)
         return losses, state(engine.weights, engine.pieces)
@@ -135,8 +136,9 @@ def devices(plan: Iterable[str]) -> int:
     return sum(math.prod(map(int, sizes)) for sizes in meshes)
 
 
-def _script(engine: Engine, use: Use, run: Run, data: Batch, folder: Path) -> Iterator[float]:
-    """What a training script does; the losses of its steps and evaluations."""
+def _script(engine: Engine, use: Use, run: Run, data: Batch, folder: Path, saved: bool) -> Iterator[float]:
+    """What a training script does; the losses of its steps and evaluations. `saved`: whether another run has saved; to
+    look for the folder would be a race with ranks that are ahead."""
     kind, options = OPTIMIZERS[use.optimizer]
     engine.optimizer(kind, **options)
     scheduler = ExponentialLR(engine.optim, GAMMA) if use.is_scheduled else None
@@ -156,8 +158,9 @@ def _script(engine: Engine, use: Use, run: Run, data: Batch, folder: Path) -> It
                 yield engine.evaluate([rows_of(data, *few) for few in rows])
             case Save():
                 engine.save(folder)
+                saved = True
             case Resume():
-                if folder.exists():
+                if saved:
                     engine.resume(folder)
                     batches = None
     engine.close()

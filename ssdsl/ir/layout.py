@@ -14,7 +14,7 @@ Shards make every nesting of splits, in space and in time, one notion. Parts of 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property, lru_cache
 
@@ -138,6 +138,20 @@ class Layout:
 
         return Layout(tuple(p if lives(p) else REPLICATE for p in self.places))
 
+    def refactored(self, before: "Shape", after: "Shape") -> "Layout | None":
+        """The same parts of a tensor whose axes are made of other factors; None where these cannot say them.
+
+        >>> heads = Layout((Shard(1, 2, 2),))                          # of [qkv 3 · heads 4]
+        >>> heads.refactored(Shape(((3, 4),)), Shape(((12,),)))
+        Layout(places=(Shard(factor=0, stride=2, parts=2, at=None),))
+        >>> Layout((Shard(0, 6, 2),)).refactored(Shape(((12,),)), Shape(((3, 4),))) is None
+        True
+        """
+        if before == after:
+            return self
+        places = tuple(_refactored(p, before, after) if isinstance(p, Shard) else p for p in self.places)
+        return Layout(tuple(p for p in places if p is not None)) if None not in places else None
+
     def __str__(self) -> str:
         words = [p.value if isinstance(p, Whole) else f"S({p.factor})" for p in self.places]
         return "[" + " ".join(words) + "]"
@@ -246,6 +260,22 @@ class Cut:
     outer: int
     count: int
     at: Regions | None = None
+
+
+def _refactored(shard: Shard, before: Shape, after: Shape) -> Shard | None:
+    """The digit of an axis that a digit of one of its factors is, as a digit of one of the axis' other factors."""
+    axis = before.axis_of(shard.factor)
+    old, new = before.axes[axis], after.axes[axis]
+    first = sum(map(len, before.axes[:axis]))
+    if old == new:
+        return replace(shard, factor=shard.factor - first + sum(map(len, after.axes[:axis])))
+    inner = math.prod(old[shard.factor - first + 1 :])
+    for number, size in enumerate(new):
+        inside = math.prod(new[number + 1 :])
+        stride, rest = divmod(shard.stride * inner, inside)
+        if shard.at is None and stride and not rest and size % (stride * shard.parts) == 0:
+            return Shard(sum(map(len, after.axes[:axis])) + number, stride, shard.parts)
+    return None
 
 
 @lru_cache(maxsize=65536)

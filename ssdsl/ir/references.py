@@ -56,8 +56,9 @@ def dangling(program: Program) -> Iterator[str]:
 def _values(program: Program) -> Iterator[str]:
     """All values of the model that a program names."""
     yield from (program.loss.name.value, *(r.value.value for r in program.results))
-    yield from (p.weight for p in program.params)
-    yield from (w for f in program.flats for w in f.weights)
+    if program.trains:  # another one has the parameters of the program that trains, also such as it does not read
+        yield from (p.weight for p in program.params)
+        yield from (w for f in program.flats for w in f.weights)
     yield from (m.value for m in program.messages if isinstance(m, Transfer))
     for function in program.functions:
         yield from (name.value for name in function.variables())

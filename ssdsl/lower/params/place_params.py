@@ -7,7 +7,7 @@ from ssdsl.ir.param import Param
 from ssdsl.lower.errors import BufferApart, ParamsOverlap
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.evaluation_errors import WeightElsewhere
-from ssdsl.model.graph import Origin
+from ssdsl.model.graph import Graph, Origin
 from ssdsl.text.diagnostic import PlanError
 
 Use = tuple[Layout, Layout]  # as an operator needs a weight, and as it leaves its gradient
@@ -41,13 +41,20 @@ def place_params(lowering: Lowering) -> Lowering:
 
 
 def _held(lowering: Lowering, uses: dict[str, dict[Submesh, list[Use]]]) -> tuple[Param, ...]:
-    """Those of the program that trains; raises PlanError for a weight that is read where that one has none."""
+    """Those of the program that trains, in the factors that their axes have here; raises PlanError for a weight that is
+    read where that one has none."""
     homes = {(p.weight, p.submesh) for p in lowering.held.params}
     missing = [(w, s) for w, found in uses.items() for s in found if (w, s) not in homes]
     if missing:
         known = {p.weight: p.submesh for p in reversed(lowering.held.params)}
         raise PlanError(*(WeightElsewhere(None, w, str(s), str(known.get(w, "no device"))) for w, s in missing))
-    return lowering.held.params
+    return tuple(_as_here(p, lowering.graph) for p in lowering.held.params)
+
+
+def _as_here(param: Param, graph: Graph) -> Param:
+    shape = Shape(graph.values[param.weight].sizes) if param.weight in graph.values else param.shape
+    layout = param.layout.refactored(param.shape, shape)
+    return param if layout is None else replace(param, shape=shape, layout=layout)
 
 
 def params_on(params: tuple[Param, ...], submesh: Submesh) -> dict[str, Param]:
