@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ssdsl.compile import Compiled, compile_plan
+from ssdsl.compile import Compiled, compile_evaluation, compile_plan, compile_source
 from ssdsl.ir.action import Compute, Free, Start, Wait
 from ssdsl.ir.function import Backward
 from ssdsl.ir.program import Program
@@ -21,6 +21,7 @@ from ssdsl.prove.prove import prove
 from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Source
 from tests.run.evaluating import evaluate
 
 ROOT = Path(__file__).parent.parent.parent
@@ -79,3 +80,18 @@ def test_its_loss_is_that_of_the_step(given: tuple[Model, Graph], plan: str, par
     alone = replace(compiled, program=forward_of(compiled))
     finished = run_in_process(program_of(compiled.program, given[0]), Training(1, optimizer="sgd", lr=0.1))
     assert evaluate(compiled, alone, given[0], steps=0).losses == [finished.losses[0]] * 2
+
+
+@pytest.mark.parametrize("split", ["batch", "seq"])
+def test_what_only_training_has(split: str) -> None:
+    """A weight that the evaluation does not read, and a buffer whose axis is two dimensions in training alone."""
+    model = load(f"{ROOT}/tests/models/scored.py:followed")
+    text = (
+        f"mesh gpus(dp = 2)\nsplit model by {split} into dp\nassign model to gpus\nsplit model.weights by row into dp\n"
+    )
+    training = compile_source(Source("plan.ssp", text), capture(model), {}, None)
+    evaluation = compile_evaluation(training, model)
+    assert evaluation.proof.failures == ()
+    sizes = [compiled.program.graph.values["seen"].sizes for compiled in (training, evaluation)]
+    assert sizes == [((4, 2),), ((8,),)]
+    assert {p.weight for p in evaluation.program.params} == {p.weight for p in training.program.params}

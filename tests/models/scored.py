@@ -63,3 +63,26 @@ def net() -> Given:
         for _ in range(2)
     ]
     return module, batches, {"x": ("batch", "channel", "height", "width"), "labels": ("batch",)}
+
+
+class Followed(nn.Module):
+    """A head and a mean of inputs of which training alone has use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.aux = nn.Linear(8, 8), nn.Linear(8, 4)
+        self.register_buffer("seen", torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(1)
+        y = self.body(x)
+        loss = y.square().mean()
+        if self.training:
+            loss = loss + self.aux(y).square().mean()
+        with torch.no_grad():
+            self.seen.mul_(0.9).add_(x.mean(0), alpha=0.1)
+        return loss
+
+
+def followed() -> tuple[nn.Module, dict[str, torch.Tensor], dict[str, tuple[str, ...]]]:
+    return Followed(), {"x": torch.randn(4, 4, 2)}, {"x": ("batch", "seq", "stream")}
