@@ -99,6 +99,7 @@ GPT_3 = "gpt:175b,batch=1024,dtype=bf16"
 LLAMA = "llama:405b,batch=2048,dtype=bf16"
 LARGEST = "gpt:1t,batch=8192,dtype=bf16"
 T5 = "hf:t5,num_layers=24,d_model=1024,d_kv=128,d_ff=65536,num_heads=128,batch=256,seq=512,dtype=bf16"
+MIXTRAL = "mixtral:8x7b,dtype=bf16"
 RESNET = "resnet:50,depths=3-8-36-3"
 UNET = f"{ROOT / 'bench' / 'unet.py'}:unet"
 ROWS = (
@@ -121,7 +122,7 @@ ROWS = (
         figure=per_action,
         most_s=20e-6,
     ),
-    Row("Mixtral 8x7B", (_megatron("mixtral:8x7b,dtype=bf16", 8, 8, 4, 16, "a100x1024"),), ratio=0.18),
+    Row("Mixtral 8x7B", (Job(MIXTRAL, str(EXAMPLES / "experts.ssp"), {"E": 8, "T": 4, "D": 4}),), ratio=0.18),
     Row("T5-11B", (_of_paper("t5_megatron", T5, D=8, T=8, S=4, M=16),), ratio=0.18),
     Row("Swin 1.8B", (_of_paper("swin_megatron", "swin:1.8b,dtype=bf16", D=8, T=8, S=4, M=16),), ratio=0.18),
     Row("ResNet-152", (Job(RESNET, str(EXAMPLES / "data_parallel.ssp"), {"D": 64}),), ratio=1.0),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ssdsl.model.source import Model
 
 Times = dict[str, float]
+TURNS = 3  # of a second measurement, of which the fastest counts
 PASSES = ("plan", "lower", "prove", "write")
 
 
@@ -94,10 +95,11 @@ def measure(job: Job) -> Times:
     times["total"] = sum(times[name] for name in PASSES)
     times |= {"peak_mb": peak_mb(), "own_mb": peak_mb() - held_mb}
     if job.more is not None:
-        for prefix, settings in (("again_", job.settings), ("more_", job.more)):
+        for prefix, settings in (("again_", job.settings), ("more_", job.more)) * TURNS:
             passes = compile_program(model, graph, Job(job.model, job.plan, settings, job.cluster))
             next(passes)
-            times |= {prefix + name: value for name, value in timed(passes).items()}
+            for name, value in timed(passes).items():
+                times[prefix + name] = min(value, times.get(prefix + name, value))
     return times
 
 
