@@ -30,7 +30,7 @@ def test_first_index_is_the_outermost(plan) -> None:
 
 def test_data_operators_are_split_and_constants_are_not(plan) -> None:
     made = plan(MESH + "split model by batch into dp\nsplit model by seq into m = 2\n" + ASSIGN)
-    assert "shift_1" in made.indices and "mask_0" not in made.indices
+    assert made.of("shift_1").indices and not made.of("mask_0").indices
     assert made.of("shift_1").place is None
 
 
@@ -53,9 +53,9 @@ def test_the_same_fact_twice_is_one(plan) -> None:
 
 def test_sizes(plan) -> None:
     made = plan(MESH + "split model by batch into m = [3, 5]\n" + ASSIGN)
-    assert made.indices["linear_44"][0].sizes == (3, 5)
+    assert made.of("linear_44").indices[0].sizes == (3, 5)
     made = plan(MESH + "split model by batch into m = [4, 4]\n" + ASSIGN)
-    assert made.indices["linear_44"][0].sizes is None
+    assert made.of("linear_44").indices[0].sizes is None
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_sizes(plan) -> None:
 )
 def test_parts_of_chunks(plan, parts: str, at: object) -> None:
     made = plan(MESH + f"split model by batch into dp {parts}\n" + ASSIGN)
-    assert (made.indices["linear_44"][0].count, made.indices["linear_44"][0].at) == (2, at)
+    assert (made.of("linear_44").indices[0].count, made.of("linear_44").indices[0].at) == (2, at)
 
 
 def test_a_cut_of_unequal_parts_divides_each(plan) -> None:
     made = plan(MESH + "split model by batch into m = [2, 6], dp\n" + ASSIGN)
-    assert [i.name for i in made.indices["linear_44"]] == ["m", "dp"]
+    assert [i.name for i in made.of("linear_44").indices] == ["m", "dp"]
     assert plan.mistakes(MESH + "split model by batch into m = [3, 5], dp\n" + ASSIGN) == ["E0203"]
 
 
@@ -159,10 +159,10 @@ def test_split_where_possible(plan) -> None:
     text = "mesh gpus(tp = 8)\nsplit model by heads into tp where possible\nsplit model by ffn into tp where possible\n"
     text += "split model by channels into tp where possible\n" + ASSIGN
     made = plan(text)
-    assert {op.kind for op in made.graph.operators if op.name in made.indices} == {"linear", "gelu"}
+    assert {op.kind for op in made.graph.operators if made.of(op.name).indices} == {"linear", "gelu"}
     assert [d.code for d in plan.warnings(text)] == ["E0381"]
     both = MESH + "split model by ffn into tp\nsplit model by hidden into tp where possible\n" + ASSIGN
-    assert all(len(indices) == 1 for indices in plan(both).indices.values())
+    assert {len(record.indices) for record in plan(both).operators.values() if record.indices} == {1}
 
 
 def test_a_misspelt_dimension_is_not_hidden_by_a_missing_axis(plan) -> None:
@@ -183,7 +183,8 @@ def test_the_name_of_an_axis_begins_at_any_segment(graph: Graph) -> None:
 
     def split_by(name: str) -> set[str]:
         text = f'mesh gpus(tp = 2)\nsplit model by "{name}" into tp\nassign model to gpus\n'
-        return set(interpret_all(parse(Source("plan.ssp", text)), made)[0].indices)
+        records = interpret_all(parse(Source("plan.ssp", text)), made)[0].operators
+        return {name for name, record in records.items() if record.indices}
 
     for name in ("grid.1", "*.grid.1"):
         assert split_by(name) == set(dims)
@@ -203,7 +204,7 @@ def test_what_nobody_places_stays_whole_where_it_does_not_divide(graph: Graph) -
             return render(error.diagnostics[0])
 
     three = split_into(3)
-    assert isinstance(three, Plan) and "gelu_10" in three.indices and "shift_1" not in three.indices
+    assert isinstance(three, Plan) and three.of("gelu_10").indices and not three.of("shift_1").indices
     four = split_into(4)
     assert isinstance(four, str) and "has heads = 6\n" in four and "write `where possible`" in four
     assert isinstance(split_into(4, "where possible"), Plan)
