@@ -103,6 +103,7 @@ def test_killed_anywhere(before: Path, calls: list[tuple[int, str]], tmp_path: P
     assert ends == {OLD, NEW}
 
 
+@pytest.mark.slow
 def test_a_full_disk_anywhere(before: Path, calls: list[tuple[int, str]], tmp_path: Path) -> None:
     for rank, at in places(calls):
         run = tmp_path / f"{rank}-{at}"

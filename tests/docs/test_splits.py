@@ -60,6 +60,7 @@ def reports(compiled: Compile, tmp_path_factory: pytest.TempPathFactory) -> list
     return [simulate(c.program, c.source, cluster) for c in found]
 
 
+@pytest.mark.slow
 def test_page(compiled: Compile, reports: list[Report], golden: Callable[[Path, str], None]) -> None:
     text = PAGE.read_text("utf-8")
     for name in EXAMPLES:

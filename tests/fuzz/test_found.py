@@ -17,6 +17,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("folder", FOUND, ids=lambda path: path.name)
 def test_found(folder: Path) -> None:
     model = load(f"{folder / 'model.py'}:net")

@@ -46,12 +46,14 @@ def operands(mask: Mask, seq: int) -> int:
     return len(attention.inputs)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seq", LENGTHS)
 @pytest.mark.parametrize("name", CAUSAL)
 def test_a_causal_mask_becomes_the_flag(name: str, seq: int) -> None:
     assert operands(CAUSAL[name], seq) == 3
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seq", LENGTHS)
 @pytest.mark.parametrize("name", OTHER)
 def test_a_mask_that_says_more_stays(name: str, seq: int) -> None:

@@ -99,6 +99,7 @@ def is_harmless(mutant: Mutant, model: str = MODEL) -> str:
     return ""
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("plan", "params"), PROGRAMS, ids=str)
 def test_wrong_programs_are_refuted(compiled: Callable[..., Program], plan: str, params: dict[str, int]) -> None:
     program = compiled(plan, MODEL, **params)
@@ -107,6 +108,7 @@ def test_wrong_programs_are_refuted(compiled: Callable[..., Program], plan: str,
     assert [str(m) for m in accepted if not is_harmless(m)] == []
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("plan", "model"), OTHERS, ids=lambda given: Path(given).name)
 def test_wrong_programs_of_other_models_are_refuted(compiled: Callable[..., Program], plan: str, model: str) -> None:
     program = compiled(plan, model)
