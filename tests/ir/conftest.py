@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 
 @cache
-def _graph(model: str) -> Graph:
+def graph_of(model: str) -> Graph:
     with chdir(HERE):
         return capture(load(f"models.py:{model}"))
 
@@ -30,7 +30,7 @@ def _program(name: str) -> Program:
     path = HERE / "programs" / f"{name}.ssp"
     source = read_source(path)
     model = source.text.partition("\n")[0].removeprefix("# model: ")
-    plan, _ = interpret_all(parse(source), _graph(model), {}, path.parent)
+    plan, _ = interpret_all(parse(source), graph_of(model), {}, path.parent)
     return lower(plan)
 
 

@@ -6,7 +6,7 @@ their numbers.
 
 from dataclasses import replace
 
-from ssdsl.ir.function import OpSplit
+from ssdsl.ir.function import Carried, OpSplit
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.lowering import Lowering, Typed, TypedOperand
 from ssdsl.lower.operators.operand_types import Axes, local_sizes, operand_shape, operand_types
@@ -14,12 +14,13 @@ from ssdsl.lower.operators.sink_grad_reductions import with_sunk
 from ssdsl.model.graph import Operand, Operator, Stage
 
 Cut = tuple[Axes, tuple[OpSplit, ...], frozenset[str]]  # the devices' axes, the splits, where gradients stay addends
+Addends = tuple[tuple[int, ...], ...]  # by their numbers, for each sum that an operator carries
 NOWHERE = frozenset[str]()
 
 
 def type_operators(lowering: Lowering) -> Lowering:
     """Adds `typed`."""
-    cuts: dict[Cut, int] = {}
+    cuts: dict[tuple[Cut, Addends], int] = {}
     found: dict[tuple[int, int], Typed] = {}
     typed: dict[str, Typed] = {}
     for operator in (o for o in lowering.graph.operators if o.stage is Stage.COMPUTE):
@@ -28,11 +29,17 @@ def type_operators(lowering: Lowering) -> Lowering:
             lowering.splits[operator.name],
             lowering.sunk.get(operator.name, NOWHERE),
         )
-        key = lowering.graph.signatures[operator.name], cuts.setdefault(cut, len(cuts))
+        key = lowering.graph.signatures[operator.name], cuts.setdefault((cut, _addends(operator, cut)), len(cuts))
         if key not in found:
             found[key] = _typed(operator, cut)
         typed[operator.name] = found[key]
     return replace(lowering, typed=typed)
+
+
+def _addends(operator: Operator, cut: Cut) -> Addends:
+    """Which operands are addends: a split names their values, which another operator may read in another order."""
+    carried = (s for s in cut[1] if isinstance(s, Carried))
+    return tuple(tuple(n for n, o in enumerate(operator.inputs) if o.value in s.operands) for s in carried)
 
 
 def _typed(operator: Operator, cut: Cut) -> Typed:
