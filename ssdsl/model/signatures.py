@@ -7,7 +7,8 @@ dtypes and memory of which the same have gradients. What follows from these alon
 from collections.abc import Iterator
 from typing import Any
 
-from ssdsl.model.graph import Graph, Operator, Ref
+from ssdsl.model.graph import Graph, Operator
+from ssdsl.model.ops.measured import numbered
 
 
 def signatures(graph: Graph) -> dict[str, int]:
@@ -19,13 +20,14 @@ def signatures(graph: Graph) -> dict[str, int]:
 def _key(operator: Operator, graph: Graph) -> tuple[Any, ...]:
     names = dict.fromkeys((*operator.refs(), *(o.value for o in (*operator.inputs, *operator.outputs))))
     numbers = {name: number for number, name in enumerate(names)}
+    refs = iter([numbers[name] for name in operator.refs()])
     roots: dict[str, int] = {}  # which of them share memory
     return (
         operator.kind,
         operator.target,
         operator.stage,
-        _numbered(operator.args, numbers),
-        _numbered(operator.kwargs, numbers),
+        numbered(operator.args, refs),
+        numbered(operator.kwargs, refs),
         tuple((numbers[o.value], o.axes, o.once) for o in operator.inputs),
         tuple((numbers[o.value], o.axes) for o in operator.outputs),
         tuple((d.size, d.fixed, d.combined, d.window, d.beside) for d in operator.dims),
@@ -39,13 +41,3 @@ def _tensor(name: str, graph: Graph, roots: dict[str, int]) -> Iterator[Any]:
     value, place = graph.values[name], graph.storages[name]
     yield from (value.origin, value.shape, value.dtype, value.differentiable, name in graph.learning)
     yield from (roots.setdefault(place.root, len(roots)), place.strides)
-
-
-def _numbered(item: Any, numbers: dict[str, int]) -> Any:
-    """Arguments whose references are numbers."""
-    match item:
-        case Ref(value):
-            return Ref(str(numbers[value]))
-        case tuple() | list():
-            return tuple(_numbered(i, numbers) for i in item)
-    return item

@@ -157,7 +157,7 @@ class _Walk:
         self.add(instr.source, gradient, who)
 
     def operator(self, op: Op) -> None:
-        operator = self.facts.operators.get(op.operator)
+        operator = self.facts.operators[op.operator]
         span = span_of(op.splits, self.submesh)
         found = [(v.name, self.finished(v, span)) for v in op.results if self.facts.learns(v.name)]
         gradients = [(name, g) for name, g in found if g is not None]
@@ -165,7 +165,7 @@ class _Walk:
             if g is None:
                 self.facts.failures.add(Rule.NO_GRADIENT, f"{self.where}, backward", name, "a gradient", "none", span)
         part = self.typed.parts.get(op.operator)
-        if operator is None or part is None or not gradients:
+        if part is None or not gradients:
             return
         owed = gradients[0][1].partial
         where = f"{self.where}, backward of operator `{op.operator}`"

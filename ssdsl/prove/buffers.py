@@ -27,7 +27,7 @@ def check_buffers(facts: Facts, typed: dict[int, Typed]) -> None:
                 if isinstance(instr, Write):
                     written.setdefault(instr.buffer, []).append(number)
                     _check_write(facts, one, instr)
-                elif isinstance(instr, Op) and instr.operator in facts.operators:
+                elif isinstance(instr, Op):
                     for name in _statistics(facts.operators[instr.operator], instr):
                         statistics.add(name.value)
                         _check_in_place(facts, one, name)

@@ -68,8 +68,7 @@ def _prepared(prepared: Prepared, prologue: dict[Name, Local]) -> Local:
 def _parameter(facts: Facts, parameter: Parameter, function: Function) -> Local:
     weight = parameter.var.name.value
     param = facts.params.get((weight, function.submesh))
-    origin = facts.graph.values[weight].origin if weight in facts.graph.values else None
-    if param is None or origin not in (Origin.WEIGHT, Origin.BUFFER):
+    if param is None or facts.graph.values[weight].origin not in (Origin.WEIGHT, Origin.BUFFER):
         raise Wrong(Rule.PARAM, f"a weight that lives on {function.submesh}", weight)
     return of_type(Type(param.layout), function.submesh.axes)
 
@@ -114,9 +113,6 @@ class Walk:
         failures, span = self.facts.failures, self._span(splits)
         if var.name in self.types:
             failures.add(Rule.TWICE, where, var.name, "a name of its own", var.name, span)
-        if var.name.value not in self.facts.graph.values:
-            failures.add(Rule.UNKNOWN, where, var.name, "a value of the model", var.name.value, span)
-            return
         try:
             written = of_type(var.type, self.axes)
             if local is not None and written != local:
@@ -228,12 +224,9 @@ class Walk:
         return local
 
     def _operator(self, op: Op) -> None:
-        operator = self.facts.operators.get(op.operator)
+        operator = self.facts.operators[op.operator]
         where = f"{self.where}, operator `{op.operator}`"
         failures, span = self.facts.failures, self._span(op.splits)
-        if operator is None:
-            failures.add(Rule.UNKNOWN, where, "", "an operator of the model", op.operator, span)
-            return
         locals_: tuple[Local | None, ...] = (None,) * len(op.results)
         try:
             self._check_splits(op)

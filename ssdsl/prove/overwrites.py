@@ -64,7 +64,7 @@ def check_overwrites(facts: Facts, function: Function) -> None:
 
 def _overwritable(facts: Facts, instr: Instr) -> tuple[frozenset[str], frozenset[str]]:
     """Of an operator the results that are new tensors which nothing keeps, and the operands whose gradients are."""
-    if not isinstance(instr, Op) or instr.operator not in facts.operators or instr.kernel.function not in OWN_CALL:
+    if not isinstance(instr, Op) or instr.kernel.function not in OWN_CALL:
         return frozenset(), frozenset()
     return overwritable(facts.operators[instr.operator], facts.graph)
 
@@ -76,7 +76,7 @@ def check_orders(facts: Facts) -> None:
     """Adds a failure for each operator whose operands are not laid out in the order that they have on one device: what
     was gathered, joined or sliced lies in another."""
     for where, body in _bodies(facts):
-        for op in (i for i in body if isinstance(i, Op) and i.operator in facts.operators):
+        for op in (i for i in body if isinstance(i, Op)):
             operator = facts.operators[op.operator]
             wanted = operator.orders if asks_for_order(operator.args[0]) else ()
             if op.orders != wanted or len(wanted) not in (0, len(op.reads)):
@@ -114,8 +114,8 @@ def check_unread(facts: Facts) -> None:
 def _check_read(facts: Facts, where: str, body: tuple[Instr, ...], leaving: Iterable[Name]) -> None:
     read = {*leaving, *(name for instr in body for name in reads_of(instr))}
     for instr in body:
-        operator = facts.operators.get(instr.operator) if isinstance(instr, Op) else None
-        has_effect = isinstance(instr, Write) or (operator is not None and bool(operator.statistics))
+        changes = isinstance(instr, Op) and bool(facts.operators[instr.operator].statistics)
+        has_effect = isinstance(instr, Write) or changes
         if not has_effect and read.isdisjoint(v.name for v in results_of(instr)):
             names = ", ".join(str(v.name) for v in results_of(instr))
             facts.failures.add(Rule.UNREAD, where, names, "a reader", "none")

@@ -77,10 +77,10 @@ def check_params(facts: Facts) -> None:
 def _check_param(facts: Facts, param: Param) -> None:
     where = f"parameters on {param.submesh}"
     value = facts.graph.values.get(param.weight)
-    if value is None and not facts.program.trains:
+    if value is None:
         return  # what another program trains, and this one does not read
-    if value is None or value.origin not in (Origin.WEIGHT, Origin.BUFFER):
-        facts.failures.add(Rule.PARAM, where, param.weight, "a weight or buffer", "none")
+    if value.origin not in (Origin.WEIGHT, Origin.BUFFER):
+        facts.failures.add(Rule.PARAM, where, param.weight, "a weight or buffer", value.origin)
         return
     if facts.params[param.weight, param.submesh] is not param:
         facts.failures.add(Rule.TWICE, where, param.weight, "one parameter", "two", _span(param))

@@ -36,7 +36,7 @@ def _types(facts: Facts, prologue: Prologue) -> dict[Name, Local]:
 
     def given(var: Var) -> Local:
         value = var.name.value
-        origin = facts.graph.values[value].origin if value in facts.graph.values else None
+        origin = facts.graph.values[value].origin
         if origin is Origin.INPUT:
             return _part(facts, prologue.submesh, var)
         if origin not in (Origin.SEED, Origin.CONSTANT) and value not in constants:

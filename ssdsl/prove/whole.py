@@ -35,7 +35,7 @@ def check_loss(facts: Facts, typed: dict[int, Typed]) -> None:
         names = [o.name for k, o in enumerate(function.outputs) if k == function.loss]
         if names != ([loss.name] if number == loss.function else []) or (function.loss is not None and not names):
             failures.add(Rule.LOSS, f"function `{function.name}`", facts.graph.loss, loss.name, names)
-    if loss.function not in typed or loss.name not in typed[loss.function].types or loss.name.value != facts.graph.loss:
+    if loss.name not in typed[loss.function].types or loss.name.value != facts.graph.loss:
         failures.add(Rule.LOSS, "the loss", loss.name, facts.graph.loss, f"function {loss.function}")
         return
     function, local = typed[loss.function].function, typed[loss.function].types[loss.name]
@@ -51,8 +51,8 @@ def check_results(facts: Facts, typed: dict[int, Typed]) -> None:
         where = f"result `{result.name}`"
         if wanted.pop(result.name, None) != result.value.value:
             failures.add(Rule.RESULTS, where, result.value, facts.graph.outputs.get(result.name), result.value.value)
-        one = typed.get(result.function)
-        if one is None or one.slots.get(result.slot) != result.value or result.value not in one.types:
+        one = typed[result.function]
+        if one.slots.get(result.slot) != result.value or result.value not in one.types:
             failures.add(Rule.RESULTS, where, result.value, "an output of its function", result.slot)
             continue
         span = one.function.submesh.mesh.span

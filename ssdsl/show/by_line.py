@@ -5,7 +5,7 @@ A tensor belongs to the innermost `split` of what makes it, a weight to the `spl
 splits to the `assign` that places it. A collective belongs to the `split` along whose axis it goes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ssdsl.cluster.cluster import Cluster
@@ -117,11 +117,11 @@ class _Lines:
 
     def _of_weight(self, weight: str, cut: set[str]) -> str:
         """The split of the first reader along an axis that cuts the weight, else what places that."""
-        readers = [o for o in self.program.graph.operators if any(i.value == weight for i in o.inputs)]
+        readers = self.program.graph.readers.get(weight, ())
         spans = (i.span for o in readers for i in self.program.plan.of(o.name).indices if i.name in cut)
         return next((self.origins.said(span) for span in spans), "") or self._placed(readers)
 
-    def _placed(self, operators: list[Operator]) -> str:
+    def _placed(self, operators: Iterable[Operator]) -> str:
         placements = (self.program.plan.of(o.name).place for o in operators)
         return next((self.origins.said(p.span) for p in placements if p is not None), "(the model)")
 

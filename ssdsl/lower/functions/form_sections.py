@@ -34,7 +34,9 @@ from ssdsl.model.layers import layer_of, layer_paths
 from ssdsl.model.ops.overwritable import OWN_CALL, overwritable
 from ssdsl.model.ops.registry import row
 from ssdsl.model.weight_values import weight_values
-from ssdsl.plan.plan import Plan
+from ssdsl.plan.plan import Mark, Plan
+
+Place = tuple[str, Mark | None]  # of an operator: its layer, and the checkpoint that it is recomputed in
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def _finished(instr: Instr, sides: dict[str, tuple[Side, ...]], overwrites: dict
 @dataclass(slots=True)
 class _Draft:
     layer: str
-    unit: int | None
+    checkpoint: Mark | None
     body: list[Instr] = field(default_factory=list)
 
     @property
@@ -103,9 +105,9 @@ class _Draft:
 def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tuple[Section, ...]:
     """Operators in order, each behind the conversions that it is the first to read."""
 
-    def place(op: Op) -> tuple[str, int | None]:
-        mark = facts.plan.of(op.operator).checkpoint if op.operator not in before else None
-        return layer_of(facts.graph.by_name[op.operator].path, facts.layers), mark.value if mark is not None else None
+    def place(op: Op) -> Place:
+        checkpoint = facts.plan.of(op.operator).checkpoint if op.operator not in before else None
+        return layer_of(facts.graph.by_name[op.operator].path, facts.layers), checkpoint
 
     front = _shared(function, place)
     conversions = [i for i in function.body() if isinstance(i, Conversion)]
@@ -115,9 +117,9 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
         if isinstance(op, Write):  # beside what computed it
             drafts[-1].body.extend([*_pulled(op.source, waiting), op])
             continue
-        layer, unit = place(op)
-        if (drafts[-1].layer, drafts[-1].unit) != (layer, unit):
-            drafts.append(_Draft(layer, unit))
+        layer, checkpoint = place(op)
+        if (drafts[-1].layer, drafts[-1].checkpoint) != (layer, checkpoint):
+            drafts.append(_Draft(layer, checkpoint))
         for read in op.reads:
             drafts[-1].body.extend(_pulled(read, waiting))
         drafts[-1].body.append(op)
@@ -126,7 +128,7 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
         for name in list(waiting):
             last.body.extend(_pulled(name, waiting))
         drafts.append(last)
-    return tuple(Section(d.layer, d.unit is not None and d.learns, tuple(d.body)) for d in drafts if d.body)
+    return tuple(Section(d.layer, d.checkpoint is not None and d.learns, tuple(d.body)) for d in drafts if d.body)
 
 
 def _pulled(name: Name, waiting: dict[Name, Conversion]) -> list[Instr]:
@@ -135,11 +137,11 @@ def _pulled(name: Name, waiting: dict[Name, Conversion]) -> list[Instr]:
     return [] if instr is None else [*(i for read in reads_of(instr) for i in _pulled(read, waiting)), instr]
 
 
-def _shared(function: Function, place: Callable[[Op], tuple[str, int | None]]) -> frozenset[Name]:
+def _shared(function: Function, place: Callable[[Op], Place]) -> frozenset[Name]:
     """Conversions of values from outside the function that several sections read: they come first, once."""
     made = {v.name for op in function.operators() for v in op.results}
     conversions = {i.result.name: i for i in function.body() if isinstance(i, Conversion)}
-    readers: dict[Name, set[tuple[str, int | None]]] = {}  # of a conversion and of those that lead to it
+    readers: dict[Name, set[Place]] = {}  # of a conversion and of those that lead to it
     outside: set[Name] = set()
     for op in function.operators():
         for read in op.reads:

@@ -182,7 +182,7 @@ class _Rewriting:
 
     def _is_read_outside(self, value: str, region: Region) -> bool:
         graph = self.source.graph
-        readers = {o.name for o in graph.operators if any(i.value == value for i in o.inputs)}
+        readers = {o.name for o in graph.readers.get(value, ())}
         return bool(readers - region.operators.keys()) or value in {graph.loss, *graph.outputs.values()} | {
             *graph.updates.values()
         }
