@@ -42,7 +42,7 @@ def test_arithmetic_of_digits_has_examples() -> None:
     assert having >= {
         "ssdsl.ir.layout",
         "ssdsl.lower.operators.operand_types",
-        "ssdsl.lower.functions.reshard",
-        "ssdsl.lower.functions.transfer",
+        "ssdsl.lower.conversions.reshard",
+        "ssdsl.lower.conversions.transfer",
         "ssdsl.runtime.moves",
     }

@@ -18,7 +18,7 @@ from ssdsl.ir.comm import AllGather, AllToAll, Narrow, ReduceScatter, Step, kind
 from ssdsl.ir.function import Reshard
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Shape, Shard, nests
 from ssdsl.ir.value import Name, Type, Var
-from ssdsl.lower.functions.reshard import reshard
+from ssdsl.lower.conversions.reshard import reshard
 from ssdsl.runtime import collectives
 from ssdsl.runtime.mesh import Mesh
 from ssdsl.runtime.transport import Distributed

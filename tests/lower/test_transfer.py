@@ -12,7 +12,7 @@ import torch
 from ssdsl.codegen.table import _move, _place
 from ssdsl.ir.comm import Move
 from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh
-from ssdsl.lower.functions.transfer import keep_boxes, plan_move
+from ssdsl.lower.conversions.transfer import keep_boxes, plan_move
 from ssdsl.plan.plan import Mesh
 from ssdsl.runtime import mesh, table, transfers
 from ssdsl.runtime.world import World

@@ -33,14 +33,14 @@ from ssdsl.ir.layout import REPLICATE, Cut, Layout, Placement, Shape, Shard, Sub
 from ssdsl.ir.program import Loss, Result
 from ssdsl.ir.rows import counts_of, slots_of
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
+from ssdsl.lower.conversions.even import check_even, check_path, even_cut
+from ssdsl.lower.conversions.prologue import PrologueBuilder
+from ssdsl.lower.conversions.region_read import region_read
+from ssdsl.lower.conversions.reshard import reshard
+from ssdsl.lower.conversions.shares import NO_SHARES, shares_of, with_shares
+from ssdsl.lower.conversions.transfer import keep_boxes, plan_move
 from ssdsl.lower.errors import UpdateInParts
 from ssdsl.lower.functions.draft import Draft, Made, Need, finished
-from ssdsl.lower.functions.even import check_even, check_path, even_cut
-from ssdsl.lower.functions.prologue import PrologueBuilder
-from ssdsl.lower.functions.region_read import region_read
-from ssdsl.lower.functions.reshard import reshard
-from ssdsl.lower.functions.shares import NO_SHARES, shares_of, with_shares
-from ssdsl.lower.functions.transfer import keep_boxes, plan_move
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import dims_of, inside, local_sizes
 from ssdsl.lower.params.place_params import params_on

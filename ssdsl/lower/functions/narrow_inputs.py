@@ -10,7 +10,7 @@ from dataclasses import replace
 from ssdsl.ir.function import Function, Instr, Op, Prologue, Reshard, reads_of
 from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh
 from ssdsl.ir.value import Name, Type, Var
-from ssdsl.lower.functions.reshard import reshard
+from ssdsl.lower.conversions.reshard import reshard
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import local_sizes
 from ssdsl.model.graph import Origin

@@ -7,7 +7,7 @@ from ssdsl.ir.action import Compute
 from ssdsl.ir.comm import Signal
 from ssdsl.ir.function import Function
 from ssdsl.ir.layout import REPLICATE, Layout, Shape
-from ssdsl.lower.functions.transfer import plan_move
+from ssdsl.lower.conversions.transfer import plan_move
 from ssdsl.lower.tasks.graph import BACKWARD, FORWARD, TaskGraph
 from ssdsl.lower.tasks.task import Carry
 from ssdsl.plan.plan import Clock, Order, Phase, TaskSet

@@ -8,7 +8,7 @@ and those who receive gather the parts over their fast ones; gradients go back l
 from collections.abc import Mapping
 
 from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh
-from ssdsl.lower.functions.transfer import keep_boxes
+from ssdsl.lower.conversions.transfer import keep_boxes
 from ssdsl.lower.lowering import Lowering
 
 End = tuple[Submesh, Layout]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from ssdsl.ir.function import Instr, Op, Prologue, Reshard, Split
 from ssdsl.ir.layout import REPLICATE, Layout, Placement, Shape, Submesh
 from ssdsl.ir.value import Axis, Name, Type, Var
+from ssdsl.lower.conversions.reshard import reshard
 from ssdsl.lower.functions.kernels import first_of, kernel_of
-from ssdsl.lower.functions.reshard import reshard
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import operator_splits
 from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, operand_types
