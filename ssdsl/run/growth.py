@@ -91,16 +91,27 @@ class SingleDevice:
 
     def exact_along(self, follow: Sequence[Tensors] | None) -> Trained | None:
         """The training in float64, which takes each step with these gradients."""
-        model = in_type(self.model, EXACT)
         try:
-            with computing_in(EXACT):
-                found = train(model, self.training, follow, self.trained.drawn)
+            found = self._train_exactly(in_type(self.model, EXACT), follow)
         except Exception:  # whatever the model's code raises: an operator without float64, a type that it looks at
             return None
         is_alike = [
             math.isfinite(a) == math.isfinite(b) for a, b in zip(found.losses, self.trained.losses, strict=True)
         ]
         return found if all(is_alike) else None
+
+    def exact_growth(self, exact: Trained, follow: Sequence[Tensors] | None) -> Growth:
+        """The growth over a few runs in float64, of which `exact` is one: what no coarser type has rounded."""
+        found = []
+        for n in range(RUNS):
+            with RoundedScalars(SEED + n):
+                other = self._train_exactly(nudged(in_type(self.model, EXACT), SEED + n, EXACT), follow)
+            found.append(growth_between(exact, other))
+        return largest_of(found)
+
+    def _train_exactly(self, model: Model, follow: Sequence[Tensors] | None) -> Trained:
+        with computing_in(EXACT):
+            return train(model, self.training, follow, self.trained.drawn)
 
     def _own_error(self) -> Iterable[Growth]:
         if self.exact is not None:

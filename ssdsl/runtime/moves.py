@@ -100,10 +100,14 @@ def extend(earlier: torch.Tensor | None, x: torch.Tensor, dim: int, outer: int =
 def take_at(x: torch.Tensor, dim: int, outer: int, at: Regions, index: int) -> torch.Tensor:
     """As `take`, of parts that are regions, which may overlap: axis `dim` is (outer, positions).
 
+    All parts are views or none is: what looks into gathered weights is gathered again in backward, by all devices.
+
     >>> take_at(torch.arange(6), 0, outer=1, at=(((0, 4),), ((2, 6),)), index=1).tolist()
     [2, 3, 4, 5]
     """
-    return runs_of(x, dim, outer, at[index])
+    part = runs_of(x, dim, outer, at[index])
+    is_view = part.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    return part.clone() if is_view and (outer > 1 or any(len(runs) != 1 for runs in at)) else part
 
 
 def runs_of(x: torch.Tensor, dim: int, outer: int, runs: Runs) -> torch.Tensor:
