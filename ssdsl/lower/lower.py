@@ -7,12 +7,14 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program
 from ssdsl.ir.references import check_references
+from ssdsl.lower.conversions.assemble import assemble
+from ssdsl.lower.conversions.convert import convert_values
+from ssdsl.lower.conversions.needs import find_needs
+from ssdsl.lower.conversions.prologue import form_prologues
 from ssdsl.lower.functions.form_functions import form_functions
 from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.gather_again import gather_again
-from ssdsl.lower.functions.insert_communication import insert_communication
 from ssdsl.lower.functions.join_readers import join_readers
-from ssdsl.lower.functions.narrow_inputs import narrow_inputs
 from ssdsl.lower.functions.save_tensors import save_tensors
 from ssdsl.lower.lowering import Held, Lowering
 from ssdsl.lower.operators.divide_dims import divide_dims
@@ -60,8 +62,10 @@ PASSES: tuple[Pass, ...] = (
     form_functions,
     type_operators,
     place_params,
-    insert_communication,
-    narrow_inputs,
+    find_needs,
+    convert_values,
+    form_prologues,
+    assemble,
     flatten_params,
     form_sections,
     save_tensors,

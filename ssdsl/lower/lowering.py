@@ -7,10 +7,11 @@ from ssdsl.cluster.link import LOOPBACK, Link
 from ssdsl.ir.action import Compute
 from ssdsl.ir.comm import Message
 from ssdsl.ir.function import Function, Kernel, OpSplit, Prologue
-from ssdsl.ir.layout import Shape, Submesh
+from ssdsl.ir.layout import Layout, Shape, Submesh
 from ssdsl.ir.param import FlatParam, Param
 from ssdsl.ir.program import Loss, Program, Result, Role
-from ssdsl.ir.value import Coordinate, Size, TimeIndex, Type
+from ssdsl.ir.value import Coordinate, Name, Size, TimeIndex, Type
+from ssdsl.lower.conversions.answer import Ask, Converted
 from ssdsl.lower.tasks.task import Task
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.plan.plan import Plan
@@ -51,8 +52,9 @@ class TypedOperand:
 @dataclass(frozen=True, slots=True)
 class Typed:
     """What an operator that is cut reads and leaves, its kernel, and the coordinates of which only the first part adds
-    its addend."""
+    its addend. `number` is that of the pair of its call and its cut."""
 
+    number: int
     reads: tuple[TypedOperand, ...]
     results: tuple[TypedOperand, ...]
     kernel: Kernel
@@ -81,6 +83,10 @@ class Lowering:
     joined: dict[str, tuple[TimeIndex, ...]] = field(default_factory=dict)
     typed: dict[str, Typed] = field(default_factory=dict)
     segments: tuple[Segment, ...] = ()
+    asks: dict[str, tuple[Ask, ...]] = field(default_factory=dict)
+    reported: dict[str, Ask] = field(default_factory=dict)
+    converted: Converted = field(default_factory=Converted)
+    provided: dict[tuple[str, Submesh, Layout], Name] = field(default_factory=dict)
     params: tuple[Param, ...] = ()
     flats: tuple[FlatParam, ...] = ()
     functions: tuple[Function, ...] = ()
@@ -111,7 +117,7 @@ class Lowering:
         return min(found, key=lambda link: link.bandwidth)
 
     def program(self) -> Program:
-        """The finished program; raises InternalError before `insert_communication`."""
+        """The finished program; raises InternalError before `assemble`."""
         if self.loss is None:
             raise InternalError("no pass has placed the loss")
         return Program(

@@ -1,121 +1,233 @@
 """The prologue: what runs outside the functions. Constants once, what depends on inputs only once per step, on every
-submesh that needs them."""
+submesh that needs them.
 
-from dataclasses import dataclass, field
+Inputs enter as parts: where all that reads an input on a device cuts it alike, the device is given the part alone. What
+has been asked of a value on a submesh is known before anything is made of it, as values are provided from the last one
+to the first.
+"""
 
-from ssdsl.ir.function import Instr, Op, Prologue, Reshard, Split
-from ssdsl.ir.layout import REPLICATE, Layout, Placement, Shape, Submesh
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from ssdsl.ir.function import Op, Prologue, Reshard, Split
+from ssdsl.ir.layout import REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.value import Axis, Name, Type, Var
 from ssdsl.lower.conversions.reshard import reshard
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import operator_splits
-from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, operand_types
+from ssdsl.lower.operators.operand_types import local_sizes, operand_types
 from ssdsl.lower.operators.shard_operators import possible_indices
 from ssdsl.model.graph import Operator, Origin, Stage
+
+When = tuple[int, ...]  # in the order of the program: an operator, an operand, what follows from that need
+Part = frozenset[tuple[str, Shard]]  # the digits that a device has, each by the axis that it follows
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """A layout of a value that is needed on a submesh, and where first."""
+
+    when: When
+    submesh: Submesh
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A data operator on a submesh, with the layouts of what it reads."""
+
+    operator: Operator
+    splits: tuple[Split, ...]
+    reads: tuple[Layout, ...]
 
 
 @dataclass(slots=True)
 class _Draft:
-    """The prologue of one submesh while it grows."""
+    """The prologue of one submesh while it grows: all that it has, each with its place in the order of the program."""
 
-    submesh: Submesh
-    constants: dict[str, None] = field(default_factory=dict)
-    given: dict[str, Var] = field(default_factory=dict)
-    body: list[Instr] = field(default_factory=list)
-    made: dict[str, tuple[Var, Shape]] = field(default_factory=dict)  # value -> as it is first made
-    converted: dict[tuple[str, Layout], Var] = field(default_factory=dict)
-    results: dict[Name, None] = field(default_factory=dict)
+    constants: list[tuple[When, Operator]] = field(default_factory=list)
+    given: list[tuple[When, Var]] = field(default_factory=list)
+    body: list[tuple[When, _Call | Reshard]] = field(default_factory=list)
+    results: list[tuple[When, Name]] = field(default_factory=list)
 
 
-class PrologueBuilder:
-    """Collects, per submesh, what its functions need of inputs, constants and data operators."""
+def form_prologues(lowering: Lowering) -> Lowering:
+    """Adds the prologues, and under which names they provide what functions ask of them."""
+    return _Forming(lowering).formed()
 
+
+class _Forming:
     def __init__(self, lowering: Lowering) -> None:
         self.lowering, self.graph = lowering, lowering.graph
+        self.makers = {o.value for s in lowering.segments for operator in s.operators for o in operator.outputs}
+        self.asks: dict[str, list[_Ask]] = {}
+        self.made: dict[tuple[str, Submesh], tuple[When, Type]] = {}  # as data operators leave values
+        self.names: dict[tuple[str, Submesh, Layout], Name] = {}
         self.drafts: dict[Submesh, _Draft] = {}
-        self.versions: dict[tuple[str, str], dict[tuple[tuple[str, Placement], ...], int]] = {}
 
-    def provide(self, submesh: Submesh, value: str, layout: Layout) -> Var:
-        """A value on a submesh in the layout that a function needs (its digits in time not yet cut out)."""
-        draft = self.drafts.setdefault(submesh, _Draft(submesh))
-        var = self._in_layout(draft, value, layout)
-        draft.results[var.name] = None
-        return var
+    def formed(self) -> Lowering:
+        for value, ask in self._asked():
+            self.asks.setdefault(value, []).append(ask)
+            self.drafts.setdefault(ask.submesh, _Draft())
+        wanted = [(value, ask) for value, asks in self.asks.items() for ask in asks]
+        for operator in reversed(self.graph.operators):
+            if operator.stage is Stage.DATA:
+                self._call(operator)
+        for value, asks in self.asks.items():
+            self._provide(value, sorted(asks, key=lambda ask: ask.when))
+        for value, ask in wanted:
+            self.drafts[ask.submesh].results.append((ask.when, self.names[value, ask.submesh, ask.layout]))
+        prologues = tuple(self._prologue(submesh, draft) for submesh, draft in self.drafts.items())
+        return replace(self.lowering, prologues=prologues, provided=self.names)
 
-    def prologues(self) -> tuple[Prologue, ...]:
-        """What has been provided so far, one for each submesh."""
-        return tuple(
-            Prologue(d.submesh, tuple(d.constants), tuple(d.given.values()), tuple(d.body), tuple(d.results))
-            for d in self.drafts.values()
-        )
+    def _asked(self) -> Iterator[tuple[str, _Ask]]:
+        """What functions are given of values that no operator of theirs makes."""
+        for ask in (a for asks in self.lowering.asks.values() for a in asks):
+            provided = self.graph.values[ask.value].origin not in (Origin.WEIGHT, Origin.BUFFER)
+            if provided and ask.value not in self.makers and ask.need is not None:
+                submesh = self.lowering.segments[ask.function].submesh
+                yield ask.value, _Ask(ask.at, submesh, ask.need.type.layout)
 
-    def _in_layout(self, draft: _Draft, value: str, layout: Layout) -> Var:
-        var, shape = self._made(draft, value)
-        if var.type.layout == layout:
-            return var
-        key = (value, layout)
-        if key not in draft.converted:
-            itemsize = self.graph.values[value].itemsize
-            steps = reshard(
-                var.type.layout, layout, shape, draft.submesh.axes, itemsize, self.lowering.links(draft.submesh)
+    # -- operators on data -------------------------------------------------------------------------------------------
+
+    def _call(self, operator: Operator) -> None:
+        """Computes an operator on each submesh that asks for a result, in front of the first that does."""
+        first: dict[Submesh, When] = {}
+        for output in operator.outputs:
+            for ask in self.asks.get(output.value, ()):
+                first[ask.submesh] = min(ask.when, first.get(ask.submesh, ask.when))
+        for submesh, when in first.items():
+            indices = possible_indices(operator, self.lowering.plan.of(operator.name).indices, submesh)
+            splits = tuple(
+                s
+                for s in operator_splits(operator, indices, submesh)
+                if isinstance(s, Split) and isinstance(s.coordinate, Axis)
             )
-            name = self._name(draft, value, layout)
-            type_ = Type(layout)
-            draft.converted[key] = Var(name, type_, None, local_sizes(shape, type_, draft.submesh.axes), var.dtype)
-            draft.body.append(Reshard(var.name, draft.converted[key], steps, ()))
-        return draft.converted[key]
+            layouts = []
+            for n, operand in enumerate(operator.inputs):
+                need, _ = operand_types(operator, splits, operand, submesh.axes, is_output=False)
+                self.asks.setdefault(operand.value, []).append(_Ask((*when, 0, n), submesh, need.layout))
+                layouts.append(need.layout)
+            for output in operator.outputs:
+                made, _ = operand_types(operator, splits, output, submesh.axes, is_output=True)
+                self.made[output.value, submesh] = (*when, 1), made
+                self.asks.setdefault(output.value, [])  # it has a name, also where nobody reads it
+            self.drafts[submesh].body.append(((*when, 1), _Call(operator, splits, tuple(layouts))))
 
-    def _made(self, draft: _Draft, value: str) -> tuple[Var, Shape]:
-        if value not in draft.made:
-            operator = self.graph.makers.get(value)
-            if operator is not None and operator.stage is Stage.DATA:
-                self._data(draft, operator)
-            else:
-                if operator is not None:
-                    self._constant(draft, operator)
-                shape = Shape(self.graph.values[value].sizes)
-                type_ = Type(Layout((REPLICATE,) * len(draft.submesh.axes)))
-                name, dtype = self._name(draft, value, type_.layout), self.graph.values[value].dtype
-                var = Var(name, type_, None, local_sizes(shape, type_, draft.submesh.axes), dtype)
-                draft.given[value] = var
-                draft.made[value] = var, shape
-        return draft.made[value]
+    # -- values ------------------------------------------------------------------------------------------------------
 
-    def _name(self, draft: _Draft, value: str, layout: Layout) -> Name:
-        """The name of a value in a layout. A device may run several prologues: a name means the same in all."""
-        known = self.versions.setdefault((draft.submesh.mesh.name, value), {})
-        places = zip(draft.submesh.axes, layout.places, strict=True)
-        return Name(value, known.setdefault(tuple((a, p) for (a, _), p in places if p is not REPLICATE), len(known)))
+    def _provide(self, value: str, asks: list[_Ask]) -> None:
+        """Names a value in each layout, and converts it into those in which it is not given or made."""
+        versions: dict[str, dict[tuple[tuple[str, Placement], ...], int]] = {}
 
-    def _constant(self, draft: _Draft, operator: Operator) -> None:
-        if operator.name in draft.constants:
-            return
-        for ref in operator.refs():
-            if (producer := self.graph.makers.get(ref)) is not None:
-                self._constant(draft, producer)
-            assert producer is not None or self.graph.values[ref].origin is Origin.CONSTANT
-        draft.constants[operator.name] = None
+        def name(submesh: Submesh, layout: Layout) -> Name:
+            """A device may run several prologues: a name means the same in all."""
+            known = versions.setdefault(submesh.mesh.name, {})
+            places = zip(submesh.axes, layout.places, strict=True)
+            cut = tuple((axis, place) for (axis, _), place in places if place is not REPLICATE)
+            return Name(value, known.setdefault(cut, len(known)))
 
-    def _data(self, draft: _Draft, operator: Operator) -> None:
-        axes, submesh = draft.submesh.axes, draft.submesh
-        indices = possible_indices(operator, self.lowering.plan.of(operator.name).indices, submesh)
-        splits: tuple[Split, ...] = tuple(
-            s for s in operator_splits(operator, indices, submesh) if isinstance(s.coordinate, Axis)
-        )
-        reads = []
-        for operand in operator.inputs:
-            need, _ = operand_types(operator, splits, operand, axes, is_output=False)
-            reads.append(self._in_layout(draft, operand.value, need.layout).name)
+        given = self._given(value, asks)
+        held: dict[Submesh, Var] = {}
+        left = [_Ask(when, s, type_.layout) for (v, s), (when, type_) in self.made.items() if v == value]
+        for ask in sorted([*asks, *left], key=lambda ask: ask.when):
+            submesh, draft = ask.submesh, self.drafts[ask.submesh]
+            if submesh not in held:
+                _, made = self.made.get((value, submesh), (None, None))
+                first = name(submesh, made.layout if made else _whole(submesh))
+                held[submesh] = self._var(first, submesh, made or Type(given[submesh]))
+                self.names[value, submesh, held[submesh].type.layout] = first
+                if made is None:
+                    draft.given.append((ask.when, held[submesh]))
+                    draft.constants += [(ask.when, operator) for operator in self._constants(value)]
+            own = name(submesh, ask.layout)
+            if (value, submesh, ask.layout) not in self.names:
+                self.names[value, submesh, ask.layout] = own
+                draft.body.append(((*ask.when, 2), self._converted(held[submesh], own, submesh, ask.layout)))
+
+    def _var(self, name: Name, submesh: Submesh, type_: Type) -> Var:
+        value = self.graph.values[name.value]
+        return Var(name, type_, None, local_sizes(Shape(value.sizes), type_, submesh.axes), value.dtype)
+
+    def _converted(self, held: Var, name: Name, submesh: Submesh, layout: Layout) -> Reshard:
+        value, links = self.graph.values[name.value], self.lowering.links(submesh)
+        steps = reshard(held.type.layout, layout, Shape(value.sizes), submesh.axes, value.itemsize, links)
+        return Reshard(held.name, self._var(name, submesh, Type(layout)), steps, ())
+
+    def _constants(self, value: str) -> Iterator[Operator]:
+        """What computes a constant, and in front of it what computes what it needs."""
+        if (operator := self.graph.makers.get(value)) is not None:
+            for ref in operator.refs():
+                yield from self._constants(ref)
+            yield operator
+
+    def _given(self, value: str, asks: list[_Ask]) -> dict[Submesh, Layout]:
+        """The layout in which each submesh is given a value: of an input the part that all readers have in common, here
+        and on the other submeshes of the same devices; anything else whole."""
+        layouts: dict[Submesh, list[Layout]] = {}
+        for ask in asks:
+            layouts.setdefault(ask.submesh, []).append(ask.layout)
+        if self.graph.values[value].origin is not Origin.INPUT:
+            return {submesh: _whole(submesh) for submesh in layouts}
+        return {
+            submesh: Layout(tuple(common.get(axis, REPLICATE) for axis, _ in submesh.axes))
+            for group in _sharing(layouts)
+            for common in (dict(_common(_part(layout, s) for s in group for layout in layouts[s])),)
+            for submesh in group
+        }
+
+    # -- one prologue ------------------------------------------------------------------------------------------------
+
+    def _prologue(self, submesh: Submesh, draft: _Draft) -> Prologue:
+        body = (self._op(submesh, made) if isinstance(made, _Call) else made for made in _in_order(draft.body))
+        constants = dict.fromkeys(operator.name for operator in _in_order(draft.constants))
+        results = dict.fromkeys(_in_order(draft.results))
+        return Prologue(submesh, tuple(constants), tuple(_in_order(draft.given)), tuple(body), tuple(results))
+
+    def _op(self, submesh: Submesh, call: _Call) -> Op:
+        operator, splits = call.operator, call.splits
+        reads = (self.names[o.value, submesh, layout] for o, layout in zip(operator.inputs, call.reads, strict=True))
         results = []
         for operand in operator.outputs:
-            made, _ = operand_types(operator, splits, operand, axes, is_output=True)
-            shape = operand_shape(operator, operand)
-            dtype = self.graph.values[operand.value].dtype
-            name = self._name(draft, operand.value, made.layout)
-            var = Var(name, made, None, local_sizes(shape, made, axes), dtype)
-            draft.made[operand.value] = var, shape
-            results.append(var)
-        kernel, first = kernel_of(operator, splits, axes), first_of(operator, splits)
-        op = Op(operator.name, splits, tuple(reads), tuple(results), kernel, first, orders=operator.orders)
-        draft.body.append(op)
+            _, type_ = self.made[operand.value, submesh]
+            results.append(self._var(self.names[operand.value, submesh, type_.layout], submesh, type_))
+        kernel, first = kernel_of(operator, splits, submesh.axes), first_of(operator, splits)
+        return Op(operator.name, splits, tuple(reads), tuple(results), kernel, first, orders=operator.orders)
+
+
+T = TypeVar("T")
+
+
+def _in_order(placed: Iterable[tuple[When, T]]) -> list[T]:
+    return [thing for _, thing in sorted(placed, key=lambda each: each[0])]
+
+
+def _whole(submesh: Submesh) -> Layout:
+    return Layout((REPLICATE,) * len(submesh.axes))
+
+
+def _part(layout: Layout, submesh: Submesh) -> Part:
+    places = zip(submesh.axes, layout.places, strict=True)
+    return Part((axis, place) for (axis, _), place in places if isinstance(place, Shard))
+
+
+def _common(parts: Iterable[Part]) -> Part:
+    first, *others = parts
+    return first.intersection(*others)
+
+
+def _sharing(submeshes: Iterable[Submesh]) -> list[list[Submesh]]:
+    """Submeshes in groups: those that share devices, with each other or with another of the group, are together."""
+    groups: list[list[Submesh]] = []
+    for submesh in submeshes:
+        joined = [g for g in groups if any(_meet(submesh, other) for other in g)]
+        groups = [g for g in groups if g not in joined] + [[*(s for g in joined for s in g), submesh]]
+    return groups
+
+
+def _meet(a: Submesh, b: Submesh) -> bool:
+    """Whether two submeshes share devices."""
+    here = dict(a.fixed)
+    return a.mesh == b.mesh and all(here.get(axis, at) == at for axis, at in b.fixed)

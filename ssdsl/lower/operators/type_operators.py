@@ -31,7 +31,7 @@ def type_operators(lowering: Lowering) -> Lowering:
         )
         key = lowering.graph.signatures[operator.name], cuts.setdefault((cut, _addends(operator, cut)), len(cuts))
         if key not in found:
-            found[key] = _typed(operator, cut)
+            found[key] = _typed(operator, cut, len(found))
         typed[operator.name] = found[key]
     return replace(lowering, typed=typed)
 
@@ -42,9 +42,10 @@ def _addends(operator: Operator, cut: Cut) -> Addends:
     return tuple(tuple(n for n, o in enumerate(operator.inputs) if o.value in s.operands) for s in carried)
 
 
-def _typed(operator: Operator, cut: Cut) -> Typed:
+def _typed(operator: Operator, cut: Cut, number: int) -> Typed:
     axes, splits, _ = cut
     return Typed(
+        number,
         tuple(_operand(operator, o, cut, is_output=False) for o in operator.inputs),
         tuple(_operand(operator, o, cut, is_output=True) for o in operator.outputs),
         kernel_of(operator, splits, axes),

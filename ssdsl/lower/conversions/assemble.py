@@ -1,0 +1,244 @@
+"""Puts together what runs where: functions of their operators, behind what each of them is the first to need."""
+
+from dataclasses import dataclass, field, replace
+
+from ssdsl.ir.comm import Transfer
+from ssdsl.ir.function import (
+    Backward,
+    Conversion,
+    Extend,
+    First,
+    Function,
+    Input,
+    Instr,
+    Op,
+    Output,
+    Parameter,
+    Prepared,
+    Reshard,
+    Section,
+    Slice,
+    Write,
+    reads_of,
+)
+from ssdsl.ir.layout import Cut
+from ssdsl.ir.program import Loss, Result
+from ssdsl.ir.value import Name, TimeIndex, Var
+from ssdsl.lower.conversions.answer import Ask, Entering, Received, Sent
+from ssdsl.lower.conversions.even import even_cut
+from ssdsl.lower.conversions.needs import in_order
+from ssdsl.lower.errors import UpdateInParts
+from ssdsl.lower.lowering import Lowering, Segment
+from ssdsl.model.graph import Operator, Origin
+from ssdsl.text.diagnostic import PlanError
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A function while it grows; `has` are the versions that it has so far."""
+
+    number: int
+    segment: Segment
+    has: dict[Name, Var] = field(default_factory=dict)
+    inputs: list[Input] = field(default_factory=list)
+    prepared: list[Prepared] = field(default_factory=list)
+    parameters: list[Parameter] = field(default_factory=list)
+    body: list[Instr] = field(default_factory=list)
+    outputs: dict[Name, Output] = field(default_factory=dict)
+
+
+def assemble(lowering: Lowering) -> Lowering:
+    """Adds the functions, each of one section, the transfers, the loss and the results."""
+    return _Assembling(lowering).assembled()
+
+
+class _Assembling:
+    def __init__(self, lowering: Lowering) -> None:
+        self.lowering, self.graph = lowering, lowering.graph
+        self.converted = lowering.converted
+        self.drafts = [_Draft(n, s) for n, s in enumerate(lowering.segments)]
+        self.updates = {value: buffer for buffer, value in self.graph.updates.items()}
+        self.transfers: dict[tuple[str, int], Transfer] = {}  # by value and consumer
+
+    def assembled(self) -> Lowering:
+        for number, operator in in_order(self.lowering.segments):
+            self._operator(self.drafts[number], operator)
+        loss = self._loss()
+        results = tuple(self._result(name, ask) for name, ask in self.lowering.reported.items())
+        functions = tuple(_finished(d, self.lowering.learning, self.graph.loss) for d in self.drafts)
+        returning = {i.message for f in functions for i in f.inputs if i.gradient}
+        transfers = (t if t.number in returning else replace(t, backward=None) for t in self.transfers.values())
+        return replace(self.lowering, functions=functions, messages=tuple(transfers), loss=loss, results=results)
+
+    # -- operators ---------------------------------------------------------------------------------------------------
+
+    def _operator(self, draft: _Draft, operator: Operator) -> None:
+        """An operator, what it is the first to need before it, and the buffers that take its results behind it."""
+        typed, name = self.lowering.typed[operator.name], operator.name
+        asks = self.lowering.asks[name]
+        reads = tuple(self._reached(draft, ask) for ask in asks[: len(typed.reads)])
+        results = []
+        for operand, left in zip(operator.outputs, typed.results, strict=True):
+            gradient = left.gradient if operand.value in self.lowering.learning else None
+            dtype = self.graph.values[operand.value].dtype
+            results.append(Var(Name(operand.value), left.type, gradient, left.sizes, dtype))
+        draft.has.update((var.name, var) for var in results)
+        orders = operator.orders
+        op = Op(name, self.lowering.splits[name], reads, tuple(results), typed.kernel, typed.first, orders=orders)
+        draft.body.append(op)
+        for ask in asks[len(typed.reads) :]:
+            self._write(draft, operator, ask)
+
+    def _write(self, draft: _Draft, operator: Operator, ask: Ask) -> None:
+        """A buffer takes a result of an operator: of indices in time, the running part of each."""
+        assert ask.need is not None
+        buffer, type_ = self.updates[ask.value], ask.need.type
+        if type_.owed:
+            raise PlanError(UpdateInParts(None, buffer, type_.owed[0], operator.module, operator.source))
+        source = self._reached(draft, ask)
+        indices, held = {t.name: t for t in draft.segment.time}, [*type_.layout.shards()]
+        slices = list[tuple[TimeIndex, Cut]]()
+        for index, digit in type_.time:
+            slices.append((indices[index], even_cut(self.lowering.plan, ask.need.shape, digit, held)))
+            held.append(digit)
+        draft.body.append(Write(buffer, source, tuple(slices)))
+
+    def _loss(self) -> Loss:
+        """The loss leaves its function; nobody has to read it."""
+        left = Name(self.graph.loss)
+        makers = ((n, o.value) for n, operator in in_order(self.lowering.segments) for o in operator.outputs)
+        draft = next(self.drafts[number] for number, value in makers if value == self.graph.loss)
+        draft.outputs.setdefault(left, Output(left, str(left), draft.has[left].gradient is not None, read=False))
+        return Loss(draft.number, left, draft.has[left].type.layout.partial_axes(draft.segment.submesh.axes))
+
+    def _result(self, name: str, ask: Ask) -> Result:
+        """What a report reads, as its function leaves it."""
+        draft, left = self.drafts[ask.function], self._reached(self.drafts[ask.function], ask)
+        output = self._leave(draft, left)
+        draft.outputs[left] = replace(output, read=True)
+        return Result(name, draft.number, left, output.slot)
+
+    # -- versions ----------------------------------------------------------------------------------------------------
+
+    def _reached(self, draft: _Draft, ask: Ask) -> Name:
+        """The version that meets a need; its function has it now."""
+        name = self.converted.names[ask]
+        self._reach(draft, name)
+        return name
+
+    def _reach(self, draft: _Draft, name: Name) -> None:
+        """Gives a function a version, and in front of it those that it is made of."""
+        if name in draft.has:
+            return
+        answer, functions = self.converted.answers[name.value, draft.number]
+        made = answer.made[functions.index(draft.number), name.version]
+        draft.has[name] = var = replace(made.result if isinstance(made, Conversion) else made.var, name=name)
+        match made:
+            case Entering():
+                self._enter(draft, var)
+            case Received():
+                self._receive(draft, var, made, self.drafts[functions[made.producer]])
+            case _:
+                draft.body.append(self._conversion(draft, var, made))
+
+    def _enter(self, draft: _Draft, var: Var) -> None:
+        if self.graph.values[var.name.value].origin in (Origin.WEIGHT, Origin.BUFFER):
+            draft.parameters.append(Parameter(var))
+        else:
+            source = self.lowering.provided[var.name.value, draft.segment.submesh, var.type.layout]
+            draft.prepared.append(Prepared(var, source))
+
+    def _receive(self, draft: _Draft, var: Var, received: Received, source: _Draft) -> None:
+        value = var.name.value
+        left = Name(value, received.left.version)
+        self._reach(source, left)
+        slot, message = self._leave(source, left).slot, None
+        if received.sent is not None:
+            transfer = self._sent(draft, source, received.sent, value, slot)
+            slot, message = transfer.target_slot, transfer.number
+        time, gradient = source.segment.time, var.gradient is not None
+        draft.inputs.append(Input(var, source.number, slot, time, received.merges, gradient, message))
+
+    def _leave(self, draft: _Draft, name: Name) -> Output:
+        """The output of a function under which a version leaves it."""
+        return draft.outputs.setdefault(name, Output(name, str(name), draft.has[name].gradient is not None))
+
+    def _sent(self, draft: _Draft, source: _Draft, sent: Sent, value: str, slot: str) -> Transfer:
+        """The one transfer of a value to a function."""
+        a, b = source.segment, draft.segment
+        ends = source.number, draft.number, a.submesh, b.submesh, slot, f"{value} for block{draft.number}"
+        moves = sent.forward, sent.backward, self.graph.values[value].dtype, a.time, sent.uneven
+        transfer = Transfer(len(self.transfers), value, *ends, *moves)
+        return self.transfers.setdefault((value, draft.number), transfer)
+
+    def _conversion(self, draft: _Draft, result: Var, made: Conversion) -> Conversion:
+        """A conversion under the names of its value, behind what it reads."""
+        name = result.name
+        source = Name(name.value, made.source.version)
+        self._reach(draft, source)
+        match made:
+            case Extend():
+                earlier = Name(name.value, made.earlier.version)
+                self._reach(draft, earlier)
+                return replace(made, source=source, earlier=earlier, result=result)
+            case Reshard() if (counts := self.converted.counts.get((draft.number, name))) is not None:
+                before, after = counts
+                rows = self._reached(draft, before), self._reached(draft, after)
+                return replace(made, source=source, result=result, rows=rows)
+            case Reshard() | Slice() | First():
+                return replace(made, source=source, result=result)
+
+
+# -- what has a gradient -----------------------------------------------------------------------------------------------
+
+
+def _finished(draft: _Draft, learning: frozenset[str], loss: str) -> Function:
+    """The function of a draft; `learning` are the values of the graph that have a gradient."""
+    segment, body = draft.segment, tuple(draft.body)
+    learns = any(o.value in learning for op in segment.operators for o in op.outputs)
+    outputs = tuple(draft.outputs.values())
+    live = _live(draft.body, learning)
+    parameters = tuple(p if p.var.name in live else Parameter(replace(p.var, gradient=None)) for p in draft.parameters)
+    return Function(
+        draft.number,
+        f"block{draft.number}",
+        segment.submesh,
+        segment.time,
+        tuple(_given_back(i, live) for i in draft.inputs),
+        tuple(draft.prepared),
+        parameters,
+        (Section("", False, body),),
+        outputs,
+        _backward(segment, parameters) if learns else Backward.NONE,
+        segment.stage,
+        next((k for k, o in enumerate(outputs) if o.name == Name(loss)), None),
+    )
+
+
+def _backward(segment: Segment, parameters: tuple[Parameter, ...]) -> Backward:
+    if not segment.in_halves:
+        return Backward.WHOLE
+    return Backward.HALVES if any(p.var.gradient is not None for p in parameters) else Backward.DGRAD
+
+
+def _live(body: list[Instr], learning: frozenset[str]) -> set[Name]:
+    """The values that get a gradient from an operator of the function."""
+    live: set[Name] = set()
+    for instr in reversed(body):
+        match instr:
+            case Op():
+                if any(v.name.value in learning for v in instr.results):
+                    live.update(instr.reads)
+            case Reshard() | Slice() | First() | Extend():
+                if instr.result.name in live:
+                    live.update(reads_of(instr))
+            case Write():
+                pass
+    return live
+
+
+def _given_back(given: Input, live: set[Name]) -> Input:
+    """An input; one that no operator gives a gradient has none."""
+    if given.var.name in live:
+        return given
+    return replace(given, var=replace(given.var, gradient=None), gradient=False)

@@ -1,0 +1,152 @@
+"""Meets all needs of each value: in the function that makes it, in others, and on other devices.
+
+What becomes of a value follows from how it is made and from what is needed of it, in order. So it is found once for all
+values for which these are the same, by their numbers.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+
+from ssdsl.ir.layout import REPLICATE, Layout, Shard, Submesh
+from ssdsl.ir.param import Param
+from ssdsl.ir.rows import counts_of, slots_of
+from ssdsl.ir.value import Name, TimeIndex, Type, Var
+from ssdsl.lower.conversions.answer import Answer, Ask, Converted, Need
+from ssdsl.lower.conversions.between import Between
+from ssdsl.lower.conversions.needs import in_order
+from ssdsl.lower.conversions.within import Within
+from ssdsl.lower.lowering import Lowering, Segment, TypedOperand
+from ssdsl.model.graph import Value
+from ssdsl.text.diagnostic import PlanError
+
+Source = TypedOperand | Param | None  # what an operator leaves, a weight, or what the prologue provides as it is needed
+Asked = Sequence[tuple[int, Need | None]]  # by function, in the order of the program
+
+# -- one value ---------------------------------------------------------------------------------------------------------
+
+
+def convert(lowering: Lowering, value: Value, source: Source, segments: Sequence[Segment], asked: Asked) -> Answer:
+    """What becomes of a value that some functions need; if an operator leaves it, it is one of the first of them.
+
+    It is refused where unequal parts leave a digit that is needed without one place. Its name plays no part.
+    """
+    answer = Answer()
+    within = [Within(lowering, value, segment, n, answer) for n, segment in enumerate(segments)]
+    between = None
+    if isinstance(source, TypedOperand):
+        between = Between(within[0], within[0].version(source.shape, source.type, source.gradient))
+    for function, need in asked:
+        there = within[function]
+        try:
+            if need is not None:
+                var = there.converted(_beginning(source, between, there, need), need)
+            else:
+                assert between is not None and isinstance(source, TypedOperand)
+                var = there.completed(between.made, source.shape)
+        except PlanError as error:
+            answer.refusal = error
+            break
+        answer.versions.append(var.name.version)
+    return answer
+
+
+def _beginning(source: Source, between: Between | None, there: Within, need: Need) -> Var:
+    """The version that a function has before it converts it for a need."""
+    if between is not None:
+        return between.made if there is between.home else between.entering(there, need)
+    if isinstance(source, Param):
+        times = tuple(t.name for t in there.segment.time)
+        return there.given(need.shape, source.layout, Type(source.gradient, (), times))
+    return there.given(need.shape, need.type.layout, None)
+
+
+# -- all values --------------------------------------------------------------------------------------------------------
+
+
+def convert_values(lowering: Lowering) -> Lowering:
+    """Adds `converted`. Raises PlanError for the first need in the order of the program that cannot be met."""
+    return replace(lowering, converted=_Values(lowering).converted())
+
+
+class _Values:
+    """The values of a plan, and what became of those that were converted."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        self.lowering, self.graph = lowering, lowering.graph
+        numbers: dict[tuple[Submesh, tuple[TimeIndex, ...]], int] = {}
+        self.kinds = [numbers.setdefault((s.submesh, s.time), len(numbers)) for s in lowering.segments]
+        self.makers = {
+            operand.value: (number, lowering.typed[operator.name], n)
+            for number, operator in in_order(lowering.segments)
+            for n, operand in enumerate(operator.outputs)
+        }
+        self.params = {(p.weight, p.submesh): p for p in lowering.params}
+        self.asks: dict[str, list[Ask]] = {}
+        self.known: dict[Hashable, Answer] = {}
+        self.refused: list[tuple[Ask, PlanError]] = []
+        self.found = Converted()
+
+    def converted(self) -> Converted:
+        for ask in (*(a for asks in self.lowering.asks.values() for a in asks), *self.lowering.reported.values()):
+            self.asks.setdefault(ask.value, []).append(ask)
+        # rows first, as they ask for counts
+        for name in sorted(self.asks, key=lambda name: slots_of(self.graph.values[name]) is None):
+            asks = sorted(self.asks[name], key=lambda ask: ask.at)
+            for functions, own in self._apart(name, asks):
+                self._meet(name, functions, own)
+        if self.refused:
+            raise min(self.refused, key=lambda refused: refused[0].at)[1]
+        return self.found
+
+    def _apart(self, name: str, asks: list[Ask]) -> Iterator[tuple[tuple[int, ...], list[Ask]]]:
+        """Functions and their asks that have one answer: a value that an operator makes is one for all of them, what
+        enters a function is another in each."""
+        functions = dict.fromkeys(ask.function for ask in asks)
+        if name not in self.makers:
+            yield from (((f,), [ask for ask in asks if ask.function == f]) for f in functions)
+            return
+        home, _, _ = self.makers[name]
+        yield (home, *(f for f in functions if f != home)), asks
+
+    def _meet(self, name: str, functions: tuple[int, ...], asks: list[Ask]) -> None:
+        local, value = {function: n for n, function in enumerate(functions)}, self.graph.values[name]
+        source, number = self._source(name, functions[0])
+        of_value = number, value.dtype, name in self.lowering.learning, slots_of(value) is not None
+        key = of_value, tuple(self.kinds[f] for f in functions), tuple((local[a.function], a.key) for a in asks)
+        if key not in self.known:
+            segments = [self.lowering.segments[f] for f in functions]
+            asked = [(local[a.function], a.need) for a in asks]
+            self.known[key] = convert(self.lowering, value, source, segments, asked)
+        answer = self.known[key]
+        self.found.answers.update(((name, f), (answer, functions)) for f in functions)
+        self.found.names.update((ask, Name(name, v)) for ask, v in zip(asks, answer.versions, strict=False))
+        for (function, version), (n, *types) in answer.moves_rows.items():
+            self._ask_for_counts(value, functions[function], version, asks[n], types)
+        if answer.refusal is not None:
+            self.refused.append((asks[len(answer.versions)], answer.refusal))
+
+    def _source(self, name: str, function: int) -> tuple[Source, Hashable]:
+        """Where a value comes from, and what stands for it: numbers for what an operator leaves."""
+        if name in self.makers:
+            _, typed, n = self.makers[name]
+            return typed.results[n], (typed.number, n)
+        param = self.params.get((name, self.lowering.segments[function].submesh))
+        return param, None if param is None else (param.layout, param.gradient)
+
+    def _ask_for_counts(self, rows: Value, function: int, version: int, ask: Ask, types: list[Type]) -> None:
+        """How many rows there are has to be known before they move, and behind."""
+        cls = slots_of(rows)
+        assert cls is not None
+        counted = counts_of(self.graph)[cls]
+        _, typed, n = self.makers[counted]
+        shape = typed.results[n].shape
+        needs = [Need(shape, _of_counts(type_, len(shape.factors)), None) for type_ in types]
+        before, after = (Ask(counted, function, need, need, ask.at) for need in needs)
+        self.asks.setdefault(counted, []).extend((before, after))
+        self.found.counts[function, Name(rows.name, version)] = before, after
+
+
+def _of_counts(rows: Type, factors: int) -> Type:
+    """The type of the counts of some rows, which have as many factors."""
+    places = (p if isinstance(p, Shard) and p.factor < factors else REPLICATE for p in rows.layout.places)
+    return Type(Layout(tuple(places)), tuple((index, digit) for index, digit in rows.time if digit.factor < factors))
