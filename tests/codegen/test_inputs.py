@@ -15,10 +15,10 @@ from ssdsl.compile import compile_source
 from ssdsl.ir.function import Reshard
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.prove.prove import prove
 from ssdsl.runtime.piece import Piece
 from ssdsl.text.source import Source
+from tests.captured import graph_of
 
 Inputs = dict[str, dict[str, Any]]
 GPT = "gpt:tiny,layers=3"
@@ -34,7 +34,7 @@ assign stage[s] to gpus[pp = s] for s in 0..3
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    return capture(load(GPT))
+    return graph_of(GPT)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ split model by batch into dp
 split model["a"] by seq into cp
 assign model to gpus
 """
-    program = compile_source(Source("plan.ssp", plan), capture(load(model)), {}, tmp_path).program
+    program = compile_source(Source("plan.ssp", plan), graph_of(model), {}, tmp_path).program
     (role,) = json.loads(program_files(program)["program.json"])["roles"]
     assert [i["takes"] for i in role["inputs"]] == [[["dp", 0, 1, 2]]]
     (given,) = program.prologues[0].given
@@ -109,7 +109,7 @@ split model by batch into dp
 split model by depth into d
 assign model to gpus
 """
-    program = compile_source(Source("plan.ssp", plan), capture(load("cosmoflow")), {}, Path()).program
+    program = compile_source(Source("plan.ssp", plan), graph_of("cosmoflow"), {}, Path()).program
     volume = _inputs(json.loads(program_files(program)["program.json"]), "gpus")["volume"]
     assert volume["takes"] == [["dp", 0, 1, 2], ["d", 2, 1, [[[0, 9]], [[7, 16]]]]]
     assert [v.elements for v in program.prologues[0].given] == [4 * 4 * 9 * 16 * 16, 4 * 4]

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
+from tests.captured import graph_of as captured_graph
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -67,6 +66,6 @@ def graph_of() -> Callable[[str], Graph]:
     @cache
     def captured(spec: str) -> Graph:
         with chdir(ROOT):
-            return capture(load(spec))
+            return captured_graph(str(Path(spec).resolve()) if ".py:" in spec else spec)
 
     return captured

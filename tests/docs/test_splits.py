@@ -16,12 +16,11 @@ from rich.console import Console
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import Compiled, compile_plan
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.show.gantt import gantt
 from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
+from tests.captured import graph_of
 from tests.docs.blocks import picture
 from tests.docs.pages import with_text
 
@@ -83,7 +82,7 @@ def test_tokens(compiled: Compile, golden: Callable[[Path, str], None]) -> None:
 def test_tiles(golden: Callable[[Path, str], None], tmp_path: Path) -> None:
     """More tiles take less memory, with recomputation from few on."""
     spec = f"{_file('python', tmp_path)}:net"
-    graph, laptop = capture(load(spec, meta=True)), load_cluster("laptop")
+    graph, laptop = graph_of(spec, meta=True), load_cluster("laptop")
     rows = ["| tiles | peak MB | layers computed again: peak MB |", "|---|---|---|"]
     found: list[list[int]] = []
     for tiles in TILES:

@@ -1,7 +1,5 @@
 """The plans of papers, in ranks that take turns: each trains as one device does, under several of its settings."""
 
-from functools import cache
-
 import pytest
 
 from ssdsl.cluster.load import load_cluster
@@ -10,14 +8,11 @@ from ssdsl.ir.comm import travels
 from ssdsl.ir.function import Reshard
 from ssdsl.lang.assets import assets_folder
 from ssdsl.lang.shipped import plan_path, shipped_plans
-from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
-from ssdsl.model.source import Model
-from ssdsl.model.trace import capture
 from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.run.verify import difference, verify_dumps
 from ssdsl.simulate.simulate import simulate
+from tests.captured import captured
 
 SWIN, GPT = "swin:small,depths=2-2-1-1,batch=4", "gpt:tiny"
 PLANS: dict[str, tuple[str, list[dict[str, int]]]] = {
@@ -31,12 +26,6 @@ PLANS: dict[str, tuple[str, list[dict[str, int]]]] = {
 }
 ELSEWHERE = {"mbart": "test_interlaced", "t5": "test_interlaced", "alphafold2": "test_alphafold2"}  # of tests/verify
 RUNS = [(plan, settings) for plan, (_, each) in PLANS.items() for settings in each]
-
-
-@cache
-def captured(spec: str) -> tuple[Model, Graph]:
-    model = load(spec)
-    return model, capture(model)
 
 
 def test_each_is_run() -> None:

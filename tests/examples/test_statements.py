@@ -6,7 +6,6 @@ what is in parts has what follows from it in the same parts. All else gets a war
 """
 
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,10 @@ from ssdsl.lang.assets import assets_folder
 from ssdsl.lang.shipped import plan_path
 from ssdsl.lower.lower import lower
 from ssdsl.lower.unread import unread
-from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.plan.plan import Plan, State
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
+from tests.captured import graph_of
 from tests.examples.changed import NOTHING, Changed, changed_plans
 
 GPT, GPT4, SWIN = "gpt:tiny,layers=2", "gpt:tiny", "swin:small,depths=2-2-1-1,batch=8"
@@ -70,17 +67,12 @@ class Refused(Exception):
     """A changed plan that is none."""
 
 
-@cache
-def captured(spec: str) -> Graph:
-    return capture(load(spec))
-
-
 def compiled(
     source: Source, spec: str, folder: Path, settings: Mapping[str, int]
 ) -> tuple[Plan, str, tuple[Diagnostic, ...]]:
     """A plan, its program as text, and what is warned of; nothing is proved."""
     try:
-        plan, warnings = make_plan(source, captured(spec), settings, folder)
+        plan, warnings = make_plan(source, graph_of(spec), settings, folder)
         program = lower(plan)
     except PlanError as error:
         raise Refused from error
@@ -146,7 +138,7 @@ def _is_carried_out(changed: Changed, source: Source, spec: str, folder: Path, s
     start, end = changed.span.start, changed.span.end
     text = source.text[:start] + NOTHING.replace("true", "false") + source.text[end:]
     try:
-        make_plan(Source(source.name, text), captured(spec), settings, folder)
+        make_plan(Source(source.name, text), graph_of(spec), settings, folder)
     except PlanError:
         return True
     return False

@@ -9,11 +9,10 @@ import pytest
 from ssdsl.compile import compile_plan, compile_source
 from ssdsl.lower import errors
 from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import REGISTRY, PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
+from tests.captured import graph_of as captured_graph
 
 TESTS = Path(__file__).parent.parent
 CASES = {  # by the plan: a code, and what tells it from others with that code
@@ -87,7 +86,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
 
 
 def graph_of(model: str) -> Graph:
-    return capture(load(f"{TESTS / 'models' / 'tiny.py'}:{model}"))
+    return captured_graph(f"{TESTS / 'models' / 'tiny.py'}:{model}")
 
 
 @pytest.mark.parametrize(("plan", "way"), [(plan, way) for plan in CASES for way in range(len(WAYS[plan]))])
@@ -113,7 +112,7 @@ def test_its_warning(
     code: str, model: str, golden: Callable[[Path, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(TESTS / "lower" / "plans")
-    graph = capture(load(f"{TESTS / 'models' / 'tiny.py'}:{model}"))
+    graph = graph_of(model)
     (found,) = compile_plan(Path(f"{code}.ssp"), graph, {}).warnings
     assert (found.code, found.severity) == (code, "warning")
     golden(TESTS / "errors" / f"{code}.err", render(found) + "\n")

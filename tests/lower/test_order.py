@@ -17,14 +17,13 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.steps import steps_of
 from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.plan.plan import Mesh, Phase
 from ssdsl.prove.failures import Rule
 from ssdsl.prove.prove import prove
 from ssdsl.text.diagnostic import InternalError, PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
+from tests.captured import graph_of
 
 FORWARD, BACKWARD = Phase.FORWARD, Phase.BACKWARD
 PIPELINE = """\
@@ -42,7 +41,7 @@ Compile = Callable[..., Program]
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    return capture(load(f"{Path(__file__).parent / 'chain.py'}:chain"))
+    return graph_of(f"{Path(__file__).parent / 'chain.py'}:chain")
 
 
 @pytest.fixture
@@ -320,7 +319,7 @@ def test_tiles_one_after_another_against_their_windows() -> None:
     text = "mesh gpus(dp = 1)\nsplit model by height into t = 3\nassign model to gpus\n"
     text += "order model.fwd[t = 0] -> model.fwd[t = 1]\n"
     with pytest.raises(PlanError) as caught:
-        compile_source(Source("plan.ssp", text), capture(load(f"{models / 'spatial.py'}:chain")), {}, None)
+        compile_source(Source("plan.ssp", text), graph_of(f"{models / 'spatial.py'}:chain"), {}, None)
     said = render(caught.value.diagnostics[0])
     assert "reads windows: its part 0 waits for t = 0, 1" in said
     assert "take the `order` away" in said

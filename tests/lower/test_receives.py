@@ -13,7 +13,6 @@ from ssdsl.ir.program import Role
 from ssdsl.lower.tasks import hoist_receives
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.run.verify import difference, verify_dumps
@@ -21,6 +20,7 @@ from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.source import Source
+from tests.captured import graph_of
 
 STAGES = """\
 mesh gpus(pp = 4)
@@ -60,7 +60,7 @@ PLANS = {
 
 @pytest.fixture(scope="module")
 def compiled() -> Callable[[str], Compiled]:
-    graph: Graph = capture(load(f"{Path(__file__).parent / 'chain.py'}:chain"))
+    graph: Graph = graph_of(f"{Path(__file__).parent / 'chain.py'}:chain")
     return lambda text: compile_source(Source("plan.ssp", text), graph, {}, None)
 
 

@@ -1,17 +1,15 @@
 """Statements of which a program has nothing get a warning at their place; those that agree with what holds get none."""
 
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from ssdsl.compile import compile_source
 from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.plan.errors.place import Idle, Unread
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source
+from tests.captured import graph_of
 
 TINY = Path(__file__).parent.parent / "models" / "tiny.py"
 PIPE = """mesh gpus(pp = {S}, dp = {D})
@@ -50,9 +48,8 @@ AGREES = [
 ]
 
 
-@cache
 def captured(model: str) -> Graph:
-    return capture(load(f"{TINY}:{model}"))
+    return graph_of(f"{TINY}:{model}")
 
 
 def warnings(text: str, model: str = "chain", S: int = 2, D: int = 2, M: int = 2) -> tuple[Diagnostic, ...]:
@@ -95,7 +92,7 @@ def test_why(said: str, idle: Idle) -> None:
 def test_parts_in_time_of_what_runs_once(said: str) -> None:
     """A loss along its classes, and what reads inputs alone."""
     text = f"mesh gpus(dp = 2)\nsplit model by batch into dp\nsplit model.{said} into q = 2\nassign model to gpus\n"
-    graph = capture(load("gpt:tiny,layers=1"))
+    graph = graph_of("gpt:tiny,layers=1")
     (found,) = compile_source(Source("plan.ssp", text), graph, {}, None).warnings
     assert isinstance(found, Unread)
     assert (found.statement, found.idle) == ("split", Idle.WHOLE)

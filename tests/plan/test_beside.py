@@ -8,12 +8,11 @@ import pytest
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.plan.carry_over import carry_over
 from ssdsl.plan.interpret import interpret
 from ssdsl.plan.plan import OpPlan, Plan
 from ssdsl.text.source import Source
+from tests.captured import graph_of
 
 TESTS = Path(__file__).parent.parent
 STAGES = """
@@ -49,7 +48,7 @@ def said(record: OpPlan) -> OpPlan:
 
 @pytest.fixture(scope="module")
 def rooted() -> Graph:
-    return capture(load(f"{TESTS}/models/rooted.py:rooted"))
+    return graph_of(f"{TESTS}/models/rooted.py:rooted")
 
 
 def test_what_the_model_calls_itself(rooted: Graph) -> None:
@@ -62,7 +61,7 @@ def test_what_the_model_calls_itself(rooted: Graph) -> None:
 
 
 def test_what_brings_rows_to_their_experts(rooted: Graph) -> None:
-    graph = capture(load(f"{TESTS}/ir/models.py:experts"))
+    graph = graph_of(f"{TESTS}/ir/models.py:experts")
     plan = lower(plan_of(EXPERTS, graph)).plan
     added = [o for o in plan.graph.operators if o.kind in ("dispatch", "count_rows", "combine")]
     host = next(o for o in plan.graph.operators if o.kind == "expert_mm")

@@ -8,18 +8,11 @@ import pytest
 
 from ssdsl.compile import compile_plan
 from ssdsl.ir.program import Program
-from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
+from tests.captured import graph_of as graph_of
 from tests.ir.conftest import program_of as program_of  # the programs of tests/ir/programs
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDERS = (ROOT / "examples", ROOT / "tests" / "verify" / "plans", Path(__file__).parent / "plans")
-
-
-@cache
-def graph_of(model: str) -> Graph:
-    return capture(load(model))
 
 
 @cache

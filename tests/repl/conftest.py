@@ -9,8 +9,6 @@ from rich.console import Console
 from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.repl.complete.offers import offers
 from ssdsl.repl.enter import enter
 from ssdsl.repl.session import Machine, Outside, Session, begin
@@ -18,6 +16,7 @@ from ssdsl.show.view import View, table
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.render import render
+from tests.captured import graph_of
 
 
 def machine(name: str) -> Machine:
@@ -55,7 +54,7 @@ class Entering:
 
 @pytest.fixture(scope="session")
 def gpt() -> Graph:
-    return capture(load("gpt"))
+    return graph_of("gpt")
 
 
 def empty(graph: Graph, folder: Path, **overrides: int) -> Session:

@@ -8,12 +8,11 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
 from ssdsl.ir.program import Program
 from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.show.across_nodes import across_nodes
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
+from tests.captured import graph_of
 
 PLAN = """\
 mesh gpus({axes})
@@ -26,7 +25,7 @@ assign model to gpus
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    return capture(load("gpt:350m,layers=2,batch=16"))
+    return graph_of("gpt:350m,layers=2,batch=16")
 
 
 def program(graph: Graph, axes: str) -> Program:

@@ -7,8 +7,6 @@ import pytest
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
 from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.show.by_line import by_line_view
 from ssdsl.show.report import largest_peak, waiting_s
 from ssdsl.show.view import as_json
@@ -16,6 +14,7 @@ from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
 from ssdsl.simulate.timeline import Kind
 from ssdsl.text.source import Source
+from tests.captured import graph_of
 
 PLAN = """\
 mesh gpus(dp = 2, tp = 2)
@@ -47,7 +46,7 @@ Row = dict[str, float]
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    return capture(load("gpt:350m,layers=2,batch=32,seq=64"))
+    return graph_of("gpt:350m,layers=2,batch=32,seq=64")
 
 
 def by_line(graph: Graph, text: str) -> tuple[Report, dict[str, Row]]:

@@ -11,8 +11,6 @@ import pytest
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import Compiled, compile_source
 from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.show.capacity import capacity
 from ssdsl.show.check import repeated_warnings
 from ssdsl.show.report import report_json
@@ -21,6 +19,7 @@ from ssdsl.simulate.simulate import simulate
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
+from tests.captured import graph_of
 
 ERRORS = Path(__file__).parent.parent / "errors"
 GB = 10**9
@@ -49,7 +48,7 @@ one_f_one_b(stage, M)
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    return capture(load("gpt:350m,layers=2,batch=32,seq=64"))
+    return graph_of("gpt:350m,layers=2,batch=32,seq=64")
 
 
 def simulated(text: str, graph: Graph, **params: int) -> tuple[Compiled, Report]:

@@ -10,10 +10,9 @@ import pytest
 from ssdsl.compile import compile_plan
 from ssdsl.ir.program import Program
 from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.show.communication import communication_view, communications
 from ssdsl.show.view import as_json
+from tests.captured import graph_of
 from tests.verify.test_communication import LEDGER, added
 
 ROOT = Path(__file__).parent.parent.parent
@@ -23,7 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 def program() -> Callable[..., Program]:
     @cache
     def gpt() -> Graph:
-        return capture(load("gpt:tiny"))
+        return graph_of("gpt:tiny")
 
     def compiled(name: str, **params: int) -> Program:
         found = (ROOT / folder / f"{name}.ssp" for folder in ("examples", "stdlib", "tests/verify/plans"))
@@ -48,7 +47,7 @@ def test_ledger(program: Callable[..., Program], name: str) -> None:
 
 def test_recomputed_sections_communicate_again() -> None:
     folder = ROOT / "tests" / "ir"
-    graph = capture(load(f"{folder / 'models.py'}:residual"))
+    graph = graph_of(f"{folder / 'models.py'}:residual")
     rows = as_json(communication_view(compile_plan(folder / "programs" / "recompute.ssp", graph, {}).program))
     counted = {(row["when"], row["of"]): (row["calls"], row["bytes"]) for row in rows}
     assert counted == {

@@ -18,6 +18,7 @@ from ssdsl.show.dims import dims_view
 from ssdsl.show.operators import operators_view
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
+from tests.captured import graph_of
 
 MODELS = Path(__file__).parent.parent / "models"
 ASSIGN = "assign model to gpus\n"
@@ -31,7 +32,7 @@ FOLLOWED = [  # a plan with a mistake, and the one that its help leads to: `{}` 
 
 @pytest.fixture(scope="module")
 def gpt() -> Graph:
-    return capture(load("gpt:tiny"))
+    return graph_of("gpt:tiny")
 
 
 def made(text: str, graph: Graph) -> tuple[Plan, tuple[Diagnostic, ...]]:
@@ -46,7 +47,7 @@ def mistake(text: str, graph: Graph) -> Diagnostic:
 
 @pytest.mark.parametrize("file", ["tiny.py:chain_norm", "rooted.py:rooted", "einsums.py:einsums", "convnet.py:unet"])
 def test_split_takes_what_show_dims_prints(file: str) -> None:
-    graph = capture(load(f"{MODELS}/{file}"))
+    graph = graph_of(f"{MODELS}/{file}")
     for row in dims_view(graph).rows:
         name, size, is_fixed = str(row[0]), row[1], "(all)" in str(row[5])
         plan, _ = made(f"mesh gpus(x = {size})\nsplit model by {name} into x where possible\n{ASSIGN}", graph)
@@ -57,7 +58,7 @@ def test_split_takes_what_show_dims_prints(file: str) -> None:
 
 @pytest.mark.parametrize("file", ["tiny.py:chain_norm", "rooted.py:rooted"])
 def test_paths_take_what_show_ops_prints(file: str) -> None:
-    graph = capture(load(f"{MODELS}/{file}"))
+    graph = graph_of(f"{MODELS}/{file}")
     plan, _ = made("mesh gpus(x = 1)\n" + ASSIGN, graph)
     for row in operators_view(plan).rows:
         path, _, kind = str(row[0]).rpartition(" ")
@@ -77,7 +78,7 @@ def test_help_is_followed(wrong: str, right: str | None, gpt: Graph) -> None:
 def test_an_axis_of_a_weight_names_its_dimension() -> None:
     text = MESH + "split model by {} into tp\n" + ASSIGN
     for model, name in ((f"{MODELS}/rooted.py:rooted", "first.weight.0"), ("gpt:tiny", "h.*.mlp.c_fc.weight.1")):
-        graph = capture(load(model))
+        graph = graph_of(model)
         exact, every = (cut(made(text.format(n), graph)[0]) for n in (name, "ffn"))
         assert exact and exact <= every
 
@@ -94,7 +95,7 @@ def cut(plan: Plan) -> set[str]:
 
 def test_the_roots_own_operators(gpt: Graph) -> None:
     text = 'mesh gpus(pp = 2)\nassign model["{0}"] to gpus[pp = 1]\nassign model - model["{0}"] to gpus[pp = 0]\n'
-    graph = capture(load(f"{MODELS}/rooted.py:rooted"))
+    graph = graph_of(f"{MODELS}/rooted.py:rooted")
     own = placed_last(made(text.format("."), graph)[0])
     assert {op.kind for op in graph.operators if op.name in own} == {"gelu", "add", "sub", "pow", "sum", "div"}
     own = placed_last(made(text.format("h.*."), gpt)[0])
@@ -105,7 +106,7 @@ def test_the_roots_own_operators(gpt: Graph) -> None:
 
 def test_operators_of_the_root_go_with_their_neighbours() -> None:
     """They get the place, the indices and the order of those that make their operands."""
-    graph = capture(load(f"{MODELS}/rooted.py:rooted"))
+    graph = graph_of(f"{MODELS}/rooted.py:rooted")
     stages = 'let stage = [model["first"] | model["second"], model["third"] | model["fourth"]]\n'
     text = "mesh gpus(pp = 2)\n" + stages + "assign stage[s] to gpus[pp = s] for s in 0..2\n"
     text += "split stage[0] | stage[1] by batch into m = 2\norder stage[1].bwd[m = 0] -> stage[0].fwd[m = 1]\n"

@@ -9,15 +9,14 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import Compiled, compile_plan
 from ssdsl.ir.program import Program
 from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
 from ssdsl.model.source import Model
-from ssdsl.model.trace import capture
 from ssdsl.simulate.activations import Activations
 from ssdsl.simulate.collectives import Facts
 from ssdsl.simulate.costs import Costs
 from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
+from tests.captured import captured
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -25,18 +24,18 @@ FOLDERS = (HERE / "plans", *(ROOT / name for name in ("tests/verify/plans", "exa
 UNIT = Times(1.0, 1.0, 1.0)
 
 
-@cache
 def model_of(spec: str, meta: bool = False) -> Model:
     """A model by its name as on the command line; a user's file is one of this folder or of tests/models."""
-    if ".py:" not in spec:
-        return load(spec, meta=meta)
-    folder = HERE if (HERE / spec.partition(":")[0]).exists() else ROOT / "tests" / "models"
-    return load(str(folder / spec), meta=meta)
+    return captured(_named(spec), meta)[0]
 
 
-@cache
 def graph_of(spec: str, meta: bool = False) -> Graph:
-    return capture(model_of(spec, meta))
+    """Its graph."""
+    return captured(_named(spec), meta)[1]
+
+
+def _named(spec: str) -> str:
+    return str(HERE / spec) if ".py:" in spec and (HERE / spec.partition(":")[0]).exists() else spec
 
 
 @cache

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,7 @@ import torch
 
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import Compiled, compile_plan
-from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
 from ssdsl.model.source import Model
-from ssdsl.model.trace import capture
 from ssdsl.run.errors import RunDiffers
 from ssdsl.run.growth import SingleDevice
 from ssdsl.run.in_process import program_of, run_in_process
@@ -25,6 +21,7 @@ from ssdsl.run.launch import Training
 from ssdsl.run.result import RunResult, read_result
 from ssdsl.run.verify import difference, verify, verify_dumps
 from ssdsl.text.render import render
+from tests.captured import captured as captured
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -56,13 +53,6 @@ def single_device_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ssdsl.run.verify.SingleDevice", device)
         yield
-
-
-@cache
-def captured(spec: str) -> tuple[Model, Graph]:
-    """A model by its name as on the command line; a user's file without a folder is one of tests/models."""
-    model = load(str(HERE.parent / "models" / spec) if ".py:" in spec else spec)  # `/` keeps an absolute path as it is
-    return model, capture(model)
 
 
 def plan_path(name: str) -> Path:

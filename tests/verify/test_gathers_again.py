@@ -12,6 +12,7 @@ from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
 from ssdsl.text.source import Source
+from tests.captured import graph_of
 
 MODEL = "gpt:tiny,layers=2,hidden=32,heads=4,seq=8,batch=4,vocab=32"
 LLAMA = "llama:tiny"  # three products read what was gathered
@@ -35,7 +36,7 @@ assign stage[s] to gpus[pp = s] for s in 0..2
 
 def compiled(spec: str, word: str, schedule: str = "one_f_one_b") -> Program:
     text = PLAN.format(word=word, schedule=schedule)
-    return compile_source(Source("plan.ssp", text), capture(load(spec)), {}, Path()).program
+    return compile_source(Source("plan.ssp", text), graph_of(spec), {}, Path()).program
 
 
 def again(program: Program) -> list[str]:

@@ -12,6 +12,7 @@ from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
 from ssdsl.text.source import Source
+from tests.captured import graph_of
 
 MODELS = str(Path(__file__).parent.parent / "models" / "tables.py")
 TABLES, FOLLOWING = f"{MODELS}:tables", f"{MODELS}:following"
@@ -41,7 +42,7 @@ PLANS = {
 
 
 def compiled(spec: str, text: str) -> Program:
-    return compile_source(Source("plan.ssp", text), capture(load(spec)), {}, Path()).program
+    return compile_source(Source("plan.ssp", text), graph_of(spec), {}, Path()).program
 
 
 def function_of(program: Program, operator: str) -> Function:

@@ -1,0 +1,24 @@
+"""Models and their graphs, loaded and captured once for all tests of a process."""
+
+from functools import cache
+from pathlib import Path
+
+from ssdsl.model.graph import Graph
+from ssdsl.model.load import load
+from ssdsl.model.source import Model
+from ssdsl.model.trace import capture
+
+MODELS = Path(__file__).parent / "models"
+
+
+@cache
+def captured(spec: str, meta: bool = False) -> tuple[Model, Graph]:
+    """A model by its name as on the command line, without numbers if `meta`, and its graph; a user's file without a
+    folder is one of tests/models."""
+    model = load(str(MODELS / spec) if ".py:" in spec else spec, meta=meta)  # `/` keeps an absolute path as it is
+    return model, capture(model)
+
+
+def graph_of(spec: str, meta: bool = False) -> Graph:
+    """The graph alone."""
+    return captured(spec, meta)[1]
