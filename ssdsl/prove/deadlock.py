@@ -9,8 +9,9 @@ until all of them are there.
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import assert_never
 
-from ssdsl.ir.action import Action, Compute, GatherParam, Start, StartReduce, Wait, WaitReduce
+from ssdsl.ir.action import Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
 from ssdsl.ir.comm import travels
 from ssdsl.ir.function import Function, Op, Reshard
 from ssdsl.ir.layout import Submesh
@@ -21,14 +22,17 @@ from ssdsl.prove.facts import Facts
 from ssdsl.prove.failures import Rule
 
 Event = Hashable
+Channel = Hashable
+Roles = tuple[int, ...]
+Post = tuple[Event, Roles]
 
 
 @dataclass(slots=True)
 class _State:
-    """Where a role is, and what it has posted by channel, oldest first."""
+    """Where a role is, and what it has posted by channel, oldest first, each with the roles that take part."""
 
     at: int = 0
-    posted: dict[str, deque[Event]] = field(default_factory=dict)
+    posted: dict[Channel, deque[Post]] = field(default_factory=dict)
     counts: dict[Event, int] = field(default_factory=dict)
     met: Event | None = None  # where it waits for others to come
 
@@ -57,13 +61,13 @@ class _World:
     def __init__(self, facts: Facts) -> None:
         self.facts, self.program = facts, facts.program
         self.done: set[Event] = set()
-        self._roles: dict[Submesh, tuple[int, ...]] = {}
+        self._roles: dict[Submesh, Roles] = {}
         self._ends = [
             tuple(dict.fromkeys((*self.roles(m.source), *self.roles(m.target)))) for m in self.program.messages
         ]
         self._together = {f.number: self._crossing(f) for f in self.program.functions}
 
-    def roles(self, submesh: Submesh) -> tuple[int, ...]:
+    def roles(self, submesh: Submesh) -> Roles:
         if submesh not in self._roles:
             roles = self.program.roles
             self._roles[submesh] = tuple(k for k, r in enumerate(roles) if share(r.submesh, submesh) is Share.ALL)
@@ -101,25 +105,54 @@ class _World:
         actions = self.program.roles[number].actions
         while state.at < len(actions):
             action = actions[state.at]
-            if (post := self._posts(action, state)) is not None:
-                channel, event, members = post
-                if members:  # what no other role takes part in is done at once
-                    state.posted.setdefault(channel, deque()).append(event)
-                woken |= self._arrivals(channel, members, states)
-            elif (awaited := self._awaits(action, state)) is not None and awaited not in self.done:
-                break
-            elif (meeting := self._meets(action, number)) is not None and meeting[0] not in self.done:
-                event, members = meeting
-                state.met = event
-                if any(states[m].met != event for m in members):
-                    break
-                self.done.add(event)
-                woken |= set(members)
+            match action:
+                case Start():
+                    lane = self._lane(action.message), action.gradient
+                    post = (action.message, action.at, action.gradient), self._ends_of(action.message)
+                    woken |= self._posted(lane, post, state, states)
+                case StartReduce():
+                    nth = state.counts[action.flat] = state.counts.get(action.flat, 0) + 1
+                    woken |= self._posted("reductions", self._reduction(action.flat, nth), state, states)
+                case Wait():
+                    if (action.message, action.at, action.gradient) not in self.done:
+                        break
+                case Compute() | GatherParam() | WaitReduce():
+                    if not self._is_met(action, number, states, woken):
+                        break
+                case Free() | Update():
+                    pass
+                case _:
+                    assert_never(action)
             state.at += 1
             state.met = None
         return woken - {number}
 
-    def _arrivals(self, channel: str, members: tuple[int, ...], states: list[_State]) -> set[int]:
+    def _is_met(
+        self, action: Compute | GatherParam | WaitReduce, number: int, states: list[_State], woken: set[int]
+    ) -> bool:
+        """Whether a role may go on with what it waits for, or does together with others."""
+        state = states[number]
+        if isinstance(action, WaitReduce):
+            event, members = self._reduction(action.flat, state.counts.get(action.flat, 0))
+            if members and event not in self.done:
+                return False
+        meeting = self._meets(action)
+        if meeting is None or meeting[0] in self.done:
+            return True
+        state.met, members = meeting
+        if any(states[m].met != state.met for m in members):
+            return False
+        self.done.add(state.met)
+        woken |= {*members}
+        return True
+
+    def _posted(self, channel: Channel, post: Post, state: _State, states: list[_State]) -> set[int]:
+        """Posts an event, unless no other role takes part in it: then it is done at once."""
+        if post[1]:
+            state.posted.setdefault(channel, deque()).append(post)
+        return self._arrivals(channel, post[1], states)
+
+    def _arrivals(self, channel: Channel, members: Roles, states: list[_State]) -> set[int]:
         """Completes the oldest events of a channel as long as all of their members have them in front."""
         woken: set[int] = set()
         look = set(members)
@@ -127,58 +160,34 @@ class _World:
             queue = states[look.pop()].posted.get(channel)
             if not queue:
                 continue
-            event = queue[0]
-            all_of = self._members(event)
+            event, all_of = queue[0]
             fronts = [states[m].posted.get(channel) for m in all_of]
-            if all(f and f[0] == event for f in fronts):
+            if all(f and f[0][0] == event for f in fronts):
                 for f in fronts:
                     assert f
                     f.popleft()
                 self.done.add(event)
-                woken |= set(all_of)
-                look |= set(all_of)
+                woken.update(all_of)
+                look.update(all_of)
         return woken
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def _posts(self, action: Action, state: _State) -> tuple[str, Event, tuple[int, ...]] | None:
-        """What an action posts without waiting: in which channel, and who takes part."""
-        if isinstance(action, Start):
-            event: Event = ("message", action.message, action.at, action.gradient)
-            return f"messages {action.gradient} {self._lane(action.message)}", event, self._members(event)
-        if isinstance(action, StartReduce):
-            nth = state.counts[action.flat] = state.counts.get(action.flat, 0) + 1
-            event = ("reduce", action.flat, nth)
-            return "reductions", event, self._members(event)
-        return None
-
     def _lane(self, number: int) -> int:
         return self.program.messages[number].lane if number in range(len(self.program.messages)) else 0
 
-    def _members(self, event: Event) -> tuple[int, ...]:
-        match event:
-            case ("message", int(number), _, _):
-                return self._ends[number] if number in range(len(self._ends)) else ()
-            case ("reduce", int(number), int()):
-                flat = self._flat(number)
-                if flat is None:
-                    return ()
-                axes = {
-                    a for s in flat.completion if isinstance(s, AllReduceGrads | ReduceScatterGrads) for a in s.axes
-                }
-                return self.roles(flat.submesh) if self._spans(flat.submesh, axes) else ()
-        return ()
+    def _ends_of(self, number: int) -> Roles:
+        return self._ends[number] if number in range(len(self._ends)) else ()
 
-    def _awaits(self, action: Action, state: _State) -> Event | None:
-        if isinstance(action, Wait):
-            return ("message", action.message, action.at, action.gradient)
-        if isinstance(action, WaitReduce) and self._members(
-            event := ("reduce", action.flat, state.counts.get(action.flat, 0))
-        ):
-            return event
-        return None
+    def _reduction(self, number: int, nth: int) -> Post:
+        """The n-th reduction of a flat parameter, and the roles that take part in it."""
+        flat, members = self._flat(number), Roles()
+        if flat is not None:
+            axes = {a for s in flat.completion if isinstance(s, AllReduceGrads | ReduceScatterGrads) for a in s.axes}
+            members = self.roles(flat.submesh) if self._spans(flat.submesh, axes) else ()
+        return ("reduce", number, nth), members
 
-    def _meets(self, action: Action, number: int) -> tuple[Event, tuple[int, ...]] | None:
+    def _meets(self, action: Compute | GatherParam | WaitReduce) -> Post | None:
         """Where several roles have to be at once."""
         if isinstance(action, Compute) and action.function in self._together:
             forward, backward = self._together[action.function]

@@ -52,7 +52,7 @@ def summary_view(report: Report) -> View:
         max((s for d in report.devices if (s := capacity_share(d)) is not None), default=None),
         sum(len(d.ranks) for d in report.devices),
     )
-    return View(report.timeline.title, SUMMARY, (row,))
+    return View(report.title, SUMMARY, (row,))
 
 
 def devices_view(report: Report) -> View:
@@ -93,8 +93,8 @@ def report_json(report: Report) -> dict[str, Any]:
     """
     return {
         "version": VERSION,
-        "title": report.timeline.title,
-        "plan": report.timeline.plan,
+        "title": report.title,
+        "plan": report.plan,
         "cluster": report.cluster,
         "step_s": report.step_s,
         "bubble": report.bubble,

@@ -50,7 +50,7 @@ def draw(
     order = sorted(range(len(events)), key=lambda k: (events[k].start_s, events[k].row, k))
     place = {old: new for new, old in enumerate(order)}
     return Timeline(
-        title=f"{program.graph.name} on {cluster.name}",
+        title=title_of(program, cluster),
         plan=source.name,
         text=source.text,
         step_s=max((e.end for e in epilogues), default=0.0),
@@ -60,6 +60,11 @@ def draw(
         memory=tuple(replace(memory[r], row=row_of[r]) for r in kept),
         params=tuple(program.plan.params.items()),
     )
+
+
+def title_of(program: Program, cluster: Cluster) -> str:
+    """What is simulated, and where."""
+    return f"{program.graph.name} on {cluster.name}"
 
 
 def _event(program: Program, statements: "Statements", row: int, x: Interval, epilogue: Epilogue) -> Event | None:

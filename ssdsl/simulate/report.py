@@ -1,6 +1,8 @@
 """What a simulation found, in figures; the timeline beside them is what the pictures are drawn from."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from ssdsl.simulate.timeline import Timeline
 
@@ -39,16 +41,17 @@ class Traffic:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Report:
-    """One simulated step.
+    """One simulated step of a plan; its `timeline` is drawn when it is asked for.
 
     `bubble` is Zero Bubble's rate (Qi et al. 2023): with cost the largest `span_s`, and busy the largest time that a
     device computes, (cost - busy) / cost. `model_flops` counts a step's forward and backward once, without what is
     recomputed or repeated; `mfu` is the share of the devices' peak that this makes.
     """
 
-    timeline: Timeline
+    title: str
+    plan: str
     cluster: str
     devices: tuple[DeviceReport, ...]
     step_s: float
@@ -56,3 +59,9 @@ class Report:
     model_flops: int
     mfu: float | None
     traffic: tuple[Traffic, ...]
+    draw: Callable[[], Timeline] = field(compare=False, repr=False)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """What each device does when."""
+        return self.draw()

@@ -10,7 +10,7 @@ from ssdsl.ir.program import Program, Role
 from ssdsl.simulate.activations import Activations
 from ssdsl.simulate.collectives import Facts
 from ssdsl.simulate.costs import Costs
-from ssdsl.simulate.draw import draw
+from ssdsl.simulate.draw import draw, title_of
 from ssdsl.simulate.memory import memories
 from ssdsl.simulate.report import DeviceReport, Report, Traffic
 from ssdsl.simulate.roofline import Roofline
@@ -36,10 +36,10 @@ def simulate(
     ends = epilogues(program, trace)
     capacity = [_capacity(program, role, cluster) for role in program.roles]
     memory = memories(program, trace, Activations(facts), capacity)
-    timeline = draw(program, source, cluster, trace, ends, memory)
+    step_s = max((e.end for e in ends), default=0.0)
     ran = by_role(trace.intervals, len(program.roles))
     devices = tuple(
-        _device(role, cluster, ran[r], ends[r], memory[r], timeline.step_s)
+        _device(role, cluster, ran[r], ends[r], memory[r], step_s)
         for r, role in enumerate(program.roles)
         if role.actions
     )
@@ -48,14 +48,16 @@ def simulate(
     busy = max((d.compute_s + d.communication_s for d in devices), default=0.0)
     bubble = max(0.0, (cost - busy) / cost) if cost else 0.0
     return Report(
-        replace(timeline, bubble=bubble),
+        title_of(program, cluster),
+        source.name,
         cluster.name,
         devices,
-        timeline.step_s,
+        step_s,
         bubble,
         flops,
-        _mfu(program, cluster, flops, timeline.step_s),
+        _mfu(program, cluster, flops, step_s),
         tuple(_traffic(program, trace)),
+        lambda: replace(draw(program, source, cluster, trace, ends, memory), bubble=bubble),
     )
 
 

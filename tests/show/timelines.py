@@ -58,7 +58,10 @@ def report_of(timeline: Timeline, size: int = 2_000_000_000) -> Report:
     span = max(d.span_s for d in devices)
     bubble = (span - max(d.compute_s for d in devices)) / span
     traffic = (Traffic("nvlink", "all_reduce", 96, size), Traffic("network", "send", 14, 7 * SENT_BYTES))
-    return Report(timeline, "h100x1024", devices, timeline.step_s, bubble, 3 * 10**15, 0.41, traffic)
+    step = timeline.step_s
+    return Report(
+        timeline.title, timeline.plan, "h100x1024", devices, step, bubble, 3 * 10**15, 0.41, traffic, lambda: timeline
+    )
 
 
 def _alternating(warm_up: int, micro_batches: int, backward: Callable[[int], Queue]) -> Queue:

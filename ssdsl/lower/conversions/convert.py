@@ -7,10 +7,10 @@ values for which these are the same, by their numbers.
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
-from ssdsl.ir.layout import REPLICATE, Layout, Shard, Submesh
+from ssdsl.ir.layout import REPLICATE, Layout, Shard
 from ssdsl.ir.param import Param
 from ssdsl.ir.rows import counts_of, slots_of
-from ssdsl.ir.value import Name, TimeIndex, Type, Var
+from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.conversions.answer import Answer, Ask, Converted, Need
 from ssdsl.lower.conversions.between import Between
 from ssdsl.lower.conversions.needs import in_order
@@ -73,8 +73,13 @@ class _Values:
 
     def __init__(self, lowering: Lowering) -> None:
         self.lowering, self.graph = lowering, lowering.graph
-        numbers: dict[tuple[Submesh, tuple[TimeIndex, ...]], int] = {}
-        self.kinds = [numbers.setdefault((s.submesh, s.time), len(numbers)) for s in lowering.segments]
+        numbers: dict[Hashable, int] = {}
+        places = [(s.submesh.axes, lowering.links(s.submesh)) for s in lowering.segments]
+        self.submeshes = [numbers.setdefault(s.submesh, len(numbers)) for s in lowering.segments]
+        self.kinds = [
+            numbers.setdefault((*place, s.time), len(numbers))
+            for place, s in zip(places, lowering.segments, strict=True)
+        ]
         self.makers = {
             operand.value: (number, lowering.typed[operator.name], n)
             for number, operator in in_order(lowering.segments)
@@ -112,7 +117,9 @@ class _Values:
         local, value = {function: n for n, function in enumerate(functions)}, self.graph.values[name]
         source, number = self._source(name, functions[0])
         of_value = number, value.dtype, name in self.lowering.learning, slots_of(value) is not None
-        key = of_value, tuple(self.kinds[f] for f in functions), tuple((local[a.function], a.key) for a in asks)
+        submeshes = tuple(self.submeshes[f] for f in functions)
+        where = tuple(self.kinds[f] for f in functions), submeshes if len({*submeshes}) > 1 else ()
+        key = of_value, where, tuple((local[a.function], a.key) for a in asks)
         if key not in self.known:
             segments = [self.lowering.segments[f] for f in functions]
             asked = [(local[a.function], a.need) for a in asks]

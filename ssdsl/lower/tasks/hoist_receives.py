@@ -8,12 +8,12 @@ the buffers (`prefetch` says how many). Receives that come too early for that mo
 peers: what one of them waits for might wait behind it.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ssdsl.ir.action import At, Compute, End
-from ssdsl.ir.comm import Transfer
+from ssdsl.ir.comm import Message, Transfer
 from ssdsl.ir.parts import parts_read
 from ssdsl.ir.program import Members
 from ssdsl.lower.lowering import Lowering
@@ -28,8 +28,11 @@ Queue = deque[Carry]
 def hoist_receives(lowering: Lowering) -> Lowering:
     """Moves the receives of each role in its tasks."""
     awaited, members, shared = AwaitedTransfers(lowering), Members(lowering.roles), shared_lanes(lowering)
-    tasks = (_Posting(lowering, r, awaited, members, shared).all(tasks) for r, tasks in enumerate(lowering.tasks))
-    return replace(lowering, tasks=tuple(map(tuple, tasks)))
+    tasks = (
+        tuple(_Posting(_Ways(lowering, role, members), awaited, shared).all(tasks))
+        for role, tasks in enumerate(lowering.tasks)
+    )
+    return replace(lowering, tasks=tuple(tasks))
 
 
 class AwaitedTransfers:
@@ -60,72 +63,87 @@ class AwaitedTransfers:
                 yield Carry(transfer.number, task.at, True)
 
 
+class _Ways(dict[tuple[int, bool], "_Way"]):
+    """What a role knows of each message and direction in which it takes part; found when it is asked for."""
+
+    def __init__(self, lowering: Lowering, role: int, members: Members) -> None:
+        super().__init__()
+        self.lowering, self.role, self.members = lowering, role, members
+        self.queues: dict[tuple[int, bool], Queue] = {}
+
+    def __missing__(self, key: tuple[int, bool]) -> "_Way":
+        number, gradient = key
+        message = self.lowering.messages[number]
+        end = self.members.end(self.role, message, gradient)
+        arrives = isinstance(message, Transfer) and end is End.RECEIVE
+        queue = self.queues.setdefault((message.lane, gradient), deque())
+        self[key] = way = _Way(arrives, message.lane, queue, self._buffers(message, gradient) if arrives else 0)
+        return way
+
+    def _buffers(self, message: Message, gradient: bool) -> int:
+        """What the plan says of an operator that reads the message, or its gradient; and one that is read next."""
+        reader = self.lowering.functions[message.producer if gradient else message.consumer]
+        marks = (self.lowering.plan.of(o.operator).ahead for o in reader.operators())
+        return 1 + max((mark.value for mark in marks if mark is not None), default=AHEAD)
+
+
+@dataclass(slots=True)
+class _Way:
+    """A message, or its gradient, on one role. `arrives`: the role only receives it, and may do so early. `queue` are
+    the messages of its lane that are still to come; `buffers`, how many more values may wait."""
+
+    arrives: bool
+    lane: int
+    queue: Queue
+    buffers: int
+
+
 @dataclass(slots=True)
 class _Posting:
-    """The tasks of a role, one after another. `queues` are the messages of each lane that are still to come."""
+    """The tasks of a role, one after another."""
 
-    lowering: Lowering
-    role: int
+    ways: _Ways
     awaited: AwaitedTransfers
-    members: Members
     shared: frozenset[int]
-    queues: dict[tuple[int, bool], Queue] = field(default_factory=dict)
     posted: set[Carry] = field(default_factory=set)
     unread: set[Carry] = field(default_factory=set)  # received or asked for
-    ahead: dict[tuple[int, bool], int] = field(default_factory=dict)  # by message
-    waiting: Counter[tuple[int, bool]] = field(default_factory=Counter)  # how many are unread, by message
 
     def all(self, tasks: tuple[Task, ...]) -> Iterator[Task]:
         for task in tasks:
             if isinstance(task, Carry):
-                self.queues.setdefault(self._lane(task), deque()).append(task)
+                self.ways[task.message, task.gradient].queue.append(task)
         for task in tasks:
             yield from self._early()
             if isinstance(task, Compute):
-                read = [c for c in self.awaited.of(task) if self._is_receive(c)]
+                read = [c for c in self.awaited.of(task) if self.ways[c.message, c.gradient].arrives]
                 for carry in read:
                     yield from self._through(carry)
                 yield task
                 for carry in self.unread.intersection(read):
                     self.unread.remove(carry)
-                    self.waiting[carry.message, carry.gradient] -= 1
-            elif not self._is_receive(task) or self._lane(task)[0] in self.shared:
-                yield from self._through(task)
+                    self.ways[carry.message, carry.gradient].buffers += 1
+            else:
+                way = self.ways[task.message, task.gradient]
+                if not way.arrives or way.lane in self.shared:
+                    yield from self._through(task)
 
     def _early(self) -> Iterator[Task]:
         """The receives that have a buffer, in front of the lanes."""
-        for queue in self.queues.values():
-            while queue and self._is_receive(queue[0]) and self._buffers(queue[0]) > 0:
+        for queue in self.ways.queues.values():
+            while queue:
+                way = self.ways[queue[0].message, queue[0].gradient]
+                if not way.arrives or way.buffers <= 0:
+                    break
                 yield from self._through(queue[0])
-
-    def _buffers(self, carry: Carry) -> int:
-        key = carry.message, carry.gradient
-        if key not in self.ahead:
-            self.ahead[key] = self._ahead(*key)
-        return 1 + self.ahead[key] - self.waiting[key]
-
-    def _ahead(self, message: int, gradient: bool) -> int:
-        """What the plan says of an operator that reads the message, or its gradient."""
-        found = self.lowering.messages[message]
-        reader = self.lowering.functions[found.producer if gradient else found.consumer]
-        marks = (self.lowering.plan.of(o.operator).ahead for o in reader.operators())
-        return max((mark.value for mark in marks if mark is not None), default=AHEAD)
 
     def _through(self, carry: Carry) -> Iterator[Task]:
         """A message with those in front of it, unless it has been posted."""
-        queue = self.queues[self._lane(carry)]
+        queue = self.ways[carry.message, carry.gradient].queue
         while carry not in self.posted:
             first = queue.popleft()
             self.posted.add(first)
-            if self._is_receive(first):
+            way = self.ways[first.message, first.gradient]
+            if way.arrives:
                 self.unread.add(first)
-                self.waiting[first.message, first.gradient] += 1
+                way.buffers -= 1
             yield first
-
-    def _lane(self, carry: Carry) -> tuple[int, bool]:
-        return self.lowering.messages[carry.message].lane, carry.gradient
-
-    def _is_receive(self, carry: Carry) -> bool:
-        """Whether the role only receives a message, and may do so early."""
-        message = self.lowering.messages[carry.message]
-        return isinstance(message, Transfer) and self.members.end(self.role, message, carry.gradient) is End.RECEIVE

@@ -59,13 +59,14 @@ def _reads(function: Function) -> dict[At, list[Slot]]:
 def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[Action]:
     if not tasks:
         return
-    lowering, members = shared.lowering, shared.members
-    role = lowering.roles[number]
+    lowering, role = shared.lowering, shared.lowering.roles[number]
+    ends = _Ends(shared, number)
     kept = {r.slot for r in lowering.results}
-    read = [dict.fromkeys(_read(shared, number, task)) for task in tasks]
+    read = [dict.fromkeys(_read(shared, ends, task)) for task in tasks]
     last_read = {slot: k for k, slots in enumerate(read) for slot in slots}
     flats = [f for f in lowering.flats if lowering.trains and role.is_in(f.submesh)]
     last_backward = _last_backwards(lowering, role, tasks, flats)
+    scattered = [f for f in flats if f.zero is Zero.GRADS]
     waited: set[Carry] = set()
     complete: list[FlatParam] = []  # gradients to which nothing is added any more
     for k, task in enumerate(tasks):
@@ -73,36 +74,49 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
             yield from (StartReduce(f.number) for f in complete)  # behind what other devices wait for
             complete = []
             for carry in shared.awaited.of(task):
-                targets = members.ends(lowering.messages[carry.message], carry.gradient)[1]
-                if carry not in waited and number in targets:
+                if carry not in waited and ends[carry.message, carry.gradient] in (End.RECEIVE, End.BOTH):
                     waited.add(carry)
                     yield Wait(carry.message, carry.at, carry.gradient)
             yield task
-            yield from _scattered(lowering, task, flats)
+            yield from _scattered(lowering, task, scattered)
         else:
-            message = lowering.messages[task.message]
-            end = members.end(number, message, task.gradient)
+            end = ends[task.message, task.gradient]
             assert end is not None, "a role has the tasks in which it takes part"
             yield Start(task.message, task.at, task.gradient, end)
-            if isinstance(message, Signal) and end is not End.SEND:
+            if end is not End.SEND and isinstance(lowering.messages[task.message], Signal):
                 yield Wait(task.message, task.at, task.gradient)
         for slot in read[k]:
             if last_read[slot] == k and slot[0] not in kept:
                 yield Free(*slot)
-        complete += last_backward.get(k, ())
+        if k in last_backward:
+            complete += last_backward[k]
     if not lowering.trains:
         return
     yield from (StartReduce(f.number) for f in complete)
     yield from _epilogue(flats, {f.number for found in last_backward.values() for f in found})
 
 
-def _read(shared: _Shared, role: int, task: Task) -> list[Slot]:
+class _Ends(dict[tuple[int, bool], End | None]):
+    """What a role does in a message, or in that of a gradient; found when it is asked for."""
+
+    def __init__(self, shared: _Shared, role: int) -> None:
+        super().__init__()
+        self.shared, self.role = shared, role
+
+    def __missing__(self, key: tuple[int, bool]) -> End | None:
+        number, gradient = key
+        message = self.shared.lowering.messages[number]
+        self[key] = end = self.shared.members.end(self.role, message, gradient)
+        return end
+
+
+def _read(shared: _Shared, ends: _Ends, task: Task) -> list[Slot]:
     """The slots that a task reads on a role's devices."""
     if isinstance(task, Compute):
         return shared.reads[task.function].get(task.at, []) if task.phase is Phase.FORWARD else []
-    message = shared.lowering.messages[task.message]
-    if isinstance(message, Transfer) and not task.gradient and role in shared.members.ends(message, False)[0]:
-        return [(message.source_slot, task.at)]
+    if not task.gradient and ends[task.message, False] in (End.SEND, End.BOTH):
+        message = shared.lowering.messages[task.message]
+        return [(message.source_slot, task.at)] if isinstance(message, Transfer) else []
     return []
 
 
@@ -111,12 +125,12 @@ def _read(shared: _Shared, role: int, task: Task) -> list[Slot]:
 
 def _scattered(lowering: Lowering, task: Compute, flats: list[FlatParam]) -> Iterator[Action]:
     """ZeRO-2 hands a backward's gradients to their owners at once."""
-    if not _is_last_phase(lowering.functions[task.function], task.phase):
+    if not flats or not _is_last_phase(lowering.functions[task.function], task.phase):
         return
     function = lowering.functions[task.function]
     weights = function.trained
     for flat in flats:
-        if flat.zero is Zero.GRADS and flat.submesh == function.submesh and not weights.isdisjoint(flat.weights):
+        if flat.submesh == function.submesh and not weights.isdisjoint(flat.weights):
             yield StartReduce(flat.number)
 
 
