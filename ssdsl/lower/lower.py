@@ -59,8 +59,8 @@ PASSES: tuple[Pass, ...] = (
     sink_grad_reductions,
     # operators as functions, with their communication
     join_readers,
-    form_functions,
     type_operators,
+    form_functions,
     place_params,
     find_needs,
     convert_values,

@@ -12,6 +12,7 @@ from ssdsl.ir.param import FlatParam, Param
 from ssdsl.ir.program import Loss, Program, Result, Role
 from ssdsl.ir.value import Coordinate, Name, Size, TimeIndex, Type
 from ssdsl.lower.conversions.answer import Ask, Converted
+from ssdsl.lower.operators.coordinates import Splits
 from ssdsl.lower.tasks.task import Task
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.plan.plan import Plan
@@ -97,12 +98,20 @@ class Lowering:
     tasks: tuple[tuple[Task, ...], ...] = ()
     stated: dict[Compute, tuple[Span, ...]] = field(default_factory=dict)
     roles: tuple[Role, ...] = ()
+    _splits: list[Splits] = field(default_factory=list)
     _links: dict[Submesh, tuple[Link, ...]] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
         """The model."""
         return self.plan.graph
+
+    @property
+    def cut(self) -> Splits:
+        """The splits of operators by indices."""
+        if not self._splits or self._splits[0].signatures is not self.graph.signatures:
+            self._splits[:] = [Splits(self.graph.signatures)]
+        return self._splits[0]
 
     def links(self, submesh: Submesh) -> tuple[Link, ...]:
         """The link along each axis of a submesh, the slowest of its groups'."""

@@ -15,6 +15,7 @@ from ssdsl.model.window import Window
 
 if TYPE_CHECKING:
     from ssdsl.model.storage import Storage
+    from ssdsl.model.tails import Tails
 
 ROOT = "."  # the path of what the model's own forward calls
 Order = tuple[int, ...]  # of the axes of a tensor in memory: the outermost first
@@ -226,6 +227,13 @@ class Graph:
         from ssdsl.model.storage import storages
 
         return storages(self)
+
+    @cached_property
+    def tails(self) -> "Tails":
+        """The operators at its ends."""
+        from ssdsl.model.tails import tails
+
+        return tails(self)
 
     @cached_property
     def windowed(self) -> frozenset[int]:

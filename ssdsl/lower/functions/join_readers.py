@@ -30,7 +30,7 @@ def join_readers(lowering: Lowering) -> Lowering:
     """Adds `joined`, and to `sunk` its indices: gradients stay addends along them."""
     readers = _readers(lowering)
     joined = _of_one_kind(lowering, _able(lowering), readers)
-    while joined != (left := _of_one_level(replace(lowering, joined=joined), readers)):
+    while joined and joined != (left := _of_one_level(replace(lowering, joined=joined), readers)):
         joined = _of_one_kind(lowering, frozenset(left), readers)
     sunk = {name: lowering.sunk.get(name, frozenset()) | {t.name for t in times} for name, times in joined.items()}
     return replace(lowering, joined=joined, sunk=lowering.sunk | sunk)

@@ -22,35 +22,41 @@ def computing(lowering: Lowering) -> list[Operator]:
 
 def kinds_of(lowering: Lowering) -> dict[str, Kind]:
     """The kind of each operator."""
-    ordered = {tasks.number for tasks in lowering.plan.ordered()}
+    ordered = frozenset(tasks.number for tasks in lowering.plan.ordered())
     kinds: dict[str, Kind] = {}
+    same: dict[tuple[object, ...], Kind] = {}  # so that equal kinds are one object, as equal submeshes are
     for o in computing(lowering):
-        time = sorted((*_time(lowering.splits[o.name]), *lowering.joined.get(o.name, ())), key=lambda t: t.name)
+        time = _time(lowering.splits[o.name])
+        if joined := lowering.joined.get(o.name):
+            time = tuple(sorted((*time, *joined), key=lambda t: t.name))
         sets = tuple(sorted(lowering.plan.of(o.name).sets & ordered))
-        kinds[o.name] = lowering.submeshes[o.name], tuple(time), sets
+        submesh = lowering.submeshes[o.name]
+        kinds[o.name] = same.setdefault((id(submesh), time, sets), (submesh, time, sets))
     return kinds
 
 
-def _time(splits: tuple[OpSplit, ...]) -> list[TimeIndex]:
-    return [TimeIndex(s.coordinate.name, s.parts, s.sizes) for s in splits if isinstance(s.coordinate, Time)]
+def _time(splits: tuple[OpSplit, ...]) -> tuple[TimeIndex, ...]:
+    found = [TimeIndex(s.coordinate.name, s.parts, s.sizes) for s in splits if isinstance(s.coordinate, Time)]
+    return tuple(sorted(found, key=lambda t: t.name))
 
 
 def levels_of(lowering: Lowering, kinds: dict[str, Kind]) -> dict[str, int]:
     """Level of each operator: as early as its inputs allow, then as late as its consumers allow, to leave few
     functions."""
     operators, splits = computing(lowering), lowering.splits
-    producer = {o.value: (op, o) for op in operators for o in op.outputs}
+    producer = {o.value: (op, n) for op in operators for n, o in enumerate(op.outputs)}
+    is_same = _SameParts(lowering)
     edges: dict[str, list[tuple[str, int]]] = {o.name: [] for o in operators}
     level: dict[str, int] = {}
     for op in operators:
         level[op.name] = 0
-        for operand in op.inputs:
+        for n, operand in enumerate(op.inputs):
             if operand.value in producer:
                 source, output = producer[operand.value]
                 apart = (
-                    kinds[source.name] != kinds[op.name]
+                    kinds[source.name] is not kinds[op.name]
                     or _is_cut(splits[source.name], lowering.joined.get(op.name, ()))
-                    or not is_same_part((source, splits[source.name], output), (op, splits[op.name], operand))
+                    or not is_same.part((source, output), (op, n))
                 )
                 edges[source.name].append((op.name, int(apart)))
                 level[op.name] = max(level[op.name], level[source.name] + apart)
@@ -62,7 +68,25 @@ def levels_of(lowering: Lowering, kinds: dict[str, Kind]) -> dict[str, int]:
 
 def _is_cut(splits: tuple[OpSplit, ...], joined: tuple[TimeIndex, ...]) -> bool:
     """Whether an operator computes in parts what one that has joined its readers needs all of in each of these."""
-    return not {s.coordinate for s in splits}.isdisjoint(Time(t.name) for t in joined)
+    return bool(joined) and not {s.coordinate for s in splits}.isdisjoint(Time(t.name) for t in joined)
+
+
+class _SameParts:
+    """Asks `is_same_part` once for equal calls that share their splits."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        self.splits, self.signatures = lowering.splits, lowering.graph.signatures
+        self.known: dict[tuple[int, ...], bool] = {}
+
+    def part(self, before: tuple[Operator, int], after: tuple[Operator, int]) -> bool:
+        """Of a result, by its number, and an operand that reads it."""
+        (source, output), (operator, n) = before, after
+        made, read = self.splits[source.name], self.splits[operator.name]
+        key = self.signatures[source.name], id(made), output, self.signatures[operator.name], id(read), n
+        if key not in self.known:
+            ends = (source, made, source.outputs[output]), (operator, read, operator.inputs[n])
+            self.known[key] = is_same_part(*ends)
+        return self.known[key]
 
 
 Use = tuple[Operator, tuple[OpSplit, ...], Operand]  # a value of an operator that has these splits

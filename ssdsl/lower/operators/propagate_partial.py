@@ -11,16 +11,15 @@ makes it smaller: the weighted sum over the experts of a token comes before the 
 A sum over devices is carried on the same devices only: a value that goes to others is completed first.
 """
 
-import math
 from dataclasses import dataclass, field, replace
 
 from ssdsl.ir.function import Carried, Split
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Coordinate, Time
 from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
+from ssdsl.lower.operators.coordinates import coordinate_of
 from ssdsl.lower.operators.operand_types import operand_shape, place_in, waits_for_no_later
-from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
+from ssdsl.model.graph import Operand, Operator, Stage
 from ssdsl.model.ops.registry import linear_with, row
 from ssdsl.plan.plan import Index, Plan
 
@@ -32,9 +31,8 @@ def propagate_partial(lowering: Lowering) -> Lowering:
 
     In the plan, takes an index in time from what lies behind the model's last weights and waits for all its parts.
     """
-    graph = lowering.graph
-    linear = _linear_tail(graph) | _to_smaller(graph)
-    walk = _Walk(lowering, linear, _loss_tail(graph), _ordered_indices(lowering.plan))
+    tails = lowering.graph.tails
+    walk = _Walk(lowering, tails.linear, tails.of_loss, _ordered_indices(lowering.plan))
     for operator in lowering.graph.operators:
         if operator.stage is Stage.COMPUTE:
             walk.operator(operator)
@@ -71,11 +69,11 @@ class _Walk:
         submesh = self.lowering.submeshes[operator.name]
         own = self.lowering.plan.of(operator.name).indices
         sums = [self._arriving(o.value, submesh) for o in operator.inputs]
-        splits = operator_splits(operator, own, submesh)
+        splits = self.lowering.cut.of(operator, own, submesh)
         kept = self._kept(operator, own, sums, splits)
         if kept != own:
             self.late[operator.name] = own = kept
-            splits = operator_splits(operator, own, submesh)
+            splits = self.lowering.cut.of(operator, own, submesh)
         taken = self._taken(operator, own, sums, submesh)
         self.splits[operator.name] = tuple(carried for carried, _ in taken.values())
         left = {coordinate_of(i, submesh): i for i in own if operator.summed(i.dim)}
@@ -153,47 +151,6 @@ class _Walk:
         waits = self._waits(operator, sums, splits, {c for s in sums for c in s})
         in_time = {s.coordinate.name for s in splits if isinstance(s.coordinate, Time)}
         return tuple(i for i in own if i.name not in waits & ordered & in_time)
-
-
-def _linear_tail(graph: Graph) -> frozenset[str]:
-    """The operators from which only linear ones lead to the loss: no sum has to be completed on the way."""
-    found: set[str] = set()
-    for operator in reversed(graph.operators):
-        users = [c for o in operator.outputs for c in graph.readers.get(o.value, ())]
-        is_loss = any(o.value == graph.loss for o in operator.outputs)
-        if row(operator).linear_in and (users or is_loss) and all(u.name in found for u in users):
-            found.add(operator.name)
-    return frozenset(found)
-
-
-def _to_smaller(graph: Graph) -> frozenset[str]:
-    """The operators behind a `combine` from which linear ones alone lead to one that leaves a smaller tensor."""
-    sizes = {v.name: math.prod(v.shape) * v.itemsize for v in graph.values.values()}
-    smaller, found = set[str](), set[str]()
-    for operator in reversed(graph.operators):
-        users = [c for o in operator.outputs for c in graph.readers.get(o.value, ())]
-        if row(operator).linear_in and operator.inputs:
-            shrinks = max(sizes[i.value] for i in operator.inputs) > sum(sizes[o.value] for o in operator.outputs)
-            if shrinks or (users and all(u.name in smaller for u in users)):
-                smaller.add(operator.name)
-    behind = set[str]()
-    for operator in graph.operators:
-        if operator.name in smaller and any(i.value in behind for i in operator.inputs):
-            found.add(operator.name)
-        if operator.name in found or operator.target == "ssdsl::combine":
-            behind.update(o.value for o in operator.outputs)
-    return frozenset(found)
-
-
-def _loss_tail(graph: Graph) -> frozenset[str]:
-    """The operators behind the last products with weights: the loss."""
-    found: set[str] = set()
-    for operator in reversed(graph.operators):
-        weights = any(graph.values[o.value].origin is Origin.WEIGHT for o in operator.inputs)
-        users = (c for o in operator.outputs for c in graph.readers.get(o.value, ()))
-        if not (weights and row(operator).contraction) and all(u.name in found for u in users):
-            found.add(operator.name)
-    return frozenset(found)
 
 
 def _ordered_indices(plan: Plan) -> dict[str, frozenset[str]]:

@@ -27,16 +27,22 @@ def shard_operators(lowering: Lowering) -> Lowering:
     """
     splits: dict[str, tuple[OpSplit, ...]] = {}
     wrong: dict[tuple[str, str], Diagnostic] = {}
+    right = set[tuple[object, ...]]()  # equal calls that may be cut so
     cuts = _cuts(lowering)
     for operator in lowering.graph.operators:
         if operator.stage is not Stage.COMPUTE:
             continue
         submesh = lowering.submeshes[operator.name]
         indices = lowering.plan.of(operator.name).indices
-        for problem, index in _problems(operator, indices, submesh, cuts):
-            wrong.setdefault((problem.code, index), problem)
+        key = lowering.graph.signatures[operator.name], indices, submesh.axes, bool(operator.statistics)
+        if key not in right:
+            problems = list(_problems(operator, indices, submesh, cuts))
+            right |= set() if problems else {key}
+            for problem, index in problems:
+                wrong.setdefault((problem.code, index), problem)
         carried = lowering.splits.get(operator.name, ())
-        splits[operator.name] = (*operator_splits(operator, indices, submesh), *carried)
+        own = lowering.cut.of(operator, indices, submesh)
+        splits[operator.name] = (*own, *carried) if carried else own
     if wrong:
         raise PlanError(*wrong.values())
     return replace(lowering, splits=splits)

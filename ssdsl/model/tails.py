@@ -1,0 +1,61 @@
+"""Which operators lie at the ends of a model: only linear ones behind them, or no products with weights."""
+
+import math
+from typing import NamedTuple
+
+from ssdsl.model.graph import Graph, Origin
+from ssdsl.model.ops.registry import row
+
+
+class Tails(NamedTuple):
+    """Operators by name: those that may carry a sum over devices further, as only `linear` ones lead on to the loss or
+    to a smaller tensor; those that belong to the loss."""
+
+    linear: frozenset[str]
+    of_loss: frozenset[str]
+
+
+def tails(graph: Graph) -> Tails:
+    """The tails of a graph."""
+    return Tails(_linear_tail(graph) | _to_smaller(graph), _loss_tail(graph))
+
+
+def _linear_tail(graph: Graph) -> frozenset[str]:
+    """The operators from which only linear ones lead to the loss: no sum has to be completed on the way."""
+    found: set[str] = set()
+    for operator in reversed(graph.operators):
+        users = [c for o in operator.outputs for c in graph.readers.get(o.value, ())]
+        is_loss = any(o.value == graph.loss for o in operator.outputs)
+        if row(operator).linear_in and (users or is_loss) and all(u.name in found for u in users):
+            found.add(operator.name)
+    return frozenset(found)
+
+
+def _to_smaller(graph: Graph) -> frozenset[str]:
+    """The operators behind a `combine` from which linear ones alone lead to one that leaves a smaller tensor."""
+    sizes = {v.name: math.prod(v.shape) * v.itemsize for v in graph.values.values()}
+    smaller, found = set[str](), set[str]()
+    for operator in reversed(graph.operators):
+        users = [c for o in operator.outputs for c in graph.readers.get(o.value, ())]
+        if row(operator).linear_in and operator.inputs:
+            shrinks = max(sizes[i.value] for i in operator.inputs) > sum(sizes[o.value] for o in operator.outputs)
+            if shrinks or (users and all(u.name in smaller for u in users)):
+                smaller.add(operator.name)
+    behind = set[str]()
+    for operator in graph.operators:
+        if operator.name in smaller and any(i.value in behind for i in operator.inputs):
+            found.add(operator.name)
+        if operator.name in found or operator.target == "ssdsl::combine":
+            behind.update(o.value for o in operator.outputs)
+    return frozenset(found)
+
+
+def _loss_tail(graph: Graph) -> frozenset[str]:
+    """The operators behind the last products with weights: the loss."""
+    found: set[str] = set()
+    for operator in reversed(graph.operators):
+        weights = any(graph.values[o.value].origin is Origin.WEIGHT for o in operator.inputs)
+        users = (c for o in operator.outputs for c in graph.readers.get(o.value, ()))
+        if not (weights and row(operator).contraction) and all(u.name in found for u in users):
+            found.add(operator.name)
+    return frozenset(found)
