@@ -15,7 +15,7 @@ MODELS = Path(__file__).parent / "models"
 def captured(spec: str, meta: bool = False) -> tuple[Model, Graph]:
     """A model by its name as on the command line, without numbers if `meta`, and its graph; a user's file without a
     folder is one of tests/models."""
-    model = load(str(MODELS / spec) if ".py:" in spec else spec, meta=meta)  # `/` keeps an absolute path as it is
+    model = load(str(MODELS / spec) if ".py:" in spec and "/" not in spec else spec, meta=meta)
     return model, capture(model)
 
 

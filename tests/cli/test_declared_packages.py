@@ -42,6 +42,7 @@ def test_it_is_not_there(declared: Bare, tmp_path: Path, package: str) -> None:
     assert f"No module named '{package}'" in ended.stderr
 
 
+@pytest.mark.slow
 def test_every_command(declared: Bare, tmp_path: Path) -> None:
     """But for the one that measures for a quarter of a minute; those of safetensors ask for the package."""
     write_readme(tmp_path)

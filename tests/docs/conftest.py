@@ -66,6 +66,6 @@ def graph_of() -> Callable[[str], Graph]:
     @cache
     def captured(spec: str) -> Graph:
         with chdir(ROOT):
-            return captured_graph(str(Path(spec).resolve()) if ".py:" in spec else spec)
+            return captured_graph(spec)
 
     return captured

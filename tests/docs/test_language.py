@@ -23,7 +23,7 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 LANGUAGE = (ROOT / "docs" / "language.md").read_text("utf-8")
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(5)
 def test_plan(block: Any, blocks: list[Any], graph_of: Callable[[str], Any], tmp_path: Path) -> None:
     for other in blocks:
         if other.page == block.page and other.name and other.name.endswith(".ssp"):

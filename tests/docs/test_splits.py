@@ -99,6 +99,7 @@ def test_picture(compiled: Compile, golden: Callable[[Path, str], None]) -> None
     golden(ROOT / "docs" / "spatial.svg", picture(compiled("spatial", "cosmoflow").program))
 
 
+@pytest.mark.slow
 def test_the_largest_volume_fits_only_when_it_is_split(reports: list[Report]) -> None:
     """The paper's 24.7 GiB of forward activations count the sample."""
     (one,), (two,) = (r.devices for r in reports[:2])

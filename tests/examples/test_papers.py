@@ -35,7 +35,7 @@ def test_each_is_run() -> None:
     assert set(PLANS) <= dict(shipped_plans()).keys()
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(
     ("plan", "settings"), RUNS, ids=[",".join([p, *(f"{k}={v}" for k, v in s.items())]) for p, s in RUNS]
 )

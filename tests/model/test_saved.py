@@ -34,6 +34,7 @@ def captured(family: str) -> tuple[Graph, Values, dict[str, Storage]]:
     return graph, run_graph(graph, outside(graph, module, INPUT)), storages(graph)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_values_lie_where_the_table_says(family: str) -> None:
     graph, values, places = captured(family)
@@ -172,6 +173,7 @@ def wrapped(module: torch.nn.Module, batch: Values, axes: dict[str, tuple[str, .
     return module.train(), (batch,), axes
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_whole_model_keeps_what_the_table_says(name: str) -> None:
     torch.manual_seed(0)

@@ -10,6 +10,7 @@ from ssdsl.run.launch import Training
 UNET, EINSUMS, TIED = "convnet.py:unet", "einsums.py:einsums", "tied.py:tied"
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("model", ["gpt", "swin"])
 @pytest.mark.parametrize(
     ("plan", "params"),

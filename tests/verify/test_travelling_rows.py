@@ -84,6 +84,7 @@ def moved(program: Program) -> list[Reshard]:
     return [i for f in program.functions for i in f.body() if isinstance(i, Reshard) and i.rows is not None]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("model", "plan"), CASES)
 def test_rows_come_back_as_they_went(model: str, plan: str) -> None:
     loaded, graph = captured(f"{MIXTURES}:{model}")

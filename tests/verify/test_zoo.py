@@ -21,6 +21,7 @@ assign model to gpus
 """
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("model", ["vgg", "resnet", "unet3d", "cosmoflow", "llama", "mixtral", "moe_gpt"])
 def test_data_parallel(program: Callable[..., Any], model: str) -> None:
     program("data_parallel", f"{model}:tiny").verify()
