@@ -80,6 +80,8 @@ def _finished(facts: Facts, operator: Operator) -> OpPlan:
     record = facts.of(operator.name)
     cut = tuple(i for i in record.indices if i.count > 1)
     late = _whole_in_time(facts, operator, cut)
+    if not late and len(cut) == len(record.indices):
+        return record
     indices = tuple(_outside(i, cut, late) for i in cut if i not in late)
     return replace(record, indices=indices, whole=(*record.whole, *late))
 

@@ -150,17 +150,20 @@ def find_dims(ctx: Context, operators: list[Operator], name: str) -> Places:
     names its dimension, the outermost of several, also where that has a better name. A dimension's whole name is that
     dimension alone.
     """
-    own = match_names((dim.name for op in operators for dim in op.dims), name, anywhere=True)
-    plain = match_names((base_name(ctx, dim) for op in operators for dim in op.dims), name, anywhere=True)
+    named = {(dim.name, dim.cls) for op in operators for dim in op.dims}
+    own = match_names({own for own, _ in named}, name, anywhere=True)
+    names = ctx.model.graph.dim_names
+    plain = match_names({names.get(cls, own) for own, cls in named}, name, anywhere=True)
     classes = ctx.facts.aliases.get(name) or (frozenset() if name in own | plain else _of_weights(ctx, name))
+    ways = (
+        {key for key in named if key[0] in own},
+        {key for key in named if names.get(key[1], key[0]) in plain},
+        {key for key in named if key[1] in classes},
+    )
     found: Places = []
     for op in operators:
-        ways = (
-            [dim.name in own for dim in op.dims],
-            [base_name(ctx, dim) in plain for dim in op.dims],
-            [dim.cls in classes for dim in op.dims],
-        )
-        if (at := next((way.index(True) for way in ways if any(way)), None)) is not None:
+        keys = [(dim.name, dim.cls) for dim in op.dims]
+        if (at := next((at for way in ways if way for at, key in enumerate(keys) if key in way), None)) is not None:
             dim = op.dims[at]  # what is windowed is cut as the results need it; keys may be cut by themselves
             found.append((op, at if dim.window is None or dim.beside is not None else dim.window.of))
     return found
