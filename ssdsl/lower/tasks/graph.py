@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ssdsl.ir.action import At, Compute
+from ssdsl.ir.action import Compute
 from ssdsl.ir.comm import Message, Transfer
 from ssdsl.ir.function import Function, Input
 from ssdsl.ir.layout import Submesh
@@ -44,10 +44,14 @@ class TaskGraph:
         self.stated: dict[Compute, dict[Span, None]] = {}
         self.members = Members(roles)
         self._operators = lowering.graph.by_name
+        self._first: dict[tuple[int, Phase], int] = {}  # of a function's tasks in a phase, which follow on each other
+        self._carried: dict[tuple[int, bool], range] = {}  # of a message: the nodes of its parts
+        self._places = [{at: k for k, at in enumerate(coordinates(f.time))} for f in self.functions]
         costs = _costs(lowering)
         for function in self.functions:
             for phase in (FORWARD, *BACK_PHASES[function.backward]):
                 time = costs[function.number] * (2 if phase is BACKWARD else 1)
+                self._first[function.number, phase] = len(self.nodes)
                 for task in self.tasks(function, phase):
                     self.add(task, self.members[function.submesh], time)
         for message in self.messages:
@@ -108,36 +112,44 @@ class TaskGraph:
 
     def _carries(self, transfer: Transfer) -> None:
         both = tuple(sorted({*self.members[transfer.source], *self.members[transfer.target]}))
+        ways = (False,) if transfer.backward is None else (False, True)
+        first = len(self.nodes)
         for at in coordinates(transfer.time):
-            self.add(Carry(transfer.number, at, False), both, 0)
-            if transfer.backward is not None:
-                self.add(Carry(transfer.number, at, True), both, 0)
+            for gradient in ways:
+                self.add(Carry(transfer.number, at, gradient), both, 0)
+        for k, gradient in enumerate(ways):
+            self._carried[transfer.number, gradient] = range(first + k, len(self.nodes), len(ways))
 
     def _data_flow(self) -> None:
         for function in self.functions:
             for one, then in itertools.pairwise((FORWARD, *BACK_PHASES[function.backward])):
-                for at in coordinates(function.time):
-                    self._edge(Compute(function.number, at, one), Compute(function.number, at, then))
+                first, after = self._first[function.number, one], self._first[function.number, then]
+                for k in range(len(self._places[function.number])):
+                    self.edge(first + k, after + k)
             for given in function.inputs:
-                producer = self.functions[given.producer]
-                for a, b in parts_read(given, function.time):
-                    self._flow(producer, function, a, b, given)
+                self._flow(self.functions[given.producer], function, given)
 
-    def _flow(self, producer: Function, consumer: Function, a: At, b: At, given: Input) -> None:
-        """Data of part `a` of the producer flows to part `b` of the consumer, and its gradient back."""
-        there: list[Task] = [] if given.message is None else [Carry(given.message, a, False)]
-        back: list[Task] = [] if given.message is None else [Carry(given.message, a, True)]
-        chain = [Compute(producer.number, a, FORWARD), *there, Compute(consumer.number, b, FORWARD)]
-        for one, then in itertools.pairwise(chain):
-            self._edge(one, then)
+    def _flow(self, producer: Function, consumer: Function, given: Input) -> None:
+        """Parts of the producer flow to those of the consumer that read them, and their gradients back."""
+        made, read = self._first[producer.number, FORWARD], self._first[consumer.number, FORWARD]
+        there = None if given.message is None else self._carried[given.message, False]
+        back = None if given.message is None or not given.gradient else self._carried[given.message, True]
         if given.gradient:
-            first = Compute(consumer.number, b, BACK_PHASES[consumer.backward][0])
-            last = Compute(producer.number, a, BACK_PHASES[producer.backward][0])
-            for one, then in itertools.pairwise([first, *back, last]):
-                self._edge(one, then)
+            given_back = self._first[consumer.number, BACK_PHASES[consumer.backward][0]]
+            taken = self._first[producer.number, BACK_PHASES[producer.backward][0]]
+        parts, readers = self._places[producer.number], self._places[consumer.number]
+        for a, b in parts_read(given, consumer.time):
+            x, y = parts[a], readers[b]
+            self._chain(made + x, None if there is None else there[x], read + y)
+            if given.gradient:
+                self._chain(given_back + y, None if back is None else back[x], taken + x)
 
-    def _edge(self, a: Task, b: Task) -> None:
-        self.edge(self.number[a], self.number[b])
+    def _chain(self, first: int, between: int | None, last: int) -> None:
+        if between is None:
+            self.edge(first, last)
+        else:
+            self.edge(first, between)
+            self.edge(between, last)
 
 
 def roles_of(plan: Plan, submeshes: Sequence[Submesh]) -> list[Role]:
