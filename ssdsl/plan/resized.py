@@ -65,10 +65,10 @@ class Resized:
         return self.fits[size, chain]
 
     def _chain(self, indices: tuple[Index, ...], dim: int, twin: Operator) -> tuple[Cut, ...]:
-        axes: tuple[tuple[str, int], ...] = ()
-        if (place := self.plan.of(twin.name).place) is not None:
-            axes = next(m.axes for m in self.plan.meshes if m.name == place.mesh)
-        return tuple(Cut(i.name, i.count, i.name not in dict(axes)) for i in indices if i.dim == dim)
+        place = self.plan.of(twin.name).place  # an operator on data has none: it runs wherever it is read
+        meshes = (m for m in self.plan.meshes if place is None or m.name == place.mesh)
+        axes = {axis for mesh in meshes for axis, _ in mesh.axes}
+        return tuple(Cut(i.name, i.count, i.name not in axes) for i in indices if i.dim == dim)
 
 
 def numbers_of(twin: Operator, operator: Operator) -> dict[int, int]:

@@ -120,6 +120,13 @@ def test_a_batch_of_any_size_trains_right(text: str, rows: int) -> None:
     assert [p.layout for p in found.program.params] == [p.layout for p in training.program.params]
 
 
+def test_what_is_made_of_inputs_is_cut_as_what_reads_it() -> None:
+    """Labels are flattened on three devices, which four samples in six parts would leave two of."""
+    text = "mesh gpus(dp = 3)\nsplit model by batch into dp, m = 2\nassign model to gpus\n"
+    training = compile_source(Source("a.ssp", text), capture(net(6)), {}, EXAMPLES)
+    assert is_right(compile_resized(training, capture(net(4))).program, net(4))
+
+
 def test_unequal_parts_that_cannot_be_are_left_out() -> None:
     """The sequence is cut in one layer, inside of an axis that it makes with the batch: its parts lie elsewhere in each
     micro-batch (E0406)."""
