@@ -63,7 +63,8 @@ def combining(operator: Operator, *, together: bool = False) -> Combining | None
     """What combines the parts of an operator of torch's; `together`: of two dimensions that are cut alike."""
     if together:
         return TOGETHER_WITH.get(operator.kind)
-    return COMBINING.get(operator.target) or COMBINING.get(operator.kind)
+    called = operator.target.removeprefix("aten::").partition(".")[0]  # a draw is written as calls of other names
+    return COMBINING.get(operator.target) or COMBINING.get(operator.kind) or COMBINING.get(called)
 
 
 @dataclass(frozen=True, slots=True)
