@@ -26,7 +26,7 @@ from ssdsl.ir.program import Loss, Result
 from ssdsl.ir.value import Name, TimeIndex, Var
 from ssdsl.lower.conversions.answer import Ask, Entering, Received, Sent
 from ssdsl.lower.conversions.even import even_cut
-from ssdsl.lower.conversions.needs import in_order
+from ssdsl.lower.conversions.needs import in_order, makers_of
 from ssdsl.lower.errors import UpdateInParts
 from ssdsl.lower.lowering import Lowering, Segment
 from ssdsl.model.graph import Operator, Origin
@@ -106,8 +106,7 @@ class _Assembling:
     def _loss(self) -> Loss:
         """The loss leaves its function; nobody has to read it."""
         left = Name(self.graph.loss)
-        makers = ((n, o.value) for n, operator in in_order(self.lowering.segments) for o in operator.outputs)
-        draft = next(self.drafts[number] for number, value in makers if value == self.graph.loss)
+        draft = self.drafts[makers_of(self.lowering.segments)[self.graph.loss]]
         draft.outputs.setdefault(left, Output(left, str(left), draft.has[left].gradient is not None, read=False))
         return Loss(draft.number, left, draft.has[left].type.layout.partial_axes(draft.segment.submesh.axes))
 

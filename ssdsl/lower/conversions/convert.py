@@ -26,7 +26,7 @@ Asked = Sequence[tuple[int, Need | None]]  # by function, in the order of the pr
 
 
 def convert(lowering: Lowering, value: Value, source: Source, segments: Sequence[Segment], asked: Asked) -> Answer:
-    """What becomes of a value that some functions need; if an operator leaves it, it is one of the first of them.
+    """What becomes of a value that some functions need; if an operator leaves it, that is one of the first of them.
 
     It is refused where unequal parts leave a digit that is needed without one place. Its name plays no part.
     """

@@ -16,7 +16,6 @@ def find_needs(lowering: Lowering) -> Lowering:
     known: dict[tuple[int, int, bool], Need] = {}
     homes = {(p.weight, p.submesh): p.layout for p in lowering.params}
     updates = {value: buffer for buffer, value in lowering.graph.updates.items()}
-    makers: dict[str, int] = {}
     for position, (number, operator) in enumerate(in_order(lowering.segments)):
         typed, submesh = lowering.typed[operator.name], lowering.segments[number].submesh
         learns = any(o.value in lowering.learning for o in operator.outputs)
@@ -27,13 +26,12 @@ def find_needs(lowering: Lowering) -> Lowering:
                 known[key] = Need(read.shape, read.type, read.gradient if learns else None)
             asks.append(Ask(operand.value, number, known[key], key, (position, len(asks))))
         for operand, left in zip(operator.outputs, typed.results, strict=True):
-            makers[operand.value] = number
             if (buffer := updates.get(operand.value)) is not None:
                 layout = homes.get((buffer, submesh)) or Layout((REPLICATE,) * len(submesh.axes))
                 need = Need(left.shape, replace(left.type, layout=layout), None)
                 asks.append(Ask(operand.value, number, need, need, (position, len(asks))))
         found[operator.name] = tuple(asks)
-    last = len(found), 0
+    last, makers = (len(found), 0), makers_of(lowering.segments)
     reported = {name: Ask(v, makers[v], None, None, last) for name, v in lowering.graph.outputs.items()}
     return replace(lowering, asks=found, reported=reported)
 
@@ -41,3 +39,8 @@ def find_needs(lowering: Lowering) -> Lowering:
 def in_order(segments: tuple[Segment, ...]) -> Iterator[tuple[int, Operator]]:
     """The operators in the order of the program, each with the number of its function."""
     return ((number, operator) for number, segment in enumerate(segments) for operator in segment.operators)
+
+
+def makers_of(segments: tuple[Segment, ...]) -> dict[str, int]:
+    """The number of the function that makes each value that one makes."""
+    return {operand.value: number for number, operator in in_order(segments) for operand in operator.outputs}

@@ -13,6 +13,7 @@ from typing import TypeVar
 from ssdsl.ir.function import Op, Prologue, Reshard, Split
 from ssdsl.ir.layout import REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.value import Axis, Name, Type, Var
+from ssdsl.lower.conversions.needs import makers_of
 from ssdsl.lower.conversions.reshard import reshard
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.lowering import Lowering
@@ -61,7 +62,7 @@ def form_prologues(lowering: Lowering) -> Lowering:
 class _Forming:
     def __init__(self, lowering: Lowering) -> None:
         self.lowering, self.graph = lowering, lowering.graph
-        self.makers = {o.value for s in lowering.segments for operator in s.operators for o in operator.outputs}
+        self.makers = makers_of(lowering.segments)
         self.asks: dict[str, list[_Ask]] = {}
         self.made: dict[tuple[str, Submesh], tuple[When, Type]] = {}  # as data operators leave values
         self.names: dict[tuple[str, Submesh, Layout], Name] = {}
@@ -76,7 +77,7 @@ class _Forming:
             if operator.stage is Stage.DATA:
                 self._call(operator)
         for value, asks in self.asks.items():
-            self._provide(value, sorted(asks, key=lambda ask: ask.when))
+            self._provide(value, asks)
         for value, ask in wanted:
             self.drafts[ask.submesh].results.append((ask.when, self.names[value, ask.submesh, ask.layout]))
         prologues = tuple(self._prologue(submesh, draft) for submesh, draft in self.drafts.items())
@@ -100,11 +101,8 @@ class _Forming:
                 first[ask.submesh] = min(ask.when, first.get(ask.submesh, ask.when))
         for submesh, when in first.items():
             indices = possible_indices(operator, self.lowering.plan.of(operator.name).indices, submesh)
-            splits = tuple(
-                s
-                for s in operator_splits(operator, indices, submesh)
-                if isinstance(s, Split) and isinstance(s.coordinate, Axis)
-            )
+            cut = operator_splits(operator, indices, submesh)
+            splits = tuple(s for s in cut if isinstance(s.coordinate, Axis))
             layouts = []
             for n, operand in enumerate(operator.inputs):
                 need, _ = operand_types(operator, splits, operand, submesh.axes, is_output=False)

@@ -167,19 +167,15 @@ class Within:
                 check_even(self.lowering.plan, need.shape, shard, common)
             for before, after in ((have, want), (produced, returned)):
                 check_path(self.lowering.plan, need.shape, before, after)
-            part = need.shape.local(common)
-            forward = self._steps(have, want, part)
-            backward = self._steps(produced, returned, part, sums=True)
-            type_ = replace(var.type, layout=need.type.layout)
             gradient = None
             if var.gradient is not None and need.gradient is not None:
                 gradient = replace(var.gradient, layout=need.gradient.layout)
-            result = self.version(need.shape, type_, gradient)
-            self.known[key] = self.make(Reshard(var.name, result, forward, backward))
-            moves_rows = any(c.dim == 0 for step in (*forward, *backward) for c in cuts_of(step))
+            made = self._reshard(var, need.shape, need.type.layout, gradient)
+            self.known[key] = self.make(made)
+            moves_rows = any(c.dim == 0 for step in (*made.forward, *made.backward) for c in cuts_of(step))
             if moves_rows and slots_of(self.value) is not None:
-                moved = len(self.answer.versions), var.type, type_
-                self.answer.moves_rows[self.number, result.name.version] = moved
+                moved = len(self.answer.versions), var.type, made.result.type
+                self.answer.moves_rows[self.number, made.result.name.version] = moved
         return self.known[key]
 
     def completed(self, var: Var, shape: Shape, shares: Mapping[str, Shard] = NO_SHARES) -> Var:
@@ -190,16 +186,10 @@ class Within:
             return var
         key = ("completed", var.name, leaves)
         if key not in self.known:
-            common = tuple(s for _, s in var.type.time)
-            part, gradient = shape.local(common), var.gradient
-            forward = self._steps(inside(var.type.layout, common), inside(leaves, common), part)
-            backward = tuple[Step, ...]()
+            gradient = var.gradient
             if gradient is not None:
-                needed = inside(gradient.layout, common)
                 gradient = replace(gradient, layout=with_shares(gradient.layout.travelling(), submesh, shares))
-                backward = self._steps(inside(gradient.layout, common), needed, part, sums=True)
-            result = self.version(shape, replace(var.type, layout=leaves), gradient)
-            self.known[key] = self.make(Reshard(var.name, result, forward, backward))
+            self.known[key] = self.make(self._reshard(var, shape, leaves, gradient))
         return self.known[key]
 
     def owing(self, var: Var, shape: Shape, gradient: Type) -> Var:
@@ -209,12 +199,22 @@ class Within:
             return var
         key = ("owing", var.name, gradient)
         if key not in self.known:
-            common = tuple(s for _, s in var.type.time)
-            before, after = inside(gradient.layout, common), inside(var.gradient.layout, common)
-            steps = self._steps(before, after, shape.local(common), sums=True)
-            result = self.version(shape, var.type, gradient)
-            self.known[key] = self.make(Reshard(var.name, result, (), steps))
+            self.known[key] = self.make(self._reshard(var, shape, var.type.layout, gradient))
         return self.known[key]
+
+    def _reshard(self, var: Var, shape: Shape, layout: Layout, gradient: Type | None) -> Reshard:
+        """A version in another layout, whose gradient, if it has one, is of this type."""
+        common = tuple(s for _, s in var.type.time)
+        part = shape.local(common)
+        forward, backward = (
+            self._steps(inside(var.type.layout, common), inside(layout, common), part),
+            tuple[Step, ...](),
+        )
+        if gradient is not None and var.gradient is not None:
+            produced, returned = inside(gradient.layout, common), inside(var.gradient.layout, common)
+            backward = self._steps(produced, returned, part, sums=True)
+        result = self.version(shape, replace(var.type, layout=layout), gradient)
+        return Reshard(var.name, result, forward, backward)
 
     def _steps(self, before: Layout, after: Layout, shape: Shape, *, sums: bool = False) -> tuple[Step, ...]:
         submesh, itemsize = self.segment.submesh, self.value.itemsize
