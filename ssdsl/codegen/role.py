@@ -15,8 +15,9 @@ def role_text(scope: Scope) -> str:
     blocks = [function_text(f, scope) for f in scope.blocks]
     parts = [constants_text(scope), prepare_text(scope)]
     parts += [f"def {name}{text}" for text, name in scope.functions.items()]
-    parts += [*blocks, step_text(scope)]
-    return "\n\n\n".join([_head(scope, "\n".join(parts)), *parts]) + "\n"
+    parts += blocks
+    step = step_text(scope)  # all that it calls are methods
+    return "\n\n\n".join([_head(scope, "\n".join(parts)), *parts, step]) + "\n"
 
 
 def _head(scope: Scope, code: str) -> str:

@@ -77,7 +77,7 @@ class Scope:
         values = self.program.graph.values
         return isinstance(instr, Op) and any(values[r.value].dtype in WHOLE for r in instr.reads if r.value in values)
 
-    @property
+    @cached_property
     def blocks(self) -> list[Function]:
         """The functions that the role runs."""
         return [self.program.functions[n] for n in sorted({a.function for a in self.role.computes()})]

@@ -1,12 +1,12 @@
 """A role's training step as a function: what it runs, sends, waits for and reduces, in order."""
 
+from collections.abc import Hashable
 from typing import assert_never
 
 from ssdsl.codegen.quote import quoted
 from ssdsl.codegen.scope import Scope
 from ssdsl.ir.action import (
     Action,
-    At,
     Compute,
     Free,
     GatherParam,
@@ -34,7 +34,8 @@ def step_text(scope: Scope) -> str:
     head = [f"{_name(scope, m)} = {m}  # {_about(scope.program.messages[m])}" for m in messages]
     what = "One training step" if scope.program.trains else "The forward of one batch"
     body = ["def step(run):", f'    """{what} on {scope.role.submesh}."""']
-    body += [f"    run.{_call(action, scope)}" for action in scope.role.actions] or ["    pass"]
+    calls = _Calls(scope)
+    body += [calls.of(action) for action in scope.role.actions] or ["    pass"]
     return "\n".join([*head, *(["", ""] if head else []), *body])
 
 
@@ -49,20 +50,47 @@ def _about(message: Message) -> str:
     return f"{what}{message.source} -> {message.target}"
 
 
-def _call(action: Action, scope: Scope) -> str:
-    program = scope.program
+class _Calls:
+    """The calls of a role's actions. Those that are equal but for their parts have one template."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope, self.program = scope, scope.program
+        self.templates: dict[Hashable, str] = {}
+
+    def of(self, action: Action) -> str:
+        """An action as a line of the step."""
+        match action:
+            case Compute():
+                key: Hashable = action.function, action.phase
+            case Start():
+                key = action.message, action.gradient, action.end
+            case Wait():
+                key = action.message, action.gradient
+            case Free():
+                key = action.slot, len(action.at)
+            case _:
+                return f"    run.{_epilogue(action)}"
+        if key not in self.templates:
+            self.templates[key] = f"    run.{self._template(action)}"
+        return self.templates[key] % action.at
+
+    def _template(self, action: Compute | Start | Wait | Free) -> str:
+        match action:
+            case Compute():
+                function = self.program.functions[action.function]
+                return f"{COMPUTES[action.phase]}({_arguments(self.scope.block(function.number), function.time)})"
+            case Start() | Wait():
+                verb = action.end.value if isinstance(action, Start) else "wait"
+                verb += "_gradient" if action.gradient else ""
+                message = self.program.messages[action.message]
+                time = message.time if isinstance(message, Transfer) else ()
+                return f"{verb}({_arguments(_name(self.scope, action.message), time)})"
+            case Free():
+                return f"free({', '.join([quoted(action.slot).replace('%', '%%'), *('%d' for _ in action.at)])})"
+
+
+def _epilogue(action: StartReduce | WaitReduce | Update | GatherParam) -> str:
     match action:
-        case Compute():
-            function = program.functions[action.function]
-            return f"{COMPUTES[action.phase]}({_arguments(scope.block(function.number), function.time, action.at)})"
-        case Start() | Wait():
-            verb = action.end.value if isinstance(action, Start) else "wait"
-            verb += "_gradient" if action.gradient else ""
-            message = program.messages[action.message]
-            time = message.time if isinstance(message, Transfer) else ()
-            return f"{verb}({_arguments(_name(scope, action.message), time, action.at)})"
-        case Free():
-            return f"free({', '.join([quoted(action.slot), *map(str, action.at)])})"
         case StartReduce():
             return f"start_reduce({action.flat})"
         case WaitReduce():
@@ -75,5 +103,5 @@ def _call(action: Action, scope: Scope) -> str:
             assert_never(action)
 
 
-def _arguments(first: str, time: tuple[TimeIndex, ...], at: At) -> str:
-    return ", ".join([first, *(f"{t.name}={c}" for t, c in zip(time, at, strict=True))])
+def _arguments(first: str, time: tuple[TimeIndex, ...]) -> str:
+    return ", ".join([first, *(f"{t.name}=%d" for t in time)])

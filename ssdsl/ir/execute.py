@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ssdsl.ir.action import Action
 from ssdsl.text.diagnostic import InternalError
@@ -30,8 +30,7 @@ Cost = TypeVar("Cost", bound=Timed)
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Meet:
+class Meet(NamedTuple):
     """Done by `roles` together, once the last of them has come; with one role, done alone. Steps of one meeting have
     the same key, in every role."""
 
@@ -40,8 +39,7 @@ class Meet:
     roles: Roles
 
 
-@dataclass(frozen=True, slots=True)
-class Post:
+class Post(NamedTuple):
     """One end of an exchange; the role goes on, a source that it `blocks` when it has sent. It starts to travel to a
     target when all `sources` and that target have posted it, and what travels in one `lane` between the same roles does
     so one after another."""
@@ -59,8 +57,7 @@ class Post:
         return self.sources == self.targets
 
 
-@dataclass(frozen=True, slots=True)
-class Await:
+class Await(NamedTuple):
     """Blocks until the exchange has arrived here. `sources` must post it."""
 
     action: Action
@@ -91,8 +88,7 @@ class Part(Enum):
     RECEIVED = "received"  # ... and as its target does
 
 
-@dataclass(frozen=True, slots=True)
-class Interval(Generic[Cost]):
+class Interval(NamedTuple, Generic[Cost]):
     """An action of a role, in seconds from the start of the step."""
 
     role: int

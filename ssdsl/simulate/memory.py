@@ -9,6 +9,7 @@ freed. The program's own overhead is not in it (torch, the allocator's gaps, wha
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
+from typing import NamedTuple
 
 from ssdsl.ir.action import At, Compute, Free, Start, Wait
 from ssdsl.ir.comm import Transfer
@@ -29,8 +30,7 @@ from ssdsl.simulate.timeline import Memory
 PARTS = ("weights", "gradients", "optimizer", "inputs", "activations", "transfers", "scratch")
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """Bytes that come or go at a moment; what goes goes first."""
 
     time: float

@@ -37,6 +37,10 @@ def _changed(item: Any, chance: random.Random) -> tuple[Any, str]:
             others = [(), *(((a, n + 1),) for a, n in item.fixed[:1])]
             fixed = chance.choice(others)
             return replace(item, fixed=fixed), f": {fixed} for {item}"
+        case tuple() if hasattr(item, "_fields"):
+            name = chance.choice(item._fields)
+            part, where = _changed(getattr(item, name), chance)
+            return item._replace(**{name: part}), f".{name}{where}"
         case tuple() if item and (_is_pair(item) or chance.random() < 0.85):
             at = chance.randrange(len(item))
             part, where = _changed(item[at], chance)

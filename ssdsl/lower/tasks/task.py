@@ -1,12 +1,11 @@
 """Tasks: what is put in order. A task of a message is shared by the roles at both of its ends."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ssdsl.ir.action import At, Compute
 
 
-@dataclass(frozen=True, slots=True)
-class Carry:
+class Carry(NamedTuple):
     """A message travels: a value, its gradient, or a signal."""
 
     message: int

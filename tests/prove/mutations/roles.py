@@ -122,7 +122,7 @@ def task_of_another_part(program: Program) -> Found:
         action = actions[k]
         if isinstance(action, Compute | Start | Wait | Free):
             for j, c in enumerate(action.at):
-                yield where, become(put(actions, k, replace(action, at=put(action.at, j, c + 1 if c == 0 else c - 1))))
+                yield where, become(put(actions, k, action._replace(at=put(action.at, j, c + 1 if c == 0 else c - 1))))
 
 
 @mutation
@@ -132,7 +132,7 @@ def task_of_another_phase(program: Program) -> Found:
         if isinstance(action, Compute):
             for phase in Phase:
                 if phase is not action.phase:
-                    yield f"{where} {phase.value}", become(put(actions, k, replace(action, phase=phase)))
+                    yield f"{where} {phase.value}", become(put(actions, k, action._replace(phase=phase)))
 
 
 @mutation
@@ -141,7 +141,7 @@ def task_of_another_function(program: Program) -> Found:
         action = actions[k]
         if isinstance(action, Compute) and len(program.functions) > 1:
             other = (action.function + 1) % len(program.functions)
-            yield where, become(put(actions, k, replace(action, function=other)))
+            yield where, become(put(actions, k, action._replace(function=other)))
 
 
 @mutation
@@ -150,7 +150,7 @@ def backward_before_forward(program: Program) -> Found:
         action = actions[k]
         if isinstance(action, Compute) and action.phase is not Phase.FORWARD:
             before = Phase.DGRAD if action.phase is Phase.WGRAD else Phase.FORWARD
-            first = actions.index(replace(action, phase=before)) if replace(action, phase=before) in actions else None
+            first = actions.index(action._replace(phase=before)) if action._replace(phase=before) in actions else None
             if first is not None:
                 yield where, become(moved(actions, k, first))
 
@@ -190,10 +190,10 @@ def message_changed(program: Program) -> Found:
         if isinstance(action, Start):
             for end in End:
                 if end is not action.end:
-                    yield f"{where} {end.value}", become(put(actions, k, replace(action, end=end)))
+                    yield f"{where} {end.value}", become(put(actions, k, action._replace(end=end)))
         if isinstance(action, Start | Wait):
-            yield f"{where} other way", become(put(actions, k, replace(action, gradient=not action.gradient)))
-            yield f"{where} other message", become(put(actions, k, replace(action, message=action.message + 1)))
+            yield f"{where} other way", become(put(actions, k, action._replace(gradient=not action.gradient)))
+            yield f"{where} other message", become(put(actions, k, action._replace(message=action.message + 1)))
 
 
 @mutation
