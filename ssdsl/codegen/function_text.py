@@ -1,12 +1,13 @@
 """A function of the program as Python: calls of its layers' functions, and its other instructions in line."""
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from functools import cache, partial
 
 from ssdsl.codegen.body import Body
 from ssdsl.codegen.lifetimes import Lifetimes
 from ssdsl.codegen.quote import quoted, quoted_tuple
-from ssdsl.codegen.scope import Scope
+from ssdsl.codegen.scope import Scope, SectionText
+from ssdsl.codegen.section_text import section_text, time_of, write
 from ssdsl.ir.function import (
     Backward,
     Concat,
@@ -16,32 +17,26 @@ from ssdsl.ir.function import (
     Merge,
     Output,
     Reshard,
-    Section,
     Sum,
-    reads_of,
-    results_of,
 )
-from ssdsl.ir.value import Name
 from ssdsl.model.layers import module_of
 
 
 def function_text(function: Function, scope: Scope) -> str:
     """The decorated function; its layers' functions are added to the scope."""
-    body = scope.body(function, "")
+    body = scope.body(function, "", scope.names, scope.group)
     given = [*(i.var.name for i in function.inputs), *(p.var.name for p in function.prepared)]
     body.outside = {n: body.names.name(f"in {n}", n.value) for n in given}
-    readers = _readers(function)
+    left = cache(function.leaving)
     ends = Lifetimes.of(function, scope.places)
     for number, section in enumerate(function.sections):
-        made = (v.name for instr in section.body for v in results_of(instr))
-        leaving = frozenset(n for n in made if readers.get(n, set()) - {number})
         if section.layer or section.recompute:
-            _call(function, scope, body, number, leaving, ends)
+            _call(function, scope, body, number, section_text(function, number, scope, lambda n: left()[n], ends))
         else:
-            _write(body, section, leaving, partial(ends.inside, number))
+            write(body, section, left()[number], partial(ends.inside, number))
         if number + 1 < len(function.sections):
             body.drop(ends.behind(number))
-    scope.stand(function, scope.block(function.number), "", body)
+    scope.stand(function, scope.block(function.number), "", body.stands)
     outputs = "".join(f"{body.output(o)}, " for o in function.outputs).removesuffix(" ")
     lines = [
         *_decorator(function),
@@ -66,52 +61,21 @@ def _about(function: Function, scope: Scope) -> str:
 # -- sections ----------------------------------------------------------------------------------------------------------
 
 
-def _readers(function: Function) -> dict[Name, set[int]]:
-    """For every value, the numbers of the sections that read it; -1 for what leaves the function."""
-    readers: dict[Name, set[int]] = {o.name: {-1} for o in function.outputs}
-    for number, section in enumerate(function.sections):
-        for instr in section.body:
-            for name in reads_of(instr):
-                readers.setdefault(name, set()).add(number)
-    return readers
-
-
-def _write(body: Body, section: Section, leaving: frozenset[Name], ended: Callable[[int], Iterable[Name]]) -> None:
-    """The lines of a section; behind each but the last goes what has `ended` there."""
-    used = leaving | {n for instr in section.body for n in reads_of(instr)}
-    for number, instr in enumerate(section.body, start=1):
-        body.add(instr, used)
-        if number < len(section.body):
-            body.drop(n for n in ended(number - 1) if n in used)
-
-
-def _call(
-    function: Function, scope: Scope, outer: Body, number: int, leaving: frozenset[Name], ends: Lifetimes
-) -> None:
-    """Writes a section as a function, unless an equal one exists, and a call of it."""
+def _call(function: Function, scope: Scope, outer: Body, number: int, called: SectionText) -> None:
+    """A call of a section's function, which the scope has once for equal texts."""
     section = function.sections[number]
-    body = scope.body(function, section.layer)
-    _write(body, section, leaving, partial(ends.inside, number))
-    values = [n for n in body.made if n in leaving]
-    time = [t.name for t in function.time] + [f"n_{t.name}" for t in function.time if t.sizes]
-    lines = [
-        f"({', '.join([*body.outside.values(), 'weights', 'prefix', *time])}):",
-        "    with weights.under(prefix) as w:",
-        *(f"        {line}" for line in body.lines),
-        f"        return {', '.join(body.made[n] for n in values) or '()'}",
-    ]
-    text = "\n".join(lines)
-    if text not in scope.functions:
-        scope.functions[text] = scope.names.unused(_layer_word(section.layer))
-    name = scope.functions[text]
-    scope.stand(function, name, section.layer, body)
-    arguments = [*(outer.read(n) for n in body.outside), "weights", quoted(section.layer), *time]
+    if called.text not in scope.functions:
+        scope.functions[called.text] = scope.names.unused(_layer_word(section.layer))
+    name = scope.functions[called.text]
+    scope.stand(function, name, section.layer, {line: section.body[n] for line, n in called.lines.items()})
+    given = (outer.read(section.names[n]) for n in called.outside)
+    arguments = [*given, "weights", quoted(section.layer), *time_of(function)]
     if section.recompute:
         again = "checkpoint" if function.backward is Backward.WHOLE else "checkpoint_halves"
         call = f"{again}({', '.join([name, *arguments])})"
     else:
         call = f"{name}({', '.join(arguments)})"
-    targets = [outer.make(n, "y") for n in values]
+    targets = [outer.make(section.names[n], "y") for n in called.values]
     outer.call(f"{', '.join(targets)} = {call}" if targets else call)
 
 

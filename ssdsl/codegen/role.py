@@ -7,7 +7,6 @@ from ssdsl.codegen.prologue_text import constants_text, prepare_text
 from ssdsl.codegen.quote import quoted
 from ssdsl.codegen.scope import RUNTIME, Scope
 from ssdsl.codegen.step_text import step_text
-from ssdsl.model.ops.registry import modules
 
 
 def role_text(scope: Scope) -> str:
@@ -32,7 +31,7 @@ def _head(scope: Scope, code: str) -> str:
         "",
         "import torch",
         "import torch.nn.functional as F",
-        *(f"import {module}" for module in modules(scope.program.graph.operators)),
+        *(f"import {module}" for module in scope.common.modules),
         "",
         "from runtime import (",
         *(f"    {name}," for name in sorted(used)),

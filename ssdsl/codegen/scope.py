@@ -1,15 +1,18 @@
 """What the functions of one role's file share: its names, groups and layers."""
 
 import itertools
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import get_args
 
 from ssdsl.codegen.body import RESERVED, Body
+from ssdsl.codegen.expressions import GroupName
 from ssdsl.codegen.identifiers import Identifiers
 from ssdsl.codegen.sites import Place
 from ssdsl.ir.comm import Step
 from ssdsl.ir.function import Backward, Function, Instr, Op, Reshard
+from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import Zero
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
@@ -30,16 +33,56 @@ RUNTIME = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class SectionText:
+    """A section as a function: the `text` behind its name. What it is given (`outside`) and returns (`values`) are
+    places among the names of the section; `lines` has the number of the instruction that stands in a line."""
+
+    text: str
+    outside: tuple[int, ...]
+    values: tuple[int, ...]
+    lines: dict[str, int]
+    groups: tuple[tuple[str, ...], ...]
+
+
 @dataclass
-class Scope:
-    """Names of the file; `groups` and `functions` grow as its text is written."""
+class Common:
+    """What the files of all roles share. `sections` are the texts of sections, each kind once for a mesh."""
 
     program: Program
+    sections: dict[Hashable, SectionText] = field(default_factory=dict)
+
+    @cached_property
+    def modules(self) -> tuple[str, ...]:
+        """What the operators' calls import."""
+        return modules(self.program.graph.operators)
+
+    @cached_property
+    def statistics(self) -> frozenset[str]:
+        """Buffers that calls change by themselves."""
+        return frozenset(name for operator in self.program.graph.operators for name in operator.statistics)
+
+    @cached_property
+    def gathered(self) -> dict[Submesh, set[str]]:
+        """The weights that are gathered where they are read (ZeRO-3)."""
+        found: dict[Submesh, set[str]] = {}
+        for flat in self.program.flats:
+            if flat.zero is Zero.WEIGHTS:
+                found.setdefault(flat.submesh, set()).update(flat.weights)
+        return found
+
+
+@dataclass
+class Scope:
+    """Names of the file; `groups` and `functions` grow as its text is written. `words` are taken in each of them."""
+
+    common: Common
     role: Role
     names: Identifiers = field(default_factory=lambda: Identifiers((*RUNTIME, *RESERVED, "c")))  # `prepare` has a `c`
     groups: dict[tuple[str, ...], str] = field(default_factory=dict)
     functions: dict[str, str] = field(default_factory=dict)  # text behind the name -> name
     stands: dict[tuple[int, Place], Instr] = field(default_factory=dict)  # by the number of the function, and where
+    words: Identifiers = field(init=False)
 
     def __post_init__(self) -> None:
         """Axes name groups and indices in time name arguments: nothing else may be called so."""
@@ -50,14 +93,15 @@ class Scope:
         times = dict.fromkeys(t.name for f in self.program.functions for t in f.time)
         for word in (w for t in times for w in (t, f"n_{t}") if w not in axes):
             self.names.unused(word)
-        for module in modules(self.program.graph.operators):
+        for module in self.common.modules:
             self.names.unused(module.partition(".")[0])
+        self.words = self.names.copy()
         for function in self.blocks:
             self.names.name(f"function {function.number}", function.name)
 
-    def stand(self, function: Function, name: str, layer: str, body: Body) -> None:
-        """Notes where the instructions of a body stand: in a Python function that a function calls for a layer."""
-        self.stands.update({(function.number, (name, layer, line)): instr for line, instr in body.stands.items()})
+    def stand(self, function: Function, name: str, layer: str, lines: Mapping[str, Instr]) -> None:
+        """Notes what stands in which lines of a Python function that a function calls for a layer."""
+        self.stands.update({(function.number, (name, layer, line)): instr for line, instr in lines.items()})
 
     @cached_property
     def places(self) -> dict[str, Storage]:
@@ -86,42 +130,52 @@ class Scope:
         """The Python name of a function of the program."""
         return self.names.name(f"function {number}")
 
+    @property
+    def program(self) -> Program:
+        """The program of which it is a part."""
+        return self.common.program
+
     def group(self, axes: tuple[str, ...]) -> str:
         """The name of the group along some axes, in the order of the mesh."""
         ordered = tuple(a for a, _ in self.role.submesh.mesh.axes if a in axes)
         return self.groups.setdefault(ordered, self.names.name("group " + "_".join(ordered)))
 
-    def body(self, function: Function, layer: str) -> Body:
-        """An empty body of a function, in which the weights of a layer go by the rest of their names. What else a
-        layer gathers (ZeRO-3) goes by its full name: it is dropped where the layer ends."""
-        graph, within = self.program.graph, f"{module_of(layer)}." if layer else ""
-        gathered = {
-            w
-            for flat in self.program.flats
-            if flat.zero is Zero.WEIGHTS and flat.submesh == function.submesh
-            for w in flat.weights
-        }
-        weights = {p.var.name for p in function.parameters}
-        statistics = {name for operator in graph.operators for name in operator.statistics}
-
-        def weight(name: Name) -> str | None:
-            if name not in weights:
-                return None
-            if name.value in statistics:
-                return changed(name.value)
-            if name.value.startswith(within):
-                return f'w["{name.value.removeprefix(within)}"]'
-            return f'w.named("{name.value}")' if name.value in gathered else None
-
-        def changed(buffer: str) -> str:
-            inside = buffer.startswith(within)
-            return f'w.next["{buffer.removeprefix(within)}"]' if inside else f'weights.under().next["{buffer}"]'
+    def body(self, function: Function, layer: str, taken: Identifiers, group: GroupName) -> Body:
+        """An empty body of a function, or of a part of it that is called for a layer."""
+        graph = self.program.graph
 
         def unlearned(op: Op) -> bool:
             learning = (graph.values[v.name.value].differentiable for v in op.results)
             return function.backward is not Backward.NONE and not op.learns and any(learning)
 
-        return Body(self.program.graph.by_name, self.group, weight, changed, unlearned, self.names.copy())
+        weights = Weights(self.common, function, layer)
+        return Body(graph.by_name, group, weights.word, weights.changed, unlearned, taken.copy())
+
+
+class Weights:
+    """What the weights and buffers of a function are called in a layer: those of the layer by the rest of their names.
+    What else a layer gathers (ZeRO-3) goes by its full name: it is dropped where the layer ends."""
+
+    def __init__(self, common: Common, function: Function, layer: str) -> None:
+        self.common = common
+        self.within = f"{module_of(layer)}." if layer else ""
+        self.gathered = common.gathered.get(function.submesh, set())
+        self.names = {p.var.name for p in function.parameters}
+
+    def word(self, name: Name) -> str | None:
+        """How a value is read that is a weight; None for any other, or one that comes from outside."""
+        if name not in self.names:
+            return None
+        if name.value in self.common.statistics:
+            return self.changed(name.value)
+        if name.value.startswith(self.within):
+            return f'w["{name.value.removeprefix(self.within)}"]'
+        return f'w.named("{name.value}")' if name.value in self.gathered else None
+
+    def changed(self, buffer: str) -> str:
+        """A buffer as it will be after the step."""
+        inside = buffer.startswith(self.within)
+        return f'w.next["{buffer.removeprefix(self.within)}"]' if inside else f'weights.under().next["{buffer}"]'
 
 
 WHOLE = ("int64", "int32")

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from ssdsl.codegen.role import role_text
-from ssdsl.codegen.scope import Scope
+from ssdsl.codegen.scope import Common, Scope
 from ssdsl.codegen.table import Groups, SitesOf, program_table
 from ssdsl.ir.program import Program
 from ssdsl.model.source import Model
@@ -132,12 +132,12 @@ def first_names(module: torch.nn.Module) -> dict[str, str]:
 
 def program_files(program: Program, precision: str | None = None) -> dict[str, str]:
     """The generated files by name: one per role and the table. `precision` is that of a model in half precision."""
-    texts: dict[str, str] = {}
+    common, texts = Common(program), dict[str, str]()
     groups: Groups = {}
     sites: SitesOf = {}
     for role in program.roles:
         if role.actions:
-            scope = Scope(program, role)
+            scope = Scope(common, role)
             texts[f"role_{role.name}.py"] = role_text(scope)
             sites[role.name] = scope.sites
             groups.update(dict.fromkeys((role.submesh.mesh.name, axes) for axes in scope.groups))

@@ -4,6 +4,7 @@ A function runs on every device of its submesh, once for each coordinate of its 
 of sections; the instructions of a section belong to one layer and are recomputed in backward together, or not at all.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -274,12 +275,16 @@ class Section:
     """Instructions of one layer (a module path, empty for the root). A recomputed one keeps only what enters it.
 
     `gathers` are the numbers of the flat parameters (ZeRO-3) that are gathered in front of it and dropped behind it.
+    Sections of one `kind` are equal but for names: what is true of one is true of another where each of its `names`,
+    in the order in which they come, is replaced by the other's.
     """
 
     layer: str
     recompute: bool
     body: tuple[Instr, ...]
     gathers: tuple[int, ...] = ()
+    kind: int = -1
+    names: tuple[Name, ...] = ()
 
 
 # -- what enters and leaves --------------------------------------------------------------------------------------------
@@ -408,6 +413,14 @@ class Function:
     def operators(self) -> Iterator[Op]:
         """The operators in order."""
         return (i for i in self.body() if isinstance(i, Op))
+
+    def leaving(self) -> list[frozenset[Name]]:
+        """Of what each section makes, what others read or the function leaves."""
+        made = [frozenset(v.name for i in s.body for v in results_of(i)) for s in self.sections]
+        read = [frozenset(r for i in s.body for r in reads_of(i)) for s in self.sections]
+        readers = Counter(name for names in read for name in names)
+        readers.update(o.name for o in self.outputs)
+        return [frozenset(n for n in own if readers[n] > (n in here)) for own, here in zip(made, read, strict=True)]
 
     @property
     def trained(self) -> frozenset[str]:

@@ -11,6 +11,7 @@ Digits are those of the whole logical value, also where a task sees only a part 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ssdsl.ir.layout import Layout, Shard
 
@@ -41,8 +42,7 @@ class TimeIndex:
     sizes: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Name:
+class Name(NamedTuple):
     """A local value of a function: a version of a value of the graph. Version 0 is what its operator leaves."""
 
     value: str

@@ -13,7 +13,7 @@ from statistics import mean
 
 from ssdsl.cluster.measure import processor
 from ssdsl.codegen.role import role_text
-from ssdsl.codegen.scope import Scope
+from ssdsl.codegen.scope import Common, Scope
 from ssdsl.ir.function import Backward, Function, Instr
 from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
@@ -137,7 +137,7 @@ class Lines:
 
     @classmethod
     def of(cls, program: Program, role: Role) -> "Lines":
-        scope = Scope(program, role)
+        scope = Scope(Common(program), role)
         return cls(role_text(scope).splitlines(), scope)
 
     def instr(self, spent: Spent) -> Instr | None:
