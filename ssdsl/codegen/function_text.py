@@ -64,18 +64,19 @@ def _about(function: Function, scope: Scope) -> str:
 def _call(function: Function, scope: Scope, outer: Body, number: int, called: SectionText) -> None:
     """A call of a section's function, which the scope has once for equal texts."""
     section = function.sections[number]
+    names = section.names()
     if called.text not in scope.functions:
         scope.functions[called.text] = scope.names.unused(_layer_word(section.layer))
     name = scope.functions[called.text]
     scope.stand(function, name, section.layer, {line: section.body[n] for line, n in called.lines.items()})
-    given = (outer.read(section.names[n]) for n in called.outside)
+    given = (outer.read(names[n]) for n in called.outside)
     arguments = [*given, "weights", quoted(section.layer), *time_of(function)]
     if section.recompute:
         again = "checkpoint" if function.backward is Backward.WHOLE else "checkpoint_halves"
         call = f"{again}({', '.join([name, *arguments])})"
     else:
         call = f"{name}({', '.join(arguments)})"
-    targets = [outer.make(section.names[n], "y") for n in called.values]
+    targets = [outer.make(names[n], "y") for n in called.values]
     outer.call(f"{', '.join(targets)} = {call}" if targets else call)
 
 

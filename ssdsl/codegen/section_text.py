@@ -15,19 +15,21 @@ def section_text(
 ) -> SectionText:
     """A section of a function, which makes what is `leaving` it for others; the scope has the groups that it uses."""
     known, section = scope.common.sections, function.sections[number]
-    key = _key(function, section, scope)
-    if key in known:
-        for axes in known[key].groups:
+    key = None if section.kind is None else _key(function, section, scope)
+    if (text := known.get(key)) is not None:
+        for axes in text.groups:
             scope.group(axes)
-        return known[key]
-    known[key] = text = _written(function, number, scope, leaving(number), ends)
+        return text
+    text = _written(function, number, scope, leaving(number), ends)
+    if key is not None:
+        known[key] = text
     return text
 
 
 def _key(function: Function, section: Section, scope: Scope) -> Hashable:
     """What the text depends on: the kind, the names of groups, and what weights are called."""
     weights = Weights(scope.common, function, section.layer)
-    words = tuple(map(weights.word, section.names))
+    words = tuple(map(weights.word, section.names()))
     written = tuple(weights.changed(i.buffer) for i in section.body if isinstance(i, Write))
     return section.kind, scope.role.submesh.mesh, words, written
 
@@ -49,7 +51,7 @@ def _written(function: Function, number: int, scope: Scope, leaving: frozenset[N
         *(f"        {line}" for line in body.lines),
         f"        return {', '.join(body.made[n] for n in values) or '()'}",
     ]
-    place = {name: k for k, name in enumerate(section.names)}
+    place = {name: k for k, name in enumerate(section.names())}
     numbers = {id(instr): k for k, instr in enumerate(section.body)}
     return SectionText(
         "\n".join(lines),

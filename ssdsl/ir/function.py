@@ -275,16 +275,19 @@ class Section:
     """Instructions of one layer (a module path, empty for the root). A recomputed one keeps only what enters it.
 
     `gathers` are the numbers of the flat parameters (ZeRO-3) that are gathered in front of it and dropped behind it.
-    Sections of one `kind` are equal but for names: what is true of one is true of another where each of its `names`,
-    in the order in which they come, is replaced by the other's.
+    Sections of one `kind` are equal but for names: what is true of one is true of another where each of its names, in
+    the order in which they come, is replaced by the other's.
     """
 
     layer: str
     recompute: bool
     body: tuple[Instr, ...]
     gathers: tuple[int, ...] = ()
-    kind: int = -1
-    names: tuple[Name, ...] = ()
+    kind: int | None = None
+
+    def names(self) -> tuple[Name, ...]:
+        """What its instructions read and make, in the order in which it comes."""
+        return tuple(dict.fromkeys(n for i in self.body for n in (*reads_of(i), *(v.name for v in results_of(i)))))
 
 
 # -- what enters and leaves --------------------------------------------------------------------------------------------

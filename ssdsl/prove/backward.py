@@ -8,12 +8,24 @@ whole gradient.
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.ir.function import Backward, Conversion, Extend, First, Function, Op, Reshard, Slice, Write
+from ssdsl.ir.function import (
+    Backward,
+    Conversion,
+    Extend,
+    First,
+    Function,
+    Instr,
+    Op,
+    Reshard,
+    Section,
+    Slice,
+    Write,
+)
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Name, Time, Var
-from ssdsl.prove.facts import Facts, Typed
+from ssdsl.prove.facts import Alike, Facts, Typed
 from ssdsl.prove.failures import Rule, Wrong, span_of
-from ssdsl.prove.flow import Flow
+from ssdsl.prove.flow import Flow, Gradients
 from ssdsl.prove.local import Axes, Local, of_type
 from ssdsl.prove.steps import after
 from ssdsl.text.source import Span
@@ -32,16 +44,8 @@ def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
     for output in function.outputs:
         if output.name in walk.gradients and not output.gradient:
             facts.failures.add(Rule.NO_GRADIENT, walk.where, output.name, "a gradient that comes back", "none")
-    for instr in reversed(tuple(function.body())):
-        match instr:
-            case Op():
-                walk.operator(instr)
-            case Reshard() | Slice() | First() | Extend():
-                walk.converted(instr)
-            case Write():
-                pass  # a buffer has no gradient
-            case _:
-                assert_never(instr)
+    for section, alike in reversed(tuple(zip(function.sections, typed.sections, strict=True))):
+        walk.section(section, alike, flow.walked_back)
     for given in function.inputs:
         arrived = walk.finished(given.var)
         if given.gradient != (arrived is not None):
@@ -131,7 +135,33 @@ class _Walk:
                 failures.wrong(wrong, f"{self.where}, backward", var.name, span)
         return gradient
 
+    # -- sections ----------------------------------------------------------------------------------------------------
+
+    def section(self, section: Section, alike: Alike, walked: dict[int, tuple[Gradients, Gradients]]) -> None:
+        """A section; one of a class that was walked without a failure, and is given the same, gives the same."""
+        number, before = alike.number, len(self.facts.failures.found)
+        given = tuple(map(self.gradients.get, alike.names))
+        if number in walked and walked[number][0] == given:
+            found = zip(alike.names, walked[number][1], strict=True)
+            self.gradients.update((name, gradient) for name, gradient in found if gradient is not None)
+            return
+        for instr in reversed(section.body):
+            self.instruction(instr)
+        if number is not None and len(self.facts.failures.found) == before:
+            walked.setdefault(number, (given, tuple(map(self.gradients.get, alike.names))))
+
     # -- instructions ------------------------------------------------------------------------------------------------
+
+    def instruction(self, instr: Instr) -> None:
+        match instr:
+            case Op():
+                self.operator(instr)
+            case Reshard() | Slice() | First() | Extend():
+                self.converted(instr)
+            case Write():
+                pass  # a buffer has no gradient
+            case _:
+                assert_never(instr)
 
     def converted(self, instr: Conversion) -> None:
         gradient = self.finished(instr.result)

@@ -39,16 +39,41 @@ class Facts:
         return name.value in self.learning
 
 
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """A section of a class: its names and operators in the order in which they come, the same in all of the class.
+    Without a number it is like no other, or has rows that lie with their experts, which other names tell apart."""
+
+    number: int | None
+    names: tuple[Name, ...]
+    operators: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Typed:
     """What the forward walk found of a function: the type of every local value, the part that each operator computes,
-    what leaves it by slot, and which values are said to have a gradient."""
+    what leaves it by slot, and which values are said to have a gradient. `sections` are those of the function, as
+    others are alike."""
 
     function: Function
+    sections: list[Alike]
     types: dict[Name, Local] = field(default_factory=dict)
     parts: dict[str, Part] = field(default_factory=dict)
     slots: dict[str, Name] = field(default_factory=dict)
     graded: set[Name] = field(default_factory=set)
+
+
+Given = tuple[Local | None, bool]  # the type of a value, if it is there, and whether it is said to have a gradient
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """A section that was walked without a failure: its values before and behind it, in the order of their names, and
+    the parts that its operators compute."""
+
+    entering: tuple[Given, ...]
+    leaving: tuple[Given, ...]
+    parts: tuple[Part, ...]
 
 
 def facts_of(program: Program) -> Facts:

@@ -22,6 +22,7 @@ class Rule(Enum):
     UNKNOWN = "it names what is not there"
     TWICE = "a name is given twice"
     UNREADY = "a value is read before it is made"
+    KIND = "sections of one kind are not the same but for names"
     # operators
     READ = "an operator reads a value that is not as it needs it"
     ANNOTATED = "the type written at a value is not the one that it has"

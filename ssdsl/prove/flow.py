@@ -6,22 +6,29 @@ from typing import assert_never
 from ssdsl.ir.comm import Signal, Transfer
 from ssdsl.ir.function import Concat, Earlier, Function, Input, Sum
 from ssdsl.ir.value import Axis, Name, Time
+from ssdsl.prove.alike import Classes
 from ssdsl.prove.earlier import before, check_returned, is_earlier
-from ssdsl.prove.facts import Facts, Typed
+from ssdsl.prove.facts import Facts, Typed, Walked
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.local import Digit, Factors, Local, designated, in_parts, of_type
 from ssdsl.prove.moves import check_move
 from ssdsl.prove.rows import check_apart
 
+Gradients = tuple[Local | None, ...]  # of a section's values, in the order of their names
+
 
 @dataclass(slots=True)
 class Flow:
-    """The functions that were typed so far, and the gradients that came back to each of their outputs."""
+    """The functions that were typed so far, and the gradients that came back to each of their outputs. `walked` and
+    `walked_back` are what the first section of each class was given and left."""
 
     facts: Facts
+    classes: Classes
     typed: dict[int, Typed] = field(default_factory=dict)
     transfers: dict[tuple[str, int], Transfer] = field(default_factory=dict)
     returned: dict[tuple[int, Name], list[tuple[Local, str]]] = field(default_factory=dict)
+    walked: dict[int, Walked] = field(default_factory=dict)
+    walked_back: dict[int, tuple[Gradients, Gradients]] = field(default_factory=dict)
 
     def note_messages(self) -> None:
         """Finds transfers by where they lead, and checks that signals go from one of their functions to the other."""

@@ -15,6 +15,7 @@ from ssdsl.ir.function import (
     Parameter,
     Prepared,
     Reshard,
+    Section,
     Slice,
     Write,
 )
@@ -22,7 +23,7 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Coordinate, Name, Time, TimeIndex, Type, Var
 from ssdsl.model.graph import Operator, Origin
 from ssdsl.prove.earlier import extended
-from ssdsl.prove.facts import Facts, Typed
+from ssdsl.prove.facts import Alike, Facts, Given, Typed, Walked
 from ssdsl.prove.failures import Rule, Wrong, span_of
 from ssdsl.prove.flow import Flow
 from ssdsl.prove.kernels import check_first, check_kernel
@@ -35,7 +36,7 @@ from ssdsl.text.source import Span
 
 def forward(facts: Facts, function: Function, prologue: dict[Name, Local], flow: Flow) -> None:
     """Notes the types of a function's values. What does not fit is a failure; the walk goes on with what is written."""
-    typed = Typed(function)
+    typed = Typed(function, flow.classes.sections(function))
     walk = Walk(facts, function.submesh, function.time, typed, f"function `{function.name}`")
     walk.check_time()
     for given in function.inputs:
@@ -44,8 +45,8 @@ def forward(facts: Facts, function: Function, prologue: dict[Name, Local], flow:
         walk.enters(prepared.var, partial(_prepared, prepared, prologue))
     for parameter in function.parameters:
         walk.enters(parameter.var, partial(_parameter, facts, parameter, function))
-    for instr in function.body():
-        walk.instruction(instr)
+    for section, alike in zip(function.sections, typed.sections, strict=True):
+        walk.section(section, alike, flow.walked)
     for output in function.outputs:
         if output.name not in typed.types:
             facts.failures.add(Rule.UNKNOWN, walk.where, output.name, "a value of the function", output.slot)
@@ -151,6 +152,34 @@ class Walk:
 
     def _span(self, splits: tuple[OpSplit, ...]) -> Span | None:
         return span_of(splits, self.submesh)
+
+    # -- sections ----------------------------------------------------------------------------------------------------
+
+    def section(self, section: Section, alike: Alike, walked: dict[int, Walked]) -> None:
+        """A section; one of a class that was walked without a failure, and is given the same, makes the same."""
+        number, before = alike.number, len(self.facts.failures.found)
+        if number in walked and self._is_repeated(walked[number], alike):
+            return
+        entering = self._of(alike)
+        for instr in section.body:
+            self.instruction(instr)
+        if number is not None and len(self.facts.failures.found) == before:
+            parts = tuple(self.parts[name] for name in alike.operators)
+            walked.setdefault(number, Walked(entering, self._of(alike), parts))
+
+    def _of(self, alike: Alike) -> tuple[Given, ...]:
+        return tuple((self.types.get(name), name in self.graded) for name in alike.names)
+
+    def _is_repeated(self, walked: Walked, alike: Alike) -> bool:
+        if self._of(alike) != walked.entering:
+            return False
+        for name, (local, is_graded) in zip(alike.names, walked.leaving, strict=True):
+            if local is not None:
+                self.types[name] = local
+            if is_graded:
+                self.graded.add(name)
+        self.parts.update(zip(alike.operators, walked.parts, strict=True))
+        return True
 
     # -- instructions ------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from ssdsl.ir.program import Program
 from ssdsl.ir.references import dangling
 from ssdsl.ir.value import Name
 from ssdsl.prove.again import check_again
+from ssdsl.prove.alike import Classes
 from ssdsl.prove.backward import backward
 from ssdsl.prove.buffers import check_buffers
 from ssdsl.prove.deadlock import check_deadlock
@@ -66,7 +67,7 @@ def prove(program: Program) -> Proof:
     """Checks that a program computes what a single device computes."""
     start = time.perf_counter()
     facts = facts_of(program)
-    flow, gradients = Flow(facts), dict[int, dict[Name, Local]]()
+    flow, gradients = Flow(facts, Classes(facts)), dict[int, dict[Name, Local]]()
     for text in dangling(program):
         facts.failures.add(Rule.UNKNOWN, "the program", "", "what it refers to", text)
     if not facts.failures.found:  # all else counts on it

@@ -18,7 +18,7 @@ Locals = dict[Name, int]
 
 
 def number_sections(lowering: Lowering) -> Lowering:
-    """Sets `kind` and `names` of all sections."""
+    """Sets `kind` of all sections."""
     numbering = _Numbering(lowering)
     return replace(lowering, functions=tuple(map(numbering.of, lowering.functions)))
 
@@ -41,7 +41,7 @@ class _Numbering:
             origins = tuple(self.values[name.value].origin for name in numbers)
             key = around, section.recompute, instrs, left, origins
             kind = self.kinds.setdefault(key, len(self.kinds))
-            sections.append(replace(section, kind=kind, names=tuple(numbers)))
+            sections.append(replace(section, kind=kind))
         return replace(function, sections=tuple(sections))
 
     def _key(self, instr: Instr, numbers: Locals) -> Hashable:

@@ -29,11 +29,17 @@ class Mutant:
 Found = Iterator[tuple[str, Program]]
 Mutation = Callable[[Program], Found]
 MUTATIONS: dict[str, Mutation] = {}
+OF_KINDS: set[str] = set()  # the mutations of what sections of one kind share
 
 
 def mutation(make: Mutation) -> Mutation:
     MUTATIONS[make.__name__] = make
     return make
+
+
+def mutation_of_kinds(make: Mutation) -> Mutation:
+    OF_KINDS.add(make.__name__)
+    return mutation(make)
 
 
 def mutants(program: Program, kinds: tuple[str, ...] = (), most: int | None = None) -> Iterator[Mutant]:
@@ -44,7 +50,13 @@ def mutants(program: Program, kinds: tuple[str, ...] = (), most: int | None = No
         if most is not None and isinstance(chosen, list) and len(chosen) > most:
             chosen = [chosen[k * len(chosen) // most] for k in range(most)]
         for where, mutant in chosen:
-            yield Mutant(kind, where, mutant)
+            yield Mutant(kind, where, mutant if kind in OF_KINDS else unshared(mutant))
+
+
+def unshared(program: Program) -> Program:
+    """A program whose sections are each of a kind of its own, so that a change is not refuted by what is like it."""
+    functions = (replace(f, sections=tuple(replace(s, kind=None) for s in f.sections)) for f in program.functions)
+    return replace(program, functions=tuple(functions))
 
 
 def put(items: tuple[Any, ...], k: int, *new: Any) -> tuple[Any, ...]:

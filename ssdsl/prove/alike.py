@@ -1,0 +1,119 @@
+"""Which sections are the same but for names, by the proof's own comparison of their instructions and of the model's
+operators: what the walks find of one is true of the others.
+
+The code of a section is written once for each `kind`; so sections of one kind have to be alike.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ssdsl.ir.function import (
+    Carried,
+    Extend,
+    First,
+    Function,
+    Instr,
+    Op,
+    OpSplit,
+    Reshard,
+    Section,
+    Slice,
+    Write,
+    reads_of,
+    results_of,
+)
+from ssdsl.ir.value import Name, Var
+from ssdsl.model.graph import Ref
+from ssdsl.prove.facts import Alike, Facts
+from ssdsl.prove.failures import Rule
+
+Form = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Classes:
+    """The classes of a program's sections; the form of the first of each kind."""
+
+    facts: Facts
+    firsts: dict[int, Form] = field(default_factory=dict)
+
+    def sections(self, function: Function) -> list[Alike]:
+        """The sections of a function. Adds a failure for one that is not as others of its kind."""
+        return [self._alike(function, s, left) for s, left in zip(function.sections, function.leaving(), strict=True)]
+
+    def _alike(self, function: Function, section: Section, leaving: frozenset[Name]) -> Alike:
+        numbering = _Numbering(self.facts)
+        instrs = tuple(map(numbering.instr, section.body))
+        left = tuple(n for name, n in numbering.names.items() if name in leaving)
+        around = function.time, function.submesh.axes, function.backward, section.recompute
+        form = *around, instrs, left, tuple(numbering.about)
+        number = section.kind
+        if number is not None and self.firsts.setdefault(number, form) != form:
+            where, span = f"function `{function.name}`, section `{section.layer}`", function.submesh.mesh.span
+            self.facts.failures.add(Rule.KIND, where, "", "as others of its kind", number, span)
+            number = None
+        values = self.facts.graph.values
+        if any(c < 0 for v in numbering.values for axis in values[v].factors for c in axis):
+            number = None
+        operators = tuple(i.operator for i in section.body if isinstance(i, Op))
+        return Alike(number, tuple(numbering.names), operators)
+
+
+@dataclass(slots=True)
+class _Numbering:
+    """Names and values of the model of a section in the order in which they come, with what is known `about` each."""
+
+    facts: Facts
+    names: dict[Name, int] = field(default_factory=dict)
+    values: dict[str, int] = field(default_factory=dict)
+    about: list[Form] = field(default_factory=list)
+
+    def instr(self, instr: Instr) -> Form:
+        """An instruction without names."""
+        reads, made = [self._name(n) for n in reads_of(instr)], [self._var(v) for v in results_of(instr)]
+        match instr:
+            case Op():
+                return "op", reads, made, *self._operator(instr)
+            case Reshard():
+                return "reshard", reads, made, instr.forward, instr.backward, instr.in_place, instr.again
+            case Slice() | First() | Extend():
+                return type(instr), reads, made, instr.index, None if isinstance(instr, First) else instr.cut
+            case Write():
+                return "write", reads, self._name(Name(instr.buffer)), instr.slices
+
+    def _operator(self, op: Op) -> Iterator[Any]:
+        operator = self.facts.operators[op.operator]
+        yield from (op.kernel, op.first, op.sides, op.orders)
+        yield from map(self._split, op.splits)
+        yield from (operator.kind, operator.target, operator.stage, operator.found, operator.orders)
+        yield from ((d.size, d.fixed, d.combined, d.window, d.beside) for d in operator.dims)
+        yield from (_bare(operator.args), _bare(operator.kwargs), [self._value(ref) for ref in operator.refs()])
+        for operand in (*operator.inputs, *operator.outputs):
+            yield from (operand.axes, operand.once, self._value(operand.value))
+
+    def _split(self, split: OpSplit) -> Any:
+        if not isinstance(split, Carried):
+            return split
+        return split.coordinate, split.parts, split.sizes, {self._value(o) for o in split.operands}
+
+    def _var(self, var: Var) -> Form:
+        return self._name(var.name), var.type, var.gradient, var.shape, var.dtype
+
+    def _name(self, name: Name) -> tuple[int, int]:
+        return self.names.setdefault(name, len(self.names)), self._value(name.value)
+
+    def _value(self, value: str) -> int:
+        if value not in self.values:
+            self.values[value] = len(self.values)
+            whole, facts = self.facts.graph.values[value], self.facts
+            known = whole.origin, whole.sizes, whole.shape, whole.dtype, whole.differentiable
+            self.about.append((*known, value in facts.learning, value in facts.read, value in facts.alone))
+        return self.values[value]
+
+
+def _bare(item: Any) -> Any:
+    """Arguments without the names of tensors."""
+    if isinstance(item, Ref):
+        return Ref
+    return tuple(map(_bare, item)) if isinstance(item, (tuple, list)) else item
