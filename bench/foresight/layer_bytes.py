@@ -11,6 +11,7 @@ from bench.foresight.step import compiled
 from ssdsl.ir.program import Program
 from ssdsl.simulate.activations import Activations
 from ssdsl.simulate.collectives import Facts
+from ssdsl.simulate.fusion import Fusion
 
 S, B, H, A, T = 2048, 4, 6144, 64, 8
 SB = S * B
@@ -41,5 +42,5 @@ MODELS = ("layers_3", "layers_2")
 
 
 def _kept(program: Program) -> int:
-    says = Activations(Facts(program, fuses=True))
+    says = Activations(facts := Facts(program, fuses=True), Fusion(facts))
     return sum(says.of(f).size_bytes for f in program.functions)

@@ -392,7 +392,7 @@ class Function:
     """Operators that run together: one autograd segment.
 
     `stage` is the same for functions that the plan does not tell apart. `loss` is the number of the output that is the
-    loss, if one is.
+    loss, if one is. Functions of one `kind` are equal but for names and devices, as sections are.
     """
 
     number: int
@@ -407,6 +407,7 @@ class Function:
     backward: Backward
     stage: int
     loss: int | None = None
+    kind: int | None = None
 
     def body(self) -> Iterator[Instr]:
         """All instructions in order."""

@@ -15,7 +15,7 @@ from ssdsl.lower.functions.form_functions import form_functions
 from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.gather_again import gather_again
 from ssdsl.lower.functions.join_readers import join_readers
-from ssdsl.lower.functions.number_sections import number_sections
+from ssdsl.lower.functions.number_kinds import number_kinds
 from ssdsl.lower.functions.save_tensors import save_tensors
 from ssdsl.lower.lowering import Held, Lowering
 from ssdsl.lower.operators.divide_dims import divide_dims
@@ -71,7 +71,7 @@ PASSES: tuple[Pass, ...] = (
     form_sections,
     save_tensors,
     gather_again,
-    number_sections,
+    number_kinds,
     # the order in which each role runs them
     schedule_tasks,
     assign_lanes,

@@ -21,6 +21,7 @@ from ssdsl.show.view import Column, Kind, View
 from ssdsl.simulate.activations import Activations
 from ssdsl.simulate.collectives import Facts, of_gathers, of_instr
 from ssdsl.simulate.draw import KINDS
+from ssdsl.simulate.fusion import Fusion
 from ssdsl.simulate.network import Network
 from ssdsl.simulate.report import DeviceReport, Report
 from ssdsl.simulate.timeline import Event, Memory, Stream
@@ -127,11 +128,11 @@ class _Lines:
 
     def _activations(self, role: Role, memory: Memory) -> Shares:
         """What waits for its backward when the device is fullest, by what made it."""
-        activations, found = Activations(self.facts), Shares()
+        activations, found = Activations(self.facts, Fusion(self.facts)), Shares()
         events = [e for e in self.report.timeline.events if e.row == memory.row]
         for function in self._functions(role):
             alive = self._alive(function, events, memory.peak_s)
-            for storage, size in activations.of(function).storages if alive else ():
+            for storage, size in activations.storages(function).items() if alive else ():
                 maker = self._makers.get(storage.split(" ")[0].partition("@")[0])
                 statement = self._innermost(maker) if maker is not None else "(inputs of the model)"
                 found[statement] = found.get(statement, 0.0) + alive * size

@@ -4,7 +4,9 @@ Storages, not tensors, are counted: a view keeps all of what it looks into, and 
 once. Recomputed sections keep what enters them; the rest exists while the section's backward runs.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import compress
 
 from ssdsl.ir.action import At
 from ssdsl.ir.function import Backward, Conversion, Function, Input, Op, Reshard, Section, Side, reads_of, results_of
@@ -24,46 +26,74 @@ Part = tuple[tuple[Coordinate, int], ...]
 class Kept:
     """Bytes of one device in one task. `size_bytes` waits for backward, `for_weights` then for the weights' half:
     inputs, and gradients of results. `recomputed_bytes` is made again where backward recomputes, for one section;
-    `outputs` are what other functions read, by slot, and `lent` those of them that are gone when these have read them.
-    `storages` names what is kept, with its bytes. While a
-    backward runs, what it has made (the gradients of weights, too, in the first one of a step) grows as what is kept
-    goes: `first_bytes` and `later_bytes` are how much more than `size_bytes` both together are at most, `learned_bytes`
-    what of it are gradients of weights. `gathered_bytes`: the most weights that a section gathers."""
+    `outputs` are what other functions read, and `lent` by their numbers those of them that are gone when these have
+    read them. While a backward runs, what it has made (the gradients of weights, too, in the first one of a step) grows
+    as what is kept goes: `first_bytes` and `later_bytes` are how much more than `size_bytes` both together are at most,
+    `learned_bytes` what of it are gradients of weights. `gathered_bytes`: the most weights that a section gathers."""
 
     size_bytes: int
     for_weights: int
     recomputed_bytes: int
-    outputs: tuple[tuple[str, int], ...]
-    lent: tuple[tuple[str, int], ...]
-    storages: tuple[tuple[str, int], ...]
+    outputs: tuple[int, ...]
+    lent: tuple[tuple[int, int], ...]
     first_bytes: int = 0
     later_bytes: int = 0
     learned_bytes: int = 0
     gathered_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What of a function's memory others decide: which inputs are just what another function of these devices keeps
+    (`held`), and which of them by fewer tasks (`shared`); which outputs its readers keep until their backward."""
+
+    held: tuple[bool, ...]
+    shared: tuple[bool, ...]
+    kept: tuple[bool, ...]
+
+
 @dataclass(slots=True)
 class Activations:
-    """The kept bytes of a program's functions."""
+    """The kept bytes of a program's functions: found once for those of a kind that others leave the same."""
 
     facts: Facts
-    fusion: Fusion = field(init=False)
-    _found: dict[tuple[int, Part], Kept] = field(default_factory=dict)
+    fusion: Fusion
+    _found: dict[tuple[int, Around, Part], Kept] = field(default_factory=dict)
     _unlike: dict[int, frozenset[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.fusion = Fusion(self.facts)
+    _around: dict[int, Around] = field(default_factory=dict)
 
     def of(self, function: Function, at: At = ()) -> Kept:
         """What a task of a function keeps, in the mean if no part is given; nothing without a backward."""
-        if function.number not in self._unlike:
-            self._unlike[function.number] = _unlike(function)
+        like, around = self.facts.like(function), self._around_of(function)
+        if like.number not in self._unlike:
+            self._unlike[like.number] = _unlike(like)
         names = zip((t.name for t in function.time), at, strict=False)
-        part = tuple((Time(n), k) for n, k in names if n in self._unlike[function.number])
-        if (function.number, part) not in self._found:
+        part = tuple((Time(n), k) for n, k in names if n in self._unlike[like.number])
+        key = like.number, around, part
+        if key not in self._found:
+            self._found[key] = _Function(self.facts, self.fusion, like, around, dict(part)).kept()
+        return self._found[key]
+
+    def storages(self, function: Function) -> dict[str, int]:
+        """What a task of a function keeps by its name, in bytes."""
+        if function.backward is Backward.NONE:
+            return {}
+        return _Function(self.facts, self.fusion, function, self._around_of(function), {}).held()
+
+    def _around_of(self, function: Function) -> Around:
+        if function.number not in self._around:
+            held = tuple(self._is_held(given, function) for given in function.inputs)
+            inputs = zip(held, function.inputs, strict=True)
+            shared = tuple(is_held and runs_less(self.facts, given, function) for is_held, given in inputs)
             slots = self._kept_by_readers(function)
-            self._found[function.number, part] = _Function(self.facts, self.fusion, function, dict(part), slots).kept()
-        return self._found[function.number, part]
+            self._around[function.number] = Around(held, shared, tuple(o.slot in slots for o in function.outputs))
+        return self._around[function.number]
+
+    def _is_held(self, given: Input, function: Function) -> bool:
+        """Whether an input is just what another function of these devices keeps."""
+        producer = self.facts.program.functions[given.producer]
+        is_kept = producer.backward is not Backward.NONE
+        return producer.submesh == function.submesh and not given.merges and is_kept
 
     def _kept_by_readers(self, function: Function) -> frozenset[str]:
         """The slots of a function that others of its devices, which run more often, keep until their backward."""
@@ -97,15 +127,9 @@ class _Function:
     """One function at a part along some indices, with what its names refer to."""
 
     def __init__(
-        self,
-        facts: Facts,
-        fusion: Fusion,
-        function: Function,
-        part: dict[Coordinate, int],
-        kept_by_readers: frozenset[str],
+        self, facts: Facts, fusion: Fusion, function: Function, around: Around, part: dict[Coordinate, int]
     ) -> None:
-        self.facts, self.fusion, self.function, self.part = facts, fusion, function, part
-        self.kept_by_readers = kept_by_readers
+        self.facts, self.fusion, self.function, self.around, self.part = facts, fusion, function, around, part
         self.saved: dict[int, Sizes] = {}  # by the identity of a kernel, which `fusion` holds
         self.variables = {
             name: replace(var, shape=tuple(size.at(part) for size in var.shape)) if part else var
@@ -116,16 +140,41 @@ class _Function:
         moved = [i for i in function.body() if isinstance(i, Conversion)]
         self.moved = {i.result.name for i in moved}
         self.again = {str(i.result.name): i.source for i in moved if isinstance(i, Reshard) and i.again}
-        self.of_other = {i.var.name for i in function.inputs if self._lies_here(i)}
-        self.shared = {
-            i.var.name for i in function.inputs if i.var.name in self.of_other and runs_less(facts, i, function)
-        }
+        given = [i.var.name for i in function.inputs]
+        self.of_other = set(compress(given, around.held))
+        self.shared = set(compress(given, around.shared))
         self.prepared = {p.var.name.value for p in function.prepared}
 
     def kept(self) -> Kept:
-        outputs = tuple((o.slot, size_bytes(self.variables[o.name])) for o in self.function.outputs)
+        outputs = tuple(size_bytes(self.variables[o.name]) for o in self.function.outputs)
         if self.function.backward is Backward.NONE:
-            return Kept(0, 0, 0, outputs, outputs, ())
+            return Kept(0, 0, 0, outputs, tuple(enumerate(outputs)))
+        held, later, recomputed = self._saved()
+        lent = tuple(self._left(held))
+        most = max((sum(n for s, n in again.items() if s not in held) for again in recomputed), default=0)
+        within = self._within_backward(held)
+        return Kept(
+            sum(held.values()),
+            sum(later.values()),
+            most,
+            outputs,
+            lent,
+            within.most(first=True),
+            within.most(first=False),
+            sum(within.stays.values()),
+            self._gathered(),
+        )
+
+    def held(self) -> Sizes:
+        """What waits for backward, by its storage."""
+        held, _, _ = self._saved()
+        for _ in self._left(held):
+            pass
+        return held
+
+    def _saved(self) -> tuple[Sizes, Sizes, list[Sizes]]:
+        """What operators save for backward: until then, for the gradients of weights alone, and what recomputed
+        sections make again."""
         held, later, recomputed = self._entering(), Sizes(), []
         for section, launches in zip(self.function.sections, self.fusion.launches(self.function), strict=True):
             again: Sizes = {}
@@ -135,26 +184,15 @@ class _Function:
                 for op in filter(self._has_halves, launch.ops):
                     later |= saved | {f"gradient of {v.name}": size_bytes(v) for v in self._results(op)}
             recomputed.append(again)
-        lent = []
-        for output in self.function.outputs:
+        return held, later, recomputed
+
+    def _left(self, held: Sizes) -> Iterator[tuple[int, int]]:
+        """Adds the outputs to what is held; yields those that are gone when they have been read."""
+        for number, output in enumerate(self.function.outputs):
             if (root := self._root(output.name)) not in held:
                 self._add(held, output.name)
-                is_lent = output.read and output.slot not in self.kept_by_readers
-                lent += [(output.slot, held[root])] if is_lent else []
-        most = max((sum(n for s, n in again.items() if s not in held) for again in recomputed), default=0)
-        within = self._within_backward(held)
-        return Kept(
-            sum(held.values()),
-            sum(later.values()),
-            most,
-            outputs,
-            tuple(lent),
-            tuple(held.items()),
-            within.most(first=True),
-            within.most(first=False),
-            sum(within.stays.values()),
-            self._gathered(),
-        )
+                if output.read and not self.around.kept[number]:
+                    yield number, held[root]
 
     def _gathered(self) -> int:
         """The weights that ZeRO-3 gathers for a section, of the largest one."""
@@ -178,12 +216,6 @@ class _Function:
             self._root,
             [(i.result.name, i.source) for i in self.function.body() if isinstance(i, Conversion)],
         )
-
-    def _lies_here(self, given: Input) -> bool:
-        """Whether an input is just what another function of these devices keeps."""
-        producer = self.facts.program.functions[given.producer]
-        is_kept = producer.backward is not Backward.NONE
-        return producer.submesh == self.function.submesh and not given.merges and is_kept
 
     def _entering(self) -> Sizes:
         """Inputs that operators read, and what recomputed sections read from outside of themselves."""

@@ -53,6 +53,7 @@ class Facts:
     places: dict[str, Storage] = field(init=False)
     weights: frozenset[str] = field(init=False)
     stored: frozenset[str] = field(init=False)
+    _first: dict[int, Function] = field(default_factory=dict)  # of each kind
     _variables: dict[int, dict[Name, Var]] = field(default_factory=dict)
     _products: dict[int, dict[Name, Op]] = field(default_factory=dict)
     _regathered: dict[int, Regathered] = field(default_factory=dict)
@@ -64,6 +65,12 @@ class Facts:
         origins = {v.name: v.origin for v in self.program.graph.values.values()}
         lasting = (Origin.WEIGHT, Origin.BUFFER, Origin.CONSTANT)
         self.stored = frozenset(name for name, place in self.places.items() if origins[place.root] in lasting)
+
+    def like(self, function: Function) -> Function:
+        """The first function that is equal but for names and devices."""
+        if function.kind is None:
+            return function
+        return self._first.setdefault(function.kind, function)
 
     def variables(self, function: Function) -> dict[Name, Var]:
         """The local values of a function."""

@@ -7,13 +7,14 @@ give. What is one kernel says `fusion.py`, how fast a product of matrices is `ma
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ssdsl.cluster.device import Device
-from ssdsl.ir.function import Function, Op
+from ssdsl.ir.function import Function, Op, Section
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.collectives import Facts
-from ssdsl.simulate.fusion import Fusion
+from ssdsl.simulate.fusion import Fusion, Launch
 from ssdsl.simulate.launch_time import LaunchTime
 
 
@@ -26,6 +27,13 @@ class ComputeTimes:
     recompute: float = 0.0
     dgrad: float = 0.0
     wgrad: float = 0.0
+
+    def add(self, other: "ComputeTimes") -> None:
+        """Those of another one behind these."""
+        self.forward += other.forward
+        self.recompute += other.recompute
+        self.dgrad += other.dgrad
+        self.wgrad += other.wgrad
 
     def of(self, phase: Phase) -> float:
         return {
@@ -44,17 +52,28 @@ class Computing:
     fusion: Fusion
     sharing: float
     _found: dict[tuple[int, Device], ComputeTimes] = field(default_factory=dict)
+    _of_kind: dict[tuple[int | None, Device], ComputeTimes] = field(default_factory=dict)  # of a section
 
     def times(self, function: Function, device: Device) -> ComputeTimes:
         """A function's phases on a device, in one task."""
+        function = self.facts.like(function)
         key = function.number, device
         if key not in self._found:
             times = self._found[key] = ComputeTimes()
             for section, launches in zip(function.sections, self.fusion.launches(function), strict=True):
-                for launch in launches:
-                    self._add(times, LaunchTime(self.facts, function, launch, device, self.sharing), section.recompute)
+                times.add(self._of_section(function, section, launches, device))
             times.wgrad += self._accumulating(function, device)
         return self._found[key]
+
+    def _of_section(
+        self, function: Function, section: Section, launches: Iterable[Launch], device: Device
+    ) -> ComputeTimes:
+        key = section.kind, device
+        if section.kind is None or key not in self._of_kind:
+            times = self._of_kind[key] = ComputeTimes()
+            for launch in launches:
+                self._add(times, LaunchTime(self.facts, function, launch, device, self.sharing), section.recompute)
+        return self._of_kind[key]
 
     def of_one(self, function: Function, op: Op, device: Device) -> ComputeTimes:
         """The same of the kernel of one operator."""

@@ -6,10 +6,11 @@ never reach memory. A kernel ends with what takes a row as a whole (a sum, a sof
 which its result is asked for. Eager PyTorch launches one for each operator.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, partial
 
-from ssdsl.ir.function import Function, Instr, Op, reads_of
+from ssdsl.ir.function import Function, Instr, Op, Section, reads_of
 from ssdsl.ir.value import Name, Var
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.registry import row
@@ -32,21 +33,26 @@ class Launch:
 
 @dataclass(slots=True)
 class Fusion:
-    """The kernels of a program's functions."""
+    """The kernels of a program's functions; those of a section have been found if there was one of its kind before."""
 
     facts: Facts
     _found: dict[int, tuple[tuple[Launch, ...], ...]] = field(default_factory=dict)
+    _of_kind: dict[int, tuple[Section, tuple[Launch, ...]]] = field(default_factory=dict)
 
     def launches(self, function: Function) -> tuple[tuple[Launch, ...], ...]:
         """The kernels of each section, in order. Views are in none."""
         if function.number not in self._found:
-            readers = _readers(function)
-            found = []
-            for section in function.sections:
-                runs = self._runs(section.body)
-                found.append(tuple(launch for run in runs for launch in self._kernels(run, readers)))
-            self._found[function.number] = tuple(found)
+            readers = cache(partial(_readers, function))
+            self._found[function.number] = tuple(self._launches(section, readers) for section in function.sections)
         return self._found[function.number]
+
+    def _launches(self, section: Section, readers: Callable[[], Readers]) -> tuple[Launch, ...]:
+        if section.kind in self._of_kind:
+            return tuple(_renamed(*self._of_kind[section.kind], section))
+        found = tuple(launch for run in self._runs(section.body) for launch in self._kernels(run, readers()))
+        if section.kind is not None:
+            self._of_kind[section.kind] = section, found
+        return found
 
     def launch_of(self, function: Function, op: Op) -> Launch:
         """The kernel of which an operator is a part."""
@@ -125,6 +131,20 @@ def _launch(ops: list[Op], base: Mapping[Name, Name], readers: Readers, views: f
     reads = dict.fromkeys(r for op in ops for r in op.reads if base.get(r, r) not in made)
     left = {base.get(n, n) for n in (*made, *base) if readers.get(n, frozenset()) - inside}
     return Launch(tuple(ops), tuple(reads), tuple(v for n, v in made.items() if n in left), base)
+
+
+def _renamed(like: Section, launches: Iterable[Launch], section: Section) -> Iterator[Launch]:
+    """The kernels of a section as those of another one of its kind."""
+    ops = {id(old): new for old, new in zip(like.body, section.body, strict=True)}
+    names = dict(zip(like.names(), section.names(), strict=True))
+    bases: dict[int, dict[Name, Name]] = {}  # one for all kernels of a run
+    for launch in launches:
+        if id(launch.base) not in bases:
+            bases[id(launch.base)] = {names[view]: names[root] for view, root in launch.base.items()}
+        made = tuple(op for old in launch.ops if isinstance(op := ops[id(old)], Op))
+        results = {v.name: v for op in made for v in op.results}
+        writes = tuple(results[names[v.name]] for v in launch.writes)
+        yield Launch(made, tuple(names[r] for r in launch.reads), writes, bases[id(launch.base)])
 
 
 def _readers(function: Function) -> Readers:

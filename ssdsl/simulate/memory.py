@@ -164,12 +164,13 @@ class _Liveness:
     def _task(self, task: Compute, start: float, end: float, freed: set[tuple[str, At]]) -> Iterator[Change]:
         function = self.program.functions[task.function]
         kept = self.activations.of(function, task.at)
-        lent = {(slot, task.at): size for slot, size in kept.lent if (slot, task.at) in freed}
+        slots = ((function.outputs[number].slot, size) for number, size in kept.lent)
+        lent = {(slot, task.at): size for slot, size in slots if (slot, task.at) in freed}
         yield from (Change(start, "transfers", -_sent_bytes(x)) for x in self.awaited)
         self.awaited.clear()
         match task.phase:
             case Phase.FORWARD:
-                made = kept.size_bytes or sum(size for _, size in kept.outputs)  # without a backward, only outputs
+                made = kept.size_bytes or sum(kept.outputs)  # without a backward, only outputs
                 yield Change(start, "activations", made)
                 self.slots |= {slot: _Slot("activations", size) for slot, size in lent.items()}
                 if function.backward is Backward.NONE:

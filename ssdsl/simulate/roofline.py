@@ -22,10 +22,10 @@ from ssdsl.simulate.network import Network
 class Roofline:
     """Costs of a program's actions on a cluster."""
 
-    def __init__(self, facts: Facts, cluster: Cluster) -> None:
+    def __init__(self, facts: Facts, cluster: Cluster, fusion: Fusion) -> None:
         self.facts, self.program, self.cluster = facts, facts.program, cluster
         self.sharing = cluster.sharing(self.program.plan.devices)
-        self.computing = Computing(facts, Fusion(facts), self.sharing)
+        self.computing = Computing(facts, fusion, self.sharing)
         self.network = Network(cluster)
         self.devices = {r.name: cluster.devices(tuple(r.submesh.ranks())) for r in self.program.roles}
         self.communication: dict[tuple[int, Phase], Cost] = {}

@@ -11,6 +11,7 @@ from ssdsl.simulate.activations import Activations
 from ssdsl.simulate.collectives import Facts
 from ssdsl.simulate.costs import Costs
 from ssdsl.simulate.draw import draw, title_of
+from ssdsl.simulate.fusion import Fusion
 from ssdsl.simulate.memory import memories
 from ssdsl.simulate.report import DeviceReport, Report, Traffic
 from ssdsl.simulate.roofline import Roofline
@@ -32,10 +33,11 @@ def simulate(
     cluster.check_size(program.plan.devices, program.plan.meshes[-1].span)
     facts = Facts(program, cluster.fuses, state, cluster.overlap.products)
     hidden = cluster.overlap.gradients and not cluster.shares_cores
-    trace = run(program, costs or Roofline(facts, cluster), overlaps=hidden, blocks=not cluster.overlap.sends)
+    fusion = Fusion(facts)
+    trace = run(program, costs or Roofline(facts, cluster, fusion), overlaps=hidden, blocks=not cluster.overlap.sends)
     ends = epilogues(program, trace)
     capacity = [_capacity(program, role, cluster) for role in program.roles]
-    memory = memories(program, trace, Activations(facts), capacity)
+    memory = memories(program, trace, Activations(facts, fusion), capacity)
     step_s = max((e.end for e in ends), default=0.0)
     ran = by_role(trace.intervals, len(program.roles))
     devices = tuple(

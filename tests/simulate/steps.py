@@ -13,8 +13,10 @@ from ssdsl.model.source import Model
 from ssdsl.simulate.activations import Activations
 from ssdsl.simulate.collectives import Facts
 from ssdsl.simulate.costs import Costs
+from ssdsl.simulate.fusion import Fusion
 from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
+from ssdsl.simulate.roofline import Roofline
 from ssdsl.simulate.simulate import simulate
 from tests.captured import captured
 
@@ -64,7 +66,13 @@ def step(found: Compiled, costs: Costs | Times | None = None, cluster: str | Clu
 
 def activations(program: Program, *, fuses: bool = False) -> Activations:
     """What the functions of a program keep, by default as eager PyTorch does."""
-    return Activations(Facts(program, fuses))
+    facts = Facts(program, fuses)
+    return Activations(facts, Fusion(facts))
+
+
+def roofline(facts: Facts, cluster: str) -> Roofline:
+    """The costs of a program's actions on a cluster."""
+    return Roofline(facts, cluster_of(cluster), Fusion(facts))
 
 
 def peak(report: Report, part: str) -> list[int]:

@@ -8,7 +8,6 @@ from fractions import Fraction
 
 import pytest
 
-from ssdsl.simulate.activations import Kept
 from tests.simulate.models import BATCH, HEADS, HIDDEN, SEQ
 from tests.simulate.steps import activations, compiled
 
@@ -20,12 +19,13 @@ NORMS = 8 * SB  # of each of two norms, two numbers of 16 bits a position
 
 def kept(plan: str, model: str, **params: int) -> Kept:
     (function,) = (program := compiled(plan, f"models.py:{model}", meta=True, **params).program).functions
-    return activations(program).of(function)
+    found = activations(program)
+    assert found.of(function).size_bytes == sum(found.storages(function).values())
+    return found.of(function)
 
 
 def layer(plan: str, **params: int) -> int:
     more, fewer = (kept(plan, model, **params) for model in ("three_layers", "two_layers"))
-    assert more.size_bytes == sum(n for _, n in more.storages)
     return more.size_bytes - fewer.size_bytes
 
 
@@ -35,7 +35,7 @@ def terms(plan: str, **params: int) -> dict[str, Fraction]:
     makers = {o.value: op for op in program.graph.operators for o in op.outputs}
     makers |= {op.name: op for op in program.graph.operators}
     found: dict[str, Fraction] = {}
-    for storage, size in activations(program).of(program.functions[0]).storages:
+    for storage, size in activations(program).storages(program.functions[0]).items():
         maker = makers.get(storage.split("@")[0].split(" ")[0])
         if maker is not None and maker.path.startswith("layers.2"):
             what = storage.partition(" ")[2].rstrip(" 0123456789") or ("gathered" if "@" in storage else "")

@@ -65,7 +65,7 @@ def test_a_fused_gelu_keeps_what_enters_it() -> None:
     """Written out, eager PyTorch keeps four values of it; a layer keeps what Korthikanti et al. (2022) count."""
     program = compiled("data_parallel", GPT, D=1).program
     (function,) = program.functions
-    eager, fused = (dict(activations(program, fuses=f).of(function).storages) for f in (False, True))
+    eager, fused = (activations(program, fuses=f).storages(function) for f in (False, True))
     wide = 8 * 64 * 512 * 2  # bytes of a micro-batch's feed-forward
     gelu = {"view_9", "mul_1", "add_7", "tanh", "addmm_2", "pow_1"}
     assert sum(n for s, n in eager.items() if s in gelu) == 4 * wide
@@ -84,7 +84,7 @@ def test_a_kernel_leaves_the_dtype_that_is_asked_for() -> None:
     (left,) = kernel.writes
     assert left.dtype == "float16"
     softmax = next(v.name.value for op in kernel.ops for v in op.results if "softmax" in v.name.value)
-    kept = dict(activations(program, fuses=True).of(function).storages)
+    kept = activations(program, fuses=True).storages(function)
     assert left.name.value in kept and softmax not in kept
 
 
@@ -100,9 +100,9 @@ def test_attention_with_dropout_is_one_kernel_on_a_gpu() -> None:
     program = compiled("data_parallel", "gpt:tiny,layers=1,dropout=0.1", D=1).program
     (function,) = program.functions
     scores = 8 * 4 * 64 * 64 * 4
-    eager, fused = (activations(program, fuses=f).of(function) for f in (False, True))
-    assert max(n for s, n in eager.storages if "attention" in s) >= scores
-    assert max(n for s, n in fused.storages if "attention" in s) == scores // 2  # its result, 32 numbers of a head
+    eager, fused = (activations(program, fuses=f).storages(function) for f in (False, True))
+    assert max(n for s, n in eager.items() if "attention" in s) >= scores
+    assert max(n for s, n in fused.items() if "attention" in s) == scores // 2  # its result, 32 numbers of a head
 
 
 # -- products of matrices ----------------------------------------------------------------------------------------------

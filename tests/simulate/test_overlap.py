@@ -13,8 +13,7 @@ from ssdsl.plan.plan import Phase
 from ssdsl.simulate.collectives import Facts
 from ssdsl.simulate.network import Network
 from ssdsl.simulate.report import DeviceReport
-from ssdsl.simulate.roofline import Roofline
-from tests.simulate.steps import cluster_of, compiled, step
+from tests.simulate.steps import cluster_of, compiled, roofline, step
 
 LAYERS = "models.py:three_layers"
 
@@ -47,7 +46,7 @@ def test_gradients_are_reduced_behind_the_last_task() -> None:
 def test_products_hide_what_their_backward_exchanges(plan: str) -> None:
     """No more is hidden than the gradients of weights, or of inputs, take; forward is as before."""
     program = compiled(plan, LAYERS, meta=True, T=4).program
-    shown, hidden = (Roofline(Facts(program, True, hides=hides), cluster_of("a100x1024")) for hides in (False, True))
+    shown, hidden = (roofline(Facts(program, True, hides=hides), "a100x1024") for hides in (False, True))
     (role,) = program.roles
     tasks = {a.phase: a for a in role.actions if isinstance(a, Compute)}
     for phase, less in ((Phase.FORWARD, False), (Phase.BACKWARD, True)):

@@ -20,10 +20,9 @@ from ssdsl.simulate.collectives import Facts
 from ssdsl.simulate.costs import Costs
 from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
-from ssdsl.simulate.roofline import Roofline
 from ssdsl.simulate.run import Epilogue, Trace, epilogues, run
 from ssdsl.simulate.timeline import Kind, Stream
-from tests.simulate.steps import UNIT, cluster_of, compiled, step
+from tests.simulate.steps import UNIT, cluster_of, compiled, roofline, step
 
 CHAIN = "models.py:chain_of_8"
 PIPELINES: dict[str, dict[str, int]] = {
@@ -257,7 +256,7 @@ def test_gradients_travel_under_the_backward_where_devices_have_hands_free() -> 
     """On the cores of one machine they take as long as they take, wherever they begin."""
     built = compiled("two_halves", BUCKETS, meta=True)
     (role,) = built.program.roles
-    costs = Roofline(Facts(built.program), cluster_of("laptop"))
+    costs = roofline(Facts(built.program), "laptop")
     (hidden,), (shown,) = (epilogues(built.program, run(built.program, costs, overlaps=o)) for o in (True, False))
     assert shown.reduce_s == pytest.approx(sum(costs.of(a, role).time_s for a in role.actions if is_reduction(a)))
     assert 0.1 * shown.reduce_s < hidden.reduce_s < 0.9 * shown.reduce_s

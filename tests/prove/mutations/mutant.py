@@ -55,7 +55,9 @@ def mutants(program: Program, kinds: tuple[str, ...] = (), most: int | None = No
 
 def unshared(program: Program) -> Program:
     """A program whose sections are each of a kind of its own, so that a change is not refuted by what is like it."""
-    functions = (replace(f, sections=tuple(replace(s, kind=None) for s in f.sections)) for f in program.functions)
+    functions = (
+        replace(f, kind=None, sections=tuple(replace(s, kind=None) for s in f.sections)) for f in program.functions
+    )
     return replace(program, functions=tuple(functions))
 
 

@@ -1,0 +1,98 @@
+"""Which sections are the same but for names, and which functions: they have one `kind`, a number, and what follows from
+one alone is found once for each kind.
+
+Sections of a kind have the same instructions, on values that are numbered alike in the order in which they come; the
+same of these leave them, and the same are weights. The proof does not believe a kind: it compares the sections
+(`prove/alike.py`). Functions of a kind have sections of the same kinds, on values that are numbered alike; only the
+simulator asks for it.
+"""
+
+from collections.abc import Hashable
+from dataclasses import replace
+
+from ssdsl.ir.function import Extend, First, Function, Instr, Op, Reshard, Slice, Write, reads_of, results_of
+from ssdsl.ir.value import Name, Var
+from ssdsl.lower.lowering import Lowering
+from ssdsl.model.weight_values import weight_values
+
+Locals = dict[Name, int]
+
+
+def number_kinds(lowering: Lowering) -> Lowering:
+    """Sets `kind` of all functions and sections."""
+    numbering = _Numbering(lowering)
+    return replace(lowering, functions=tuple(map(numbering.of, lowering.functions)))
+
+
+class _Numbering:
+    def __init__(self, lowering: Lowering) -> None:
+        self.typed, self.values, self.flats = lowering.typed, lowering.graph.values, lowering.flats
+        self.places, self.alone = lowering.graph.storages, weight_values(lowering.graph)
+        self.kinds: dict[Hashable, int] = {}
+        self.equal: dict[Hashable, int] = {}  # things that are large: the number of those that are equal
+        self.same: dict[int, int] = {}  # ... by identity
+
+    def of(self, function: Function) -> Function:
+        """A function with its kind and those of its sections."""
+        around = function.time, function.submesh.axes, function.backward
+        numbers: Locals = {}  # in the function
+        sections, wiring = [], []
+        for section, leaves in zip(function.sections, function.leaving(), strict=True):
+            inside: Locals = {}
+            instrs = tuple(self._key(instr, inside) for instr in section.body)
+            left = tuple(n for name, n in inside.items() if name in leaves)
+            key = around, section.recompute, instrs, left, tuple(map(self._lies, inside))
+            kind = self.kinds.setdefault(key, len(self.kinds))
+            sections.append(replace(section, kind=kind))
+            gathers = tuple(self._gathered(number, inside) for number in section.gathers)
+            wiring.append((kind, bool(section.layer), gathers, *(numbers.setdefault(n, len(numbers)) for n in inside)))
+        kind = self.kinds.setdefault((around, tuple(wiring), *self._ends(function, numbers)), len(self.kinds))
+        return replace(function, sections=tuple(sections), kind=kind)
+
+    def _ends(self, function: Function, numbers: Locals) -> tuple[Hashable, ...]:
+        """What enters a function, and what leaves it."""
+        return (
+            tuple(
+                (numbers.get(i.var.name), self._about(i.var), i.time, i.merges, i.gradient, i.message is None)
+                for i in function.inputs
+            ),
+            tuple((numbers.get(p.var.name), self._about(p.var)) for p in function.prepared),
+            tuple((numbers.get(p.var.name), self._about(p.var)) for p in function.parameters),
+            tuple((numbers.get(o.name), o.gradient, o.read, o.wgrad_only) for o in function.outputs),
+        )
+
+    def _gathered(self, number: int, inside: Locals) -> Hashable:
+        flat = self.flats[number]
+        read = tuple(inside.get(Name(weight)) for weight in flat.weights)
+        return read, flat.elements, flat.dtype, flat.zero, flat.shard_axes, flat.submesh.axes
+
+    def _lies(self, name: Name) -> Hashable:
+        """Where a value and its memory come from."""
+        root = self.places[name.value].root
+        return self.values[name.value].origin, self.values[root].origin, name.value in self.alone
+
+    def _key(self, instr: Instr, numbers: Locals) -> Hashable:
+        """An instruction without names."""
+        reads = tuple(numbers.setdefault(name, len(numbers)) for name in reads_of(instr))
+        made = tuple(numbers.setdefault(var.name, len(numbers)) for var in results_of(instr))
+        match instr:
+            case Op():
+                return self.typed[instr.operator].number, instr.learns, instr.sides, reads, made
+            case Reshard():
+                steps = self._number(instr.forward), self._number(instr.backward), instr.in_place, instr.again
+                return *steps, self._about(instr.result), reads, made
+            case Slice() | First():
+                cut = instr.cut if isinstance(instr, Slice) else None
+                return instr.index, cut, self._about(instr.result), reads, made
+            case Extend():
+                return instr.index, instr.cut, self._about(instr.result), reads, made
+            case Write():
+                return numbers.setdefault(Name(instr.buffer), len(numbers)), instr.slices, reads
+
+    def _about(self, var: Var) -> Hashable:
+        return self._number(var.type), self._number(var.gradient), self._number(var.shape)
+
+    def _number(self, thing: Hashable) -> int:
+        if id(thing) not in self.same:
+            self.same[id(thing)] = self.equal.setdefault(thing, len(self.equal))
+        return self.same[id(thing)]
