@@ -229,6 +229,17 @@ class Graph:
         return storages(self)
 
     @cached_property
+    def alone(self) -> frozenset[str]:
+        """Weights, buffers, constants, and what is computed from nothing else: no data reaches these values, and only
+        weights lie behind their gradients."""
+        given = (Origin.INPUT, Origin.SEED, Origin.OPERATOR)
+        found = {v.name for v in self.values.values() if v.origin not in given}
+        for operator in self.operators:
+            if all(o.value in found for o in operator.inputs):
+                found.update(o.value for o in operator.outputs)
+        return frozenset(found)
+
+    @cached_property
     def tails(self) -> "Tails":
         """The operators at its ends."""
         from ssdsl.model.tails import tails

@@ -20,7 +20,6 @@ from ssdsl.model.ops.registry import row
 from ssdsl.model.saved import saved_when_fused
 from ssdsl.model.saved_tensors import Saved
 from ssdsl.model.storage import Storage
-from ssdsl.model.weight_values import weight_values
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.regathered import Regathered, regathered
 from ssdsl.simulate.state import MIXED, State
@@ -61,7 +60,7 @@ class Facts:
     def __post_init__(self) -> None:
         self.operators = self.program.graph.by_name
         self.places = self.program.graph.storages
-        self.weights = weight_values(self.program.graph)
+        self.weights = self.program.graph.alone
         origins = {v.name: v.origin for v in self.program.graph.values.values()}
         lasting = (Origin.WEIGHT, Origin.BUFFER, Origin.CONSTANT)
         self.stored = frozenset(name for name, place in self.places.items() if origins[place.root] in lasting)

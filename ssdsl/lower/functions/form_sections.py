@@ -33,7 +33,6 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.layers import layer_of, layer_paths
 from ssdsl.model.ops.overwritable import OWN_CALL, overwritable
 from ssdsl.model.ops.registry import row
-from ssdsl.model.weight_values import weight_values
 from ssdsl.plan.plan import Mark, Plan
 
 Place = tuple[str, Mark | None]  # of an operator: its layer, and the checkpoint that it is recomputed in
@@ -57,7 +56,7 @@ def form_sections(lowering: Lowering) -> Lowering:
         graph,
         layer_paths(graph),
         lowering.plan,
-        weight_values(graph),
+        graph.alone,
         {(w, f.submesh): f.number for f in lowering.flats if f.zero is Zero.WEIGHTS for w in f.weights},
     )
     return replace(lowering, functions=tuple(_formed(f, facts) for f in lowering.functions))

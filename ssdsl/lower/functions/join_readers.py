@@ -20,7 +20,6 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import place_in
 from ssdsl.model.graph import Graph, Operand, Operator
 from ssdsl.model.saved import saved
-from ssdsl.model.weight_values import weight_values
 
 Joined = dict[str, tuple[TimeIndex, ...]]  # by operator, the indices in time of its readers that it has not itself
 Readers = dict[str, list[tuple[Operator, Operand]]]  # of the results of an operator
@@ -28,8 +27,10 @@ Readers = dict[str, list[tuple[Operator, Operand]]]  # of the results of an oper
 
 def join_readers(lowering: Lowering) -> Lowering:
     """Adds `joined`, and to `sunk` its indices: gradients stay addends along them."""
+    if not (able := _able(lowering)):
+        return lowering
     readers = _readers(lowering)
-    joined = _of_one_kind(lowering, _able(lowering), readers)
+    joined = _of_one_kind(lowering, able, readers)
     while joined and joined != (left := _of_one_level(replace(lowering, joined=joined), readers)):
         joined = _of_one_kind(lowering, frozenset(left), readers)
     sunk = {name: lowering.sunk.get(name, frozenset()) | {t.name for t in times} for name, times in joined.items()}
@@ -39,7 +40,7 @@ def join_readers(lowering: Lowering) -> Lowering:
 def _able(lowering: Lowering) -> frozenset[str]:
     """The operators that may run more than once a step: nothing but weights enters, and nothing is left but values that
     backward does not keep."""
-    graph, alone = lowering.graph, weight_values(lowering.graph)
+    graph, alone = lowering.graph, lowering.graph.alone
     recomputed = frozenset(n for n, record in lowering.plan.operators.items() if record.checkpoint is not None)
     kept = _kept(graph, alone, recomputed)
     once = {*graph.updates.values(), *graph.outputs.values(), graph.loss}

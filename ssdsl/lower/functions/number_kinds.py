@@ -13,7 +13,6 @@ from dataclasses import replace
 from ssdsl.ir.function import Extend, First, Function, Instr, Op, Reshard, Slice, Write, reads_of, results_of
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.lowering import Lowering
-from ssdsl.model.weight_values import weight_values
 
 Locals = dict[Name, int]
 
@@ -27,7 +26,7 @@ def number_kinds(lowering: Lowering) -> Lowering:
 class _Numbering:
     def __init__(self, lowering: Lowering) -> None:
         self.typed, self.values, self.flats = lowering.typed, lowering.graph.values, lowering.flats
-        self.places, self.alone = lowering.graph.storages, weight_values(lowering.graph)
+        self.places, self.alone = lowering.graph.storages, lowering.graph.alone
         self.kinds: dict[Hashable, int] = {}
         self.equal: dict[Hashable, int] = {}  # things that are large: the number of those that are equal
         self.same: dict[int, int] = {}  # ... by identity

@@ -11,6 +11,7 @@ makes it smaller: the weighted sum over the experts of a token comes before the 
 A sum over devices is carried on the same devices only: a value that goes to others is completed first.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from ssdsl.ir.function import Carried, Split
@@ -64,6 +65,7 @@ class _Walk:
     made: dict[str, _Made] = field(default_factory=dict)
     splits: dict[str, tuple[Carried, ...]] = field(default_factory=dict)
     late: dict[str, tuple[Index, ...]] = field(default_factory=dict)
+    awaited: dict[Hashable, frozenset[str]] = field(default_factory=dict)
 
     def operator(self, operator: Operator) -> None:
         submesh = self.lowering.submeshes[operator.name]
@@ -132,13 +134,25 @@ class _Walk:
                 continue
             found |= made.waits
             found |= {c.name for c in arriving if isinstance(c, Time) and c not in carried}
+            found |= self._awaited(made, operator, operand, own, splits)
+        return frozenset(found)
+
+    def _awaited(
+        self, made: _Made, operator: Operator, operand: Operand, own: tuple[Split, ...], splits: dict[Coordinate, Split]
+    ) -> frozenset[str]:
+        """The indices in time of which an operand needs all parts at once: found once for calls that are cut alike."""
+        signatures = self.lowering.graph.signatures
+        maker = signatures[made.operator.name], id(made.splits), made.operator.outputs.index(made.operand)
+        key = maker, signatures[operator.name], id(own), operator.inputs.index(operand)
+        if key not in self.awaited:
+            found = set[str]()
             for split in (s for s in made.splits if isinstance(s.coordinate, Time)):
                 part, here = place_in(made.operator, split, made.operand), splits.get(split.coordinate)
                 read = None if here is None else place_in(operator, here, operand)
-                shape = operand_shape(operator, operand)
-                if part is not None and not waits_for_no_later(part, read, shape):
+                if part is not None and not waits_for_no_later(part, read, operand_shape(operator, operand)):
                     found.add(split.coordinate.name)
-        return frozenset(found)
+            self.awaited[key] = frozenset(found)
+        return self.awaited[key]
 
     def _kept(
         self, operator: Operator, own: tuple[Index, ...], sums: list[Partial], splits: tuple[Split, ...]

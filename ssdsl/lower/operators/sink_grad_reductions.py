@@ -14,14 +14,13 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import Axes, operand_types
 from ssdsl.model.graph import Operator, Stage
 from ssdsl.model.ops.registry import row
-from ssdsl.model.weight_values import weight_values
 
 
 def sink_grad_reductions(lowering: Lowering) -> Lowering:
     """Adds `sunk`: for each operator on weights only, the axes along which its outputs' gradients stay partial."""
     operators = [o for o in lowering.graph.operators if o.stage is Stage.COMPUTE]
     readers = lowering.graph.readers
-    alone = weight_values(lowering.graph)
+    alone = lowering.graph.alone
     moving = _moving(operators, readers)
     sunk: dict[str, frozenset[str]] = {}
     for operator in reversed(operators):
