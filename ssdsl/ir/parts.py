@@ -2,9 +2,10 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from ssdsl.ir.action import At
-from ssdsl.ir.function import Backward, Concat, Earlier, Input
+from ssdsl.ir.function import Backward, Concat, Earlier, Input, Merge
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 
@@ -21,23 +22,33 @@ def coordinates(time: Sequence[TimeIndex]) -> Iterator[At]:
     return itertools.product(*(range(t.parts) for t in time))
 
 
-def parts_read(given: Input, time: Sequence[TimeIndex]) -> Iterator[tuple[At, At]]:
+def parts_read(given: Input, time: tuple[TimeIndex, ...]) -> tuple[tuple[At, At], ...]:
     """The pairs of a part of an input's producer and a part of its consumer that reads it."""
-    merged = {m.index.name for m in given.merges}
+    return _pairs(given.time, given.merges, time)
+
+
+@lru_cache(maxsize=1024)
+def _pairs(
+    given: tuple[TimeIndex, ...], merges: tuple[Merge, ...], time: tuple[TimeIndex, ...]
+) -> tuple[tuple[At, At], ...]:
+    """The same of the indices of a producer and of a consumer; they are equal for nearly all inputs of a program."""
+    merged = {m.index.name for m in merges}
     names = [t.name for t in time]
     within = [
-        ([t.name for t in given.time].index(m.index.name), names.index(m.index.name), m)
-        for m in given.merges
+        ([t.name for t in given].index(m.index.name), names.index(m.index.name), m)
+        for m in merges
         if isinstance(m, Earlier) or (isinstance(m, Concat) and m.reads is not None and m.index.name in names)
     ]
-    shared = [(k, names.index(t.name)) for k, t in enumerate(given.time) if t.name not in merged]
+    shared = [(k, names.index(t.name)) for k, t in enumerate(given) if t.name not in merged]
     groups: dict[At, list[At]] = {}
     for b in coordinates(time):
         groups.setdefault(tuple(b[k] for _, k in shared), []).append(b)
-    for a in coordinates(given.time):
-        for b in groups.get(tuple(a[k] for k, _ in shared), ()):
-            if all(_is_read(merge, a[k], b[n]) for k, n, merge in within):
-                yield a, b
+    return tuple(
+        (a, b)
+        for a in coordinates(given)
+        for b in groups.get(tuple(a[k] for k, _ in shared), ())
+        if all(_is_read(merge, a[k], b[n]) for k, n, merge in within)
+    )
 
 
 def _is_read(merge: Concat | Earlier, a: int, b: int) -> bool:

@@ -58,6 +58,7 @@ class Facts:
     warnings: list[Diagnostic] = field(default_factory=list)  # of what a statement names and cannot have
     broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed: no second complaint
     _counts: dict[tuple[frozenset[str], str], int] = field(default_factory=dict, repr=False)
+    _cut: dict[tuple[int, int], tuple[OpPlan, Index, OpPlan]] = field(default_factory=dict, repr=False)
 
     def copy(self) -> "Facts":
         """The same facts, to which others may be added apart."""
@@ -70,7 +71,10 @@ class Facts:
     def add_index(self, operator: str, index: Index) -> None:
         """A further index of an operator, inside of those that it has."""
         record = self.of(operator)
-        self.operators[operator] = replace(record, indices=(*record.indices, index))
+        key = id(record), id(index)
+        if key not in self._cut:
+            self._cut[key] = record, index, replace(record, indices=(*record.indices, index))
+        self.operators[operator] = self._cut[key][-1]
         self._counts.clear()
 
     def set_index(self, operator: str, index: Index) -> None:

@@ -109,10 +109,10 @@ class _World:
                 case Start():
                     lane = self._lane(action.message), action.gradient
                     post = (action.message, action.at, action.gradient), self._ends_of(action.message)
-                    woken |= self._posted(lane, post, state, states)
+                    woken |= self._posted(lane, post, number, states)
                 case StartReduce():
                     nth = state.counts[action.flat] = state.counts.get(action.flat, 0) + 1
-                    woken |= self._posted("reductions", self._reduction(action.flat, nth), state, states)
+                    woken |= self._posted("reductions", self._reduction(action.flat, nth), number, states)
                 case Wait():
                     if (action.message, action.at, action.gradient) not in self.done:
                         break
@@ -146,16 +146,20 @@ class _World:
         woken |= {*members}
         return True
 
-    def _posted(self, channel: Channel, post: Post, state: _State, states: list[_State]) -> set[int]:
-        """Posts an event, unless no other role takes part in it: then it is done at once."""
-        if post[1]:
-            state.posted.setdefault(channel, deque()).append(post)
-        return self._arrivals(channel, post[1], states)
+    def _posted(self, channel: Channel, post: Post, number: int, states: list[_State]) -> set[int]:
+        """Posts an event, unless no other role takes part in it: then it is done at once. Behind an older one it waits
+        until that is done."""
+        if not post[1]:
+            return set()
+        queue = states[number].posted.setdefault(channel, deque())
+        queue.append(post)
+        return self._arrivals(channel, number, states) if len(queue) == 1 else set()
 
-    def _arrivals(self, channel: Channel, members: Roles, states: list[_State]) -> set[int]:
-        """Completes the oldest events of a channel as long as all of their members have them in front."""
+    def _arrivals(self, channel: Channel, number: int, states: list[_State]) -> set[int]:
+        """Completes the oldest events of a channel as long as all of their members have them in front, from that of a
+        role on."""
         woken: set[int] = set()
-        look = set(members)
+        look = {number}
         while look:
             queue = states[look.pop()].posted.get(channel)
             if not queue:

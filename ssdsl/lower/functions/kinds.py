@@ -25,8 +25,11 @@ def kinds_of(lowering: Lowering) -> dict[str, Kind]:
     ordered = frozenset(tasks.number for tasks in lowering.plan.ordered())
     kinds: dict[str, Kind] = {}
     same: dict[tuple[object, ...], Kind] = {}  # so that equal kinds are one object, as equal submeshes are
+    times: dict[int, tuple[TimeIndex, ...]] = {}  # by splits, which operators share
     for o in computing(lowering):
-        time = _time(lowering.splits[o.name])
+        splits = lowering.splits[o.name]
+        if (time := times.get(id(splits))) is None:
+            time = times[id(splits)] = _time(splits)
         if joined := lowering.joined.get(o.name):
             time = tuple(sorted((*time, *joined), key=lambda t: t.name))
         sets = tuple(sorted(lowering.plan.of(o.name).sets & ordered))

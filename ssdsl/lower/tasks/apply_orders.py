@@ -93,9 +93,14 @@ def _selected(graph: TaskGraph, functions: Sequence[Function], tasks: TaskSet, p
 def _sort(graph: TaskGraph, clock: Clock, members: dict[int, list[Function]]) -> None:
     """On each device, every row's tasks before those of its next row."""
     latest: dict[int, list[Compute]] = {}  # by role
+    named: dict[
+        tuple[int, tuple[str, ...]], list[Function]
+    ] = {}  # by the number of a set and the indices that it fixes
     done: set[tuple[tuple[Compute, ...], tuple[Compute, ...]]] = set()
     for row in clock.rows:
-        functions = [b for _, found in _kinds(members[row.tasks.number], row.tasks) for b in found]
+        key = row.tasks.number, tuple(name for name, _ in row.tasks.fixed)
+        if (functions := named.get(key)) is None:
+            functions = named[key] = [b for _, found in _kinds(members[key[0]], row.tasks) for b in found]
         phases = (FORWARD, BACKWARD) if row.tasks.phase is None else (row.tasks.phase,)
         tasks = [t for phase in phases for t in _selected(graph, functions, row.tasks, phase)]
         _state(graph, tasks, span=clock.called or row.span)

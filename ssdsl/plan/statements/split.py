@@ -1,7 +1,7 @@
 """`split`: the indices of operators. Where it splits state, `shard` takes over."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from math import lcm, prod
 
@@ -91,8 +91,12 @@ def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: P
         if (beside := _beside(ctx, op, at, parts)) is not None:
             ctx.facts.set_index(op.name, beside)
             new.remove((op, at))
+    indices: dict[Hashable, Index] = {}  # of dimensions that are cut alike so far
     for op, at in new:
-        ctx.facts.add_index(op.name, _index(ctx, op, at, parts))
+        key = _so_far(ctx, op, at)
+        if (index := indices.get(key)) is None:
+            index = indices[key] = _index(ctx, op, at, parts)
+        ctx.facts.add_index(op.name, index)
     if parts.count > 1 and s.where is None and s.dim.text not in ctx.facts.aliases:
         names = tuple(op.name for op in given if op.stage is Stage.COMPUTE)
         classes = frozenset(op.dims[at].cls for op, at in found)
@@ -211,9 +215,13 @@ def _dividing(ctx: Context, s: nodes.Split, places: Places, parts: Parts) -> Pla
     indices alone, stay whole; the others do so `where possible`, with a warning, or are a mistake: raises PlanError."""
     kept: Places = []
     bad: dict[int, Places] = {}
+    known: dict[Hashable, list[int]] = {}  # of dimensions that are cut alike so far
     for op, at in places:
-        unequal = _may_be_unequal(ctx, op, at, parts)
-        left = [size for size in _sizes_left(ctx, op, at) if not parts.go_into(size, unequal=unequal)]
+        key = _so_far(ctx, op, at)
+        if (left := known.get(key)) is None:
+            unequal = _may_be_unequal(ctx, op, at, parts)
+            left = [size for size in _sizes_left(ctx, op, at) if not parts.go_into(size, unequal=unequal)]
+            known[key] = left
         if not left:
             kept.append((op, at))
         elif op.stage is Stage.COMPUTE:
@@ -225,6 +233,11 @@ def _dividing(ctx: Context, s: nodes.Split, places: Places, parts: Parts) -> Pla
         place = ctx.stack.site or s.dim.span
         ctx.facts.warnings.append(LeftWhole(place, s.dim.text, size, division, _modules(those)))
     return kept
+
+
+def _so_far(ctx: Context, op: Operator, at: int) -> Hashable:
+    """What says how a dimension is cut so far; operators share the indices that were added to them together."""
+    return op.dims[at].size, op.dims[at].cls, at, id(ctx.facts.of(op.name).indices)
 
 
 def _modules(places: Places) -> tuple[str, ...]:
