@@ -1,5 +1,6 @@
 """Program -> Report: one step on a cluster, as the devices would run it."""
 
+from collections import Counter
 from dataclasses import replace
 
 from ssdsl.cluster.cluster import Cluster
@@ -112,9 +113,12 @@ def _traffic(program: Program, trace: Trace) -> list[Traffic]:
     """Bytes and calls by level and kind, summed over all devices."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     devices = [role.submesh.size for role in program.roles]
-    for x in (x for x in trace.intervals if x.part is not Part.SENT):
-        for sent in x.cost.sent:
-            here = min(devices[x.role], sent.ranks) if isinstance(x.action, Start) else devices[x.role]
+    ran = [x for x in trace.intervals if x.part is not Part.SENT]
+    costs = {id(x.cost): x.cost for x in ran}  # few: tasks of a function cost the same
+    times = Counter((id(x.cost), x.role, isinstance(x.action, Start)) for x in ran)
+    for (cost, role, is_message), count in times.items():
+        for sent in costs[cost].sent:
+            here = count * (min(devices[role], sent.ranks) if is_message else devices[role])
             calls, size = found.get((sent.level, sent.kind), (0, 0))
             found[sent.level, sent.kind] = calls + sent.calls * here, size + sent.size_bytes * here
     return [Traffic(level, kind, calls, size) for (level, kind), (calls, size) in sorted(found.items())]
