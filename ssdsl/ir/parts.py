@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from ssdsl.ir.action import At
-from ssdsl.ir.function import Backward, Concat, Earlier, Input, Merge
+from ssdsl.ir.function import Backward, Concat, Earlier, Function, Input, Merge
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 
@@ -25,6 +25,15 @@ def coordinates(time: Sequence[TimeIndex]) -> Iterator[At]:
 def parts_read(given: Input, time: tuple[TimeIndex, ...]) -> tuple[tuple[At, At], ...]:
     """The pairs of a part of an input's producer and a part of its consumer that reads it."""
     return _pairs(given.time, given.merges, time)
+
+
+def reads_of_tasks(function: Function) -> dict[At, list[tuple[Input, At]]]:
+    """The parts of its inputs that each task of a function reads."""
+    found: dict[At, list[tuple[Input, At]]] = {}
+    for given in function.inputs:
+        for part, at in parts_read(given, function.time):
+            found.setdefault(at, []).append((given, part))
+    return found
 
 
 @lru_cache(maxsize=1024)

@@ -16,7 +16,6 @@ from ssdsl.lower.functions.form_sections import form_sections
 from ssdsl.lower.functions.gather_again import gather_again
 from ssdsl.lower.functions.join_readers import join_readers
 from ssdsl.lower.functions.number_kinds import number_kinds
-from ssdsl.lower.functions.save_tensors import save_tensors
 from ssdsl.lower.lowering import Held, Lowering
 from ssdsl.lower.operators.divide_dims import divide_dims
 from ssdsl.lower.operators.find_gradients import find_gradients
@@ -69,7 +68,6 @@ PASSES: tuple[Pass, ...] = (
     assemble,
     flatten_params,
     form_sections,
-    save_tensors,
     gather_again,
     number_kinds,
     # the order in which each role runs them

@@ -15,6 +15,7 @@ from ssdsl.lower.conversions.answer import Ask, Converted
 from ssdsl.lower.operators.coordinates import Splits
 from ssdsl.lower.tasks.task import Task
 from ssdsl.model.graph import Graph, Operator
+from ssdsl.model.saved_tensors import Saved
 from ssdsl.plan.plan import Plan
 from ssdsl.text.diagnostic import InternalError
 from ssdsl.text.source import Span
@@ -53,13 +54,24 @@ class TypedOperand:
 @dataclass(frozen=True, slots=True)
 class Typed:
     """What an operator that is cut reads and leaves, its kernel, and the coordinates of which only the first part adds
-    its addend. `number` is that of the pair of its call and its cut."""
+    its addend. `number` is that of the pair of its call and its cut. If it learns, autograd saves `saved` for its
+    backward, by the names of `like`, an operator of the same call."""
 
     number: int
+    like: Operator
     reads: tuple[TypedOperand, ...]
     results: tuple[TypedOperand, ...]
     kernel: Kernel
     first: tuple[Coordinate, ...]
+    saved: Saved
+
+    def saved_by(self, operator: Operator) -> Saved:
+        """What autograd saves of an operator of this call."""
+        return self.saved.of(dict(zip(_values(self.like), _values(operator), strict=True)))
+
+
+def _values(operator: Operator) -> tuple[str, ...]:
+    return tuple(o.value for o in (*operator.inputs, *operator.outputs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from ssdsl.ir.function import Extend, First, Function, Instr, Op, Reshard, Secti
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterGrads, SumTiedGrads
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
-from ssdsl.lower.functions.save_tensors import local_dims
+from ssdsl.lower.operators.operand_types import local_dims
 from ssdsl.model.graph import ITEMSIZE, Operator, Origin
 from ssdsl.model.ops.registry import row
 from ssdsl.model.saved import saved_when_fused
@@ -96,7 +96,7 @@ class Facts:
         operator = self.operators[op.operator]
         if not self.fuses or not op.learns or op.kernel.axes or row(operator).fused is None:
             return op.saved
-        return saved_when_fused(operator, self.program.graph, self.places, local_dims(operator, op))
+        return saved_when_fused(operator, self.program.graph, self.places, local_dims(operator, op.splits))
 
 
 def size_bytes(var: Var) -> int:
@@ -157,7 +157,7 @@ def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator
     )
     if not op.kernel.axes or kernel is None:
         return
-    sizes, given = local_dims(operator, op), operator.inputs[0]
+    sizes, given = local_dims(operator, op.splits), operator.inputs[0]
     dims = [d for axis in given.axes for d in axis if not operator.dims[d].combined and not operator.dims[d].fixed]
     each, itemsize = math.prod(sizes[d] for d in dims), facts.program.graph.values[given.value].itemsize
     parts = math.prod(s.parts for s in op.splits if s.coordinate.name in op.kernel.axes)

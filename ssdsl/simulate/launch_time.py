@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from ssdsl.cluster.device import Device
 from ssdsl.ir.function import Function, Op, Split
 from ssdsl.ir.value import Axis, Name
-from ssdsl.lower.functions.save_tensors import local_dims
-from ssdsl.lower.operators.operand_types import is_inner
+from ssdsl.lower.operators.operand_types import is_inner, local_dims
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops import table
 from ssdsl.model.ops.reader import argument
@@ -77,7 +76,7 @@ class LaunchTime:
         return self.operator.flops / parts * _causal_share(self.operator) * _slowest(self.operator, self.op)
 
     def _sizes(self) -> list[int]:
-        return local_dims(self.operator, self.op)
+        return local_dims(self.operator, self.op.splits)
 
     # -- memory --------------------------------------------------------------------------------------------------------
 

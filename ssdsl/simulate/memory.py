@@ -16,7 +16,7 @@ from ssdsl.ir.comm import Transfer
 from ssdsl.ir.execute import Part
 from ssdsl.ir.function import Backward, Concat, Function, Input, Sum
 from ssdsl.ir.param import Zero
-from ssdsl.ir.parts import parts_read
+from ssdsl.ir.parts import reads_of_tasks
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import Phase
@@ -138,7 +138,7 @@ class _Liveness:
     slots: dict[tuple[str, At], _Slot] = field(default_factory=dict)
     awaited: list[Interval] = field(default_factory=list)  # gradients that the next task reads
     waiting: dict[tuple[str, At], int] = field(default_factory=dict)  # gradients of values
-    reads: dict[int, dict[Input, dict[At, list[At]]]] = field(default_factory=dict)
+    reads: dict[int, dict[At, list[tuple[Input, At]]]] = field(default_factory=dict)
     learned: set[int] = field(default_factory=set)  # functions that have run a backward
 
     def changes(self, role: Role) -> Iterator[Change]:
@@ -197,25 +197,15 @@ class _Liveness:
     def _gradients(self, function: Function, at: At, start: float, end: float) -> Iterator[Change]:
         """Gradients wait from the first backward that gives some of them to that of the value's function."""
         yield from (self._returned(output.slot, at, start) for output in function.outputs)
-        for given, parts in self._read(function).items():
-            if given.gradient:
-                for part in parts.get(at, ()):
-                    if (given.slot, part) not in self.waiting:
-                        self.waiting[given.slot, part] = size = self._gradient_bytes(given)
-                        yield Change(end, "scratch", size)
+        if function.number not in self.reads:
+            self.reads[function.number] = reads_of_tasks(function)
+        for given, part in self.reads[function.number].get(at, ()):
+            if given.gradient and (given.slot, part) not in self.waiting:
+                self.waiting[given.slot, part] = size = self._gradient_bytes(given)
+                yield Change(end, "scratch", size)
 
     def _returned(self, slot: str, at: At, time: float) -> Change:
         return Change(time, "scratch", -self.waiting.pop((slot, at), 0))
-
-    def _read(self, function: Function) -> dict[Input, dict[At, list[At]]]:
-        """Which parts of its inputs each task of a function reads."""
-        if function.number not in self.reads:
-            found = self.reads.setdefault(function.number, {})
-            for given in function.inputs:
-                parts = found.setdefault(given, {})
-                for part, reader in parts_read(given, function.time):
-                    parts.setdefault(reader, []).append(part)
-        return self.reads[function.number]
 
     def _gradient_bytes(self, given: Input) -> int:
         """Of a part of an input's producer, in the mean."""

@@ -83,9 +83,9 @@ class _Assembling:
             dtype = self.graph.values[operand.value].dtype
             results.append(Var(Name(operand.value), left.type, gradient, left.sizes, dtype))
         draft.has.update((var.name, var) for var in results)
-        orders = operator.orders
-        op = Op(name, self.lowering.splits[name], reads, tuple(results), typed.kernel, typed.first, orders=orders)
-        draft.body.append(op)
+        cut, saved = self.lowering.splits[name], typed.saved_by(operator)
+        orders, made = operator.orders, tuple(results)
+        draft.body.append(Op(name, cut, reads, made, typed.kernel, typed.first, saved=saved, orders=orders))
         for ask in asks[len(typed.reads) :]:
             self._write(draft, operator, ask)
 

@@ -23,7 +23,7 @@ from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard,
 from ssdsl.ir.value import Axis, Coordinate, Size, Time, Type, Varying
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.window import around
-from ssdsl.plan.regions import Regions
+from ssdsl.plan.regions import Regions, lengths_of
 
 Axes = tuple[tuple[str, int], ...]
 
@@ -199,3 +199,14 @@ def _sizes(shape: Shape, known: list[int], varying: dict[int, list[Varying]]) ->
         factors = range(first, first + len(axis))
         first += len(axis)
         yield Size(math.prod(known[f] for f in factors), tuple(t for f in factors for t in varying.get(f, ())))
+
+
+def local_dims(operator: Operator, splits: tuple[OpSplit, ...]) -> list[int]:
+    """The local sizes of an operator's dimensions in a part, of unequal parts in the mean."""
+    sizes = [d.size for d in operator.dims]
+    for split in (s for s in splits if isinstance(s, Split)):
+        for number, at in windows_on(operator, split) if not is_inner(operator, split) else ():
+            sizes[number] = -(-sum(lengths_of(at)) // split.parts)
+        for dim in split.dims:
+            sizes[dim] = -(-sizes[dim] // split.parts)
+    return sizes

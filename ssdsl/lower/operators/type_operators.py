@@ -1,4 +1,5 @@
-"""What each operator needs of its inputs and leaves of its outputs, and what computes its parts.
+"""What each operator needs of its inputs and leaves of its outputs, what computes its parts, and what autograd saves of
+them for backward.
 
 All of it follows from the call (its signature) and from how it is cut. So it is found once for each pair of the two, by
 their numbers.
@@ -6,12 +7,14 @@ their numbers.
 
 from dataclasses import replace
 
-from ssdsl.ir.function import Carried, OpSplit
+from ssdsl.ir.function import Carried, Kernel, OpSplit
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.lowering import Lowering, Typed, TypedOperand
-from ssdsl.lower.operators.operand_types import Axes, local_sizes, operand_shape, operand_types
+from ssdsl.lower.operators.operand_types import Axes, local_dims, local_sizes, operand_shape, operand_types
 from ssdsl.lower.operators.sink_grad_reductions import with_sunk
 from ssdsl.model.graph import Operand, Operator, Stage
+from ssdsl.model.saved import saved
+from ssdsl.model.saved_tensors import Saved
 
 Cut = tuple[Axes, tuple[OpSplit, ...], frozenset[str]]  # the devices' axes, the splits, where gradients stay addends
 Addends = tuple[tuple[int, ...], ...]  # by their numbers, for each sum that an operator carries
@@ -22,7 +25,7 @@ def type_operators(lowering: Lowering) -> Lowering:
     """Adds `typed`."""
     cuts: dict[tuple[Cut, Addends], int] = {}
     found: dict[tuple[int, int], Typed] = {}
-    typed: dict[str, Typed] = {}
+    saves, typed = _Saves(lowering), dict[str, Typed]()
     for operator in (o for o in lowering.graph.operators if o.stage is Stage.COMPUTE):
         cut = (
             lowering.submeshes[operator.name].axes,
@@ -31,9 +34,27 @@ def type_operators(lowering: Lowering) -> Lowering:
         )
         key = lowering.graph.signatures[operator.name], cuts.setdefault((cut, _addends(operator, cut)), len(cuts))
         if key not in found:
-            found[key] = _typed(operator, cut, len(found))
+            found[key] = _typed(operator, cut, len(found), saves)
         typed[operator.name] = found[key]
     return replace(lowering, typed=typed)
+
+
+class _Saves:
+    """What autograd saves of operators whose results get a gradient: torch is asked, once for each distinct call. What
+    the model computes under `no_grad` or detaches has no backward and saves nothing, whatever it reads."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        self.graph, self.learning = lowering.graph, lowering.learning
+        self.known: dict[tuple[int, tuple[int, ...], str], tuple[Operator, Saved]] = {}
+
+    def of(self, operator: Operator, splits: tuple[OpSplit, ...], kernel: Kernel) -> tuple[Operator, Saved]:
+        """What a part saves, by the names of an operator of the same call."""
+        if self.learning.isdisjoint(o.value for o in operator.outputs):
+            return operator, Saved()
+        key = self.graph.signatures[operator.name], tuple(local_dims(operator, splits)), kernel.function
+        if key not in self.known:
+            self.known[key] = operator, saved(operator, self.graph, self.graph.storages, *key[1:])
+        return self.known[key]
 
 
 def _addends(operator: Operator, cut: Cut) -> Addends:
@@ -42,14 +63,18 @@ def _addends(operator: Operator, cut: Cut) -> Addends:
     return tuple(tuple(n for n, o in enumerate(operator.inputs) if o.value in s.operands) for s in carried)
 
 
-def _typed(operator: Operator, cut: Cut, number: int) -> Typed:
+def _typed(operator: Operator, cut: Cut, number: int, saves: _Saves) -> Typed:
     axes, splits, _ = cut
+    kernel = kernel_of(operator, splits, axes)
+    like, saved_tensors = saves.of(operator, splits, kernel)
     return Typed(
         number,
+        like,
         tuple(_operand(operator, o, cut, is_output=False) for o in operator.inputs),
         tuple(_operand(operator, o, cut, is_output=True) for o in operator.outputs),
-        kernel_of(operator, splits, axes),
+        kernel,
         first_of(operator, splits),
+        saved_tensors,
     )
 
 

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from ssdsl.ir.action import At, Compute, End
+from ssdsl.ir.action import Compute, End
 from ssdsl.ir.comm import Message, Transfer
-from ssdsl.ir.parts import parts_read
+from ssdsl.ir.parts import reads_of_tasks
 from ssdsl.ir.program import Members
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.assign_lanes import shared_lanes
@@ -39,14 +39,8 @@ class AwaitedTransfers:
     """What must have arrived before a task can start."""
 
     def __init__(self, lowering: Lowering) -> None:
-        self.incoming: dict[int, dict[At, list[Carry]]] = {}
+        self.incoming = [reads_of_tasks(function) for function in lowering.functions]
         self.returning: dict[int, list[Transfer]] = {}
-        for function in lowering.functions:
-            for given in function.inputs:
-                if given.message is not None:
-                    arriving = self.incoming.setdefault(function.number, {})
-                    for part, at in parts_read(given, function.time):
-                        arriving.setdefault(at, []).append(Carry(given.message, part, False))
         for message in lowering.messages:
             if isinstance(message, Transfer) and message.backward is not None:
                 self.returning.setdefault(message.producer, []).append(message)
@@ -57,7 +51,9 @@ class AwaitedTransfers:
 
     def _of(self, task: Compute) -> Iterator[Carry]:
         if task.phase is Phase.FORWARD:
-            yield from self.incoming.get(task.function, {}).get(task.at, ())
+            for given, part in self.incoming[task.function].get(task.at, ()):
+                if given.message is not None:
+                    yield Carry(given.message, part, False)
         elif task.phase is not Phase.WGRAD:
             for transfer in self.returning.get(task.function, ()):
                 yield Carry(transfer.number, task.at, True)

@@ -20,7 +20,6 @@ from ssdsl.ir.action import (
 from ssdsl.ir.comm import Signal, Transfer
 from ssdsl.ir.function import Backward, Function
 from ssdsl.ir.param import FlatParam, SumTiedGrads, Zero
-from ssdsl.ir.parts import parts_read
 from ssdsl.ir.program import Members, Role
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.hoist_receives import AwaitedTransfers
@@ -32,7 +31,7 @@ Slot = tuple[str, At]
 
 def place_events(lowering: Lowering) -> Lowering:
     """Adds each role's actions."""
-    shared = _Shared(lowering, AwaitedTransfers(lowering), Members(lowering.roles), [*map(_reads, lowering.functions)])
+    shared = _Shared(lowering, AwaitedTransfers(lowering), Members(lowering.roles))
     pairs = enumerate(zip(lowering.roles, lowering.tasks, strict=True))
     return replace(
         lowering, roles=tuple(replace(role, actions=tuple(_actions(shared, n, tasks))) for n, (role, tasks) in pairs)
@@ -40,20 +39,11 @@ def place_events(lowering: Lowering) -> Lowering:
 
 
 class _Shared(NamedTuple):
-    """What all roles have in common; `reads` has, by function, the slots that each forward reads."""
+    """What all roles have in common."""
 
     lowering: Lowering
     awaited: AwaitedTransfers
     members: Members
-    reads: list[dict[At, list[Slot]]]
-
-
-def _reads(function: Function) -> dict[At, list[Slot]]:
-    found: dict[At, list[Slot]] = {}
-    for given in function.inputs:
-        for part, at in parts_read(given, function.time):
-            found.setdefault(at, []).append((given.slot, part))
-    return found
 
 
 def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[Action]:
@@ -113,7 +103,8 @@ class _Ends(dict[tuple[int, bool], End | None]):
 def _read(shared: _Shared, ends: _Ends, task: Task) -> list[Slot]:
     """The slots that a task reads on a role's devices."""
     if isinstance(task, Compute):
-        return shared.reads[task.function].get(task.at, []) if task.phase is Phase.FORWARD else []
+        inputs = shared.awaited.incoming[task.function].get(task.at, ()) if task.phase is Phase.FORWARD else ()
+        return [(given.slot, part) for given, part in inputs]
     if not task.gradient and ends[task.message, False] in (End.SEND, End.BOTH):
         message = shared.lowering.messages[task.message]
         return [(message.source_slot, task.at)] if isinstance(message, Transfer) else []
