@@ -27,13 +27,13 @@ def function_text(function: Function, scope: Scope) -> str:
     body = scope.body(function, "", scope.names, scope.group)
     given = [*(i.var.name for i in function.inputs), *(p.var.name for p in function.prepared)]
     body.outside = {n: body.names.name(f"in {n}", n.value) for n in given}
-    left = cache(function.leaving)
+    leaving = cache(function.leaving)
     ends = Lifetimes.of(function, scope.places)
     for number, section in enumerate(function.sections):
         if section.layer or section.recompute:
-            _call(function, scope, body, number, section_text(function, number, scope, lambda n: left()[n], ends))
+            _call(function, scope, body, number, section_text(function, number, scope, leaving, ends))
         else:
-            write(body, section, left()[number], partial(ends.inside, number))
+            write(body, section, leaving()[number], partial(ends.inside, number))
         if number + 1 < len(function.sections):
             body.drop(ends.behind(number))
     scope.stand(function, scope.block(function.number), "", body.stands)

@@ -63,6 +63,11 @@ class Common:
         return frozenset(name for operator in self.program.graph.operators for name in operator.statistics)
 
     @cached_property
+    def parameters(self) -> dict[int, frozenset[Name]]:
+        """The weights and buffers that each function reads."""
+        return {f.number: frozenset(p.var.name for p in f.parameters) for f in self.program.functions}
+
+    @cached_property
     def gathered(self) -> dict[Submesh, set[str]]:
         """The weights that are gathered where they are read (ZeRO-3)."""
         found: dict[Submesh, set[str]] = {}
@@ -160,7 +165,7 @@ class Weights:
         self.common = common
         self.within = f"{module_of(layer)}." if layer else ""
         self.gathered = common.gathered.get(function.submesh, set())
-        self.names = {p.var.name for p in function.parameters}
+        self.names = common.parameters[function.number]
 
     def word(self, name: Name) -> str | None:
         """How a value is read that is a weight; None for any other, or one that comes from outside."""

@@ -11,16 +11,17 @@ from ssdsl.ir.value import Name
 
 
 def section_text(
-    function: Function, number: int, scope: Scope, leaving: Callable[[int], frozenset[Name]], ends: Lifetimes
+    function: Function, number: int, scope: Scope, leaving: Callable[[], list[frozenset[Name]]], ends: Lifetimes
 ) -> SectionText:
-    """A section of a function, which makes what is `leaving` it for others; the scope has the groups that it uses."""
+    """A section of a function, each of which makes what is `leaving` it for others; the scope has the groups that it
+    uses."""
     known, section = scope.common.sections, function.sections[number]
     key = None if section.kind is None else _key(function, section, scope)
     if (text := known.get(key)) is not None:
         for axes in text.groups:
             scope.group(axes)
         return text
-    text = _written(function, number, scope, leaving(number), ends)
+    text = _written(function, number, scope, leaving()[number], ends)
     if key is not None:
         known[key] = text
     return text

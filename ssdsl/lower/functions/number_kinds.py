@@ -34,14 +34,15 @@ class _Numbering:
     def of(self, function: Function) -> Function:
         """A function with its kind and those of its sections."""
         around = function.time, function.submesh.axes, function.backward
+        prepared = {p.var.name for p in function.prepared}
         numbers: Locals = {}  # in the function
         sections, wiring = [], []
         for section, leaves in zip(function.sections, function.leaving(), strict=True):
             inside: Locals = {}
             instrs = tuple(self._key(instr, inside) for instr in section.body)
             left = tuple(n for name, n in inside.items() if name in leaves)
-            key = around, section.recompute, instrs, left, tuple(map(self._lies, inside))
-            kind = self.kinds.setdefault(key, len(self.kinds))
+            lies = tuple((*self._lies(name), name in prepared) for name in inside)
+            kind = self.kinds.setdefault((around, section.recompute, instrs, left, lies), len(self.kinds))
             sections.append(replace(section, kind=kind))
             gathers = tuple(self._gathered(number, inside) for number in section.gathers)
             wiring.append((kind, bool(section.layer), gathers, *(numbers.setdefault(n, len(numbers)) for n in inside)))
@@ -65,7 +66,7 @@ class _Numbering:
         read = tuple(inside.get(Name(weight)) for weight in flat.weights)
         return read, flat.elements, flat.dtype, flat.zero, flat.shard_axes, flat.submesh.axes
 
-    def _lies(self, name: Name) -> Hashable:
+    def _lies(self, name: Name) -> tuple[Hashable, ...]:
         """Where a value and its memory come from."""
         root = self.places[name.value].root
         return self.values[name.value].origin, self.values[root].origin, name.value in self.alone
@@ -80,11 +81,9 @@ class _Numbering:
             case Reshard():
                 steps = self._number(instr.forward), self._number(instr.backward), instr.in_place, instr.again
                 return *steps, self._about(instr.result), reads, made
-            case Slice() | First():
-                cut = instr.cut if isinstance(instr, Slice) else None
-                return instr.index, cut, self._about(instr.result), reads, made
-            case Extend():
-                return instr.index, instr.cut, self._about(instr.result), reads, made
+            case Slice() | First() | Extend():
+                cut = None if isinstance(instr, First) else instr.cut
+                return type(instr), instr.index, cut, self._about(instr.result), reads, made
             case Write():
                 return numbers.setdefault(Name(instr.buffer), len(numbers)), instr.slices, reads
 
