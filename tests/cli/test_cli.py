@@ -244,6 +244,7 @@ def test_run_reports(here: Callable[..., Done], model: str, tmp_path: Path) -> N
     assert (tmp_path / "out" / "results" / "rank1.json").exists()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("optimizer", [["--optimizer", "sgd"], ["--optimizer", "adamw", "--lr", "1e-3"]])
 def test_verify(here: Callable[..., Done], model: str, optimizer: list[str]) -> None:
     done = here("verify", "data_parallel", "--model", model, *optimizer)

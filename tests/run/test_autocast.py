@@ -92,6 +92,7 @@ def test_modules_and_names_are_those_without_it(casting: tuple[Model, Graph]) ->
         assert axes[0] == axes[1], name
 
 
+@pytest.mark.thinned(2)
 def test_a_wrong_plan_is_found(casting: tuple[Model, Graph], monkeypatch: pytest.MonkeyPatch) -> None:
     """The tolerance of a coarse type is no licence: a gradient that is a hundredth too small shows."""
     from ssdsl.run import verify
