@@ -10,7 +10,7 @@ from ssdsl.plan.eval.units import module_of
 from ssdsl.plan.facts import Cut, Facts
 from ssdsl.plan.in_time import near_axes
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.plan import Index, Mesh
+from ssdsl.plan.plan import Index, Mesh, Placement
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source
 
@@ -22,11 +22,11 @@ def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
     if missing := [op for op in model.ordered(model.compute) if facts.of(op.name).place is None]:
         return [_not_assigned(facts, model, missing)]
     found: dict[object, Diagnostic] = {}
-    for op in model.ordered(model.compute):
-        mesh = facts.meshes[facts.of(op.name).home.mesh]
+    for name, record in facts.distinct(op.name for op in model.ordered(model.compute)).items():
+        mesh = facts.meshes[record.home.mesh]
         axes = dict(mesh.axes)
-        for index in facts.of(op.name).indices:
-            if index.name in axes and (wrong := _meets(facts, op, index, mesh, axes[index.name])):
+        for index in record.indices:
+            if index.name in axes and (wrong := _meets(record.home, model.operators[name], index, mesh)):
                 found.setdefault((index.span, type(wrong)), wrong)
     return list(found.values())
 
@@ -56,7 +56,8 @@ def _on_devices(facts: Facts) -> Iterator[Diagnostic]:
 
 def _mesh_of_all(facts: Facts, operators: frozenset[str], index: str) -> str | None:
     """The mesh of operators that all have an index, if any, as an axis."""
-    places = [place for o in operators if (place := facts.of(o).place) is not None and facts.index(o, index)]
+    having = (r for r in facts.distinct(operators).values() if any(i.name == index for i in r.indices))
+    places = [record.place for record in having if record.place is not None]
     in_space = [p for p in places if index in dict(facts.meshes[p.mesh].axes)]
     return min(p.mesh for p in places) if places and len(in_space) == len(places) else None
 
@@ -87,10 +88,9 @@ def _free(op: Operator, axes: Mapping[int, int], joined: set[int]) -> list[int]:
     return [d.cls for d in op.dims if d.window is None and not d.fixed and axes.get(d.cls) in joined]
 
 
-def _meets(facts: Facts, op: Operator, index: Index, mesh: Mesh, size: int) -> Diagnostic | None:
+def _meets(placement: Placement, op: Operator, index: Index, mesh: Mesh) -> Diagnostic | None:
     """An index and the axis of its name: not fixed by the placement, of one size."""
-    placement = facts.of(op.name).home
-    name = op.module
+    name, size = op.module, dict(mesh.axes)[index.name]
     if index.name in dict(placement.fixed) and size > 1:
         return SplitAndFixed(placement.span, name, index.name, first=index.span)
     if index.count != size:

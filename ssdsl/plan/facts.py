@@ -1,6 +1,6 @@
 """What the statements of a plan have said so far."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 
@@ -58,7 +58,6 @@ class Facts:
     warnings: list[Diagnostic] = field(default_factory=list)  # of what a statement names and cannot have
     broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed: no second complaint
     _counts: dict[tuple[frozenset[str], str], int] = field(default_factory=dict, repr=False)
-    _cut: dict[tuple[int, int], tuple[OpPlan, Index, OpPlan]] = field(default_factory=dict, repr=False)
 
     def copy(self) -> "Facts":
         """The same facts, to which others may be added apart."""
@@ -68,33 +67,44 @@ class Facts:
         """What was said of an operator."""
         return self.operators.get(operator, NOTHING)
 
-    def add_index(self, operator: str, index: Index) -> None:
-        """A further index of an operator, inside of those that it has."""
-        record = self.of(operator)
-        key = id(record), id(index)
-        if key not in self._cut:
-            self._cut[key] = record, index, replace(record, indices=(*record.indices, index))
-        self.operators[operator] = self._cut[key][-1]
+    def revise(self, operators: Iterable[str], change: Callable[[OpPlan], OpPlan]) -> None:
+        """Changes the records of operators. Those that share one share the new one."""
+        changed: dict[int, tuple[OpPlan, OpPlan]] = {}
+        for name in operators:
+            record = self.of(name)
+            if id(record) not in changed:
+                changed[id(record)] = record, change(record)
+            self.operators[name] = changed[id(record)][1]
+
+    def distinct(self, operators: Iterable[str]) -> dict[str, OpPlan]:
+        """The records of operators, each once: by the first that has it."""
+        first: dict[int, str] = {}
+        for name in operators:
+            first.setdefault(id(self.of(name)), name)
+        return {name: self.of(name) for name in first.values()}
+
+    def add_index(self, operators: Iterable[str], index: Index) -> None:
+        """A further index of operators, inside of those that they have."""
+        self.revise(operators, lambda record: replace(record, indices=(*record.indices, index)))
         self._counts.clear()
 
-    def set_index(self, operator: str, index: Index) -> None:
-        """An index of an operator in place of the one with its name."""
-        record = self.of(operator)
-        indices = tuple(index if i.name == index.name else i for i in record.indices)
-        self.operators[operator] = replace(record, indices=indices)
+    def set_index(self, operators: Iterable[str], index: Index) -> None:
+        """An index of operators in place of the one with its name."""
 
-    def leave_whole(self, operator: str, index: Index) -> None:
-        """An operator that needs all of a dimension, which other operators of a statement are split by."""
-        record = self.of(operator)
-        self.operators[operator] = replace(record, whole=(*record.whole, index))
+        def changed(record: OpPlan) -> OpPlan:
+            return replace(record, indices=tuple(index if i.name == index.name else i for i in record.indices))
+
+        self.revise(operators, changed)
+
+    def leave_whole(self, operators: Iterable[str], index: Index) -> None:
+        """Operators that need all of a dimension, which others of a statement are split by."""
+        self.revise(operators, lambda record: replace(record, whole=(*record.whole, index)))
 
     def number_of(self, operators: frozenset[str]) -> int:
         """The number of a set of operators that an order names."""
         if operators not in self.sets:
             self.sets[operators] = number = len(self.sets)
-            for name in operators:
-                record = self.of(name)
-                self.operators[name] = replace(record, sets=record.sets | {number})
+            self.revise(operators, lambda record: replace(record, sets=record.sets | {number}))
         return self.sets[operators]
 
     def index(self, operator: str, name: str) -> Index | None:
@@ -105,8 +115,10 @@ class Facts:
         """Into how many parts these operators are cut by an index, at most; zero if none has it."""
         key = (operators, name)
         if key not in self._counts:
-            found = (self.index(operator, name) for operator in operators)
-            self._counts[key] = max((index.count for index in found if index), default=0)
+            records = self.distinct(operators).values()
+            self._counts[key] = max(
+                (i.count for record in records for i in record.indices if i.name == name), default=0
+            )
         return self._counts[key]
 
     def axes(self) -> Iterator[tuple[Mesh, str, int]]:

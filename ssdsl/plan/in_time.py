@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from ssdsl.lang.suggest import nearest
-from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.parts import NearAxis
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.model_index import ModelIndex
@@ -36,18 +35,19 @@ class _InTime:
 def near_axes(facts: Facts, model: ModelIndex) -> list[NearAxis]:
     """A warning for each index in time that has nearly the name of an axis which its operators leave unused."""
     found: dict[Span, _InTime] = {}
-    for op in model.ordered(model.compute & facts.operators.keys()):
-        for index in facts.of(op.name).indices:
-            if facts.meshes and index.count > 1 and is_in_time(facts, op.name, index):
-                _note(facts, op, found.setdefault(index.span, _InTime(index)))
+    said = model.ordered(model.compute & facts.operators.keys())
+    for name, record in facts.distinct(op.name for op in said).items():
+        for index in record.indices:
+            if facts.meshes and index.count > 1 and is_in_time(facts, name, index):
+                _note(facts, name, found.setdefault(index.span, _InTime(index)))
     return [near for one in found.values() if (near := _near(one)) is not None]
 
 
-def _note(facts: Facts, op: Operator, one: _InTime) -> None:
-    place = facts.of(op.name).place
-    one.beside.update(i.name for i in facts.of(op.name).indices)
-    one.beside.update(axis for axis, _ in (place.fixed if place else ()))
-    one.free |= {axis: mesh for mesh in meshes_of(facts, op.name) for axis, size in mesh.axes if size > 1}
+def _note(facts: Facts, operator: str, one: _InTime) -> None:
+    record = facts.of(operator)
+    one.beside.update(i.name for i in record.indices)
+    one.beside.update(axis for axis, _ in (record.place.fixed if record.place else ()))
+    one.free |= {axis: mesh for mesh in meshes_of(facts, operator) for axis, size in mesh.axes if size > 1}
 
 
 def _near(one: _InTime) -> NearAxis | None:

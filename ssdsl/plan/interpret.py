@@ -64,11 +64,17 @@ def interpret_part(
 def plan_of(ctx: Context) -> Plan:
     """The facts as a plan. An index of one part is none."""
     facts, model = ctx.facts, ctx.model
+    known: dict[tuple[int, int], OpPlan] = {}  # of equal calls of which the plan has said the same
+    operators: dict[str, OpPlan] = {}
+    for name, operator in model.operators.items():
+        if (record := facts.operators.get(name)) is not None:
+            key = id(record), model.calls[name]
+            operators[name] = known.get(key) or known.setdefault(key, _finished(facts, operator))
     return Plan(
         graph=model.graph,
         meshes=tuple(facts.meshes.values()),
         params=facts.params,
-        operators={o: _finished(facts, model.operators[o]) for o in model.operators if o in facts.operators},
+        operators=operators,
         orders=tuple(facts.orders),
         clocks=tuple(facts.clocks),
         shards=tuple(facts.shards),

@@ -1,17 +1,19 @@
 """What a plan may ask of a model: its operators in order, those that a plan places, and its modules."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.plan.eval.paths import match_paths
 
 Units = tuple[frozenset[str], ...]
+Places = list[tuple[Operator, int]]  # operators, each with the number of a dimension
 
 
 @dataclass(frozen=True, slots=True)
 class ModelIndex:
-    """A graph with what is looked up in it all the time. The underscored fields remember answers, nothing else."""
+    """A graph with what is looked up in it all the time. `places` and the underscored fields remember answers, nothing
+    else."""
 
     graph: Graph
     operators: dict[str, Operator]
@@ -19,6 +21,8 @@ class ModelIndex:
     compute: frozenset[str]  # those that a plan places; the others run wherever their consumers are
     compute_position: dict[str, int]  # of those, among themselves
     paths: dict[str, frozenset[str]]  # the operators of each module, not those of the modules in it
+    calls: dict[str, int]  # of each operator a number: the same for those that a plan may cut alike
+    places: dict[Hashable, Places] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
     _computing: dict[frozenset[str], frozenset[str]] = field(default_factory=dict, repr=False)
     _matches: dict[str, Units] = field(default_factory=dict, repr=False)
 
@@ -49,6 +53,7 @@ def index_model(graph: Graph) -> ModelIndex:
     by_path: dict[str, list[str]] = {}
     for op in graph.operators:
         by_path.setdefault(op.path, []).append(op.name)
+    calls: dict[Hashable, int] = {}
     return ModelIndex(
         graph=graph,
         operators={op.name: op for op in graph.operators},
@@ -56,4 +61,12 @@ def index_model(graph: Graph) -> ModelIndex:
         compute=frozenset(compute),
         compute_position={name: i for i, name in enumerate(compute)},
         paths={path: frozenset(names) for path, names in by_path.items()},
+        calls={op.name: calls.setdefault(_call(op, graph.windowed), len(calls)) for op in graph.operators},
     )
+
+
+def _call(op: Operator, windowed: frozenset[int]) -> Hashable:
+    """What a plan may ask of an operator beside its names."""
+    dims = tuple((d.size, d.fixed, d.combined, d.beside, d.cls in windowed) for d in op.dims)
+    statistics = tuple(o.value in op.statistics for o in op.inputs) if op.statistics else ()
+    return op.kind, op.stage, dims, tuple(o.axes for o in op.inputs), statistics

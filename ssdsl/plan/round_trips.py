@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import networkx
 
-from ssdsl.model.graph import Graph, Operator
+from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.place import RoundTrip
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.model_index import ModelIndex
@@ -17,10 +17,11 @@ from ssdsl.text.source import Span
 
 def round_trips(facts: Facts, model: ModelIndex) -> list[RoundTrip]:
     """A warning for each statement and module whose own operators run between operators on other devices."""
-    places = {name: str(record.place) for name, record in facts.operators.items() if record.place is not None}
+    names = {id(record): str(record.place) for record in facts.distinct(facts.operators).values() if record.place}
+    places = {name: names[id(record)] for name, record in facts.operators.items() if record.place is not None}
     if len({*places.values()}) < 2:
         return []
-    flows = _flows(model.graph, places)
+    flows = _flows(model, places)
     found: dict[tuple[Span, str], RoundTrip] = {}
     for run in _runs(model, places, flows):
         first, kinds = run[0], tuple(o.kind for o in run)
@@ -31,23 +32,28 @@ def round_trips(facts: Facts, model: ModelIndex) -> list[RoundTrip]:
     return list(found.values())
 
 
-def _flows(graph: Graph, places: dict[str, str]) -> "networkx.DiGraph[str]":
-    """Which operators that have a place hand each other values."""
+def _flows(model: ModelIndex, places: dict[str, str]) -> "networkx.DiGraph[str]":
+    """Who hands values to the operators that modules with modules in them call, and gets values of them, of those that
+    have a place."""
     flows: networkx.DiGraph[str] = networkx.DiGraph()
-    flows.add_nodes_from(places)
-    for value, maker in graph.makers.items():
-        readers = (reader.name for reader in graph.readers.get(value, ()))
-        flows.add_edges_from((maker.name, r) for r in readers if maker.name in places and r in places)
+    makers, readers = model.graph.makers, model.graph.readers
+    for operator in model.graph.operators:
+        name = operator.name
+        if name in places and operator.path in model.graph.parents:
+            flows.add_node(name, is_own=True)
+            given = (makers[o.value].name for o in operator.inputs if o.value in makers)
+            flows.add_edges_from((maker, name) for maker in given if maker in places)
+            users = (reader.name for o in operator.outputs for reader in readers.get(o.value, ()))
+            flows.add_edges_from((name, user) for user in users if user in places)
     return flows
 
 
 def _runs(model: ModelIndex, places: dict[str, str], flows: "networkx.DiGraph[str]") -> Iterator[list[Operator]]:
     """Operators in one place that modules with modules in them call, those together that hand each other values."""
-    parents = model.graph.parents
-    own = dict.fromkeys(o.name for o in model.graph.operators if o.name in places and o.path in parents)
+    own = dict(flows.nodes(data="is_own", default=False))
     together: networkx.Graph[str] = networkx.Graph()
-    together.add_nodes_from(own)
-    together.add_edges_from((a, b) for a, b in flows.edges if a in own and b in own and places[a] == places[b])
+    together.add_nodes_from(name for name, is_own in own.items() if is_own)
+    together.add_edges_from((a, b) for a, b in flows.edges if own[a] and own[b] and places[a] == places[b])
     for names in networkx.connected_components(together):
         yield model.ordered(names)
 

@@ -14,8 +14,9 @@ def repeated_units(model: ModelIndex, operators: frozenset[str], level: int = 1)
     """
     units: list[tuple[str, list[str]]] = []
     place: dict[str, int] = {}
+    modules = {path: module_of(path, level) for path in model.paths}
     for op in model.ordered(model.only_compute(operators)):
-        name = module_of(op.path, level)
+        name = modules[op.path]
         if name in place and name:
             at = place[name]
             for other, names in units[at + 1 :]:
@@ -53,7 +54,8 @@ def module_of(path: str, level: int) -> str:
 
 def deepest_level(model: ModelIndex, operators: frozenset[str]) -> int:
     """The largest number of numbered segments in a path."""
-    return max((sum(map(is_number, model.operators[n].path.split("."))) for n in operators), default=0)
+    paths = {model.operators[n].path for n in operators}
+    return max((sum(map(is_number, path.split("."))) for path in paths), default=0)
 
 
 def is_number(segment: str) -> bool:

@@ -1,6 +1,7 @@
 """`assign`: where operators run."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ssdsl.lang import nodes
 from ssdsl.model.graph import Operator
@@ -24,15 +25,9 @@ def assign(ctx: Context, scope: Scope, s: nodes.Assign) -> None:
 
 def place(ctx: Context, operators: list[Operator], placement: Placement) -> None:
     """Say where operators run; raises PlanError if some of them are placed elsewhere already."""
-    twice = []
-    for op in operators:
-        if op.name not in ctx.model.compute:
-            continue
-        record = ctx.facts.of(op.name)
-        if record.place is None:
-            ctx.facts.operators[op.name] = replace(record, place=placement)
-        elif record.place != placement:
-            twice.append((op, record.place))
+    placed = [(op, ctx.facts.of(op.name).place) for op in operators if op.name in ctx.model.compute]
+    ctx.facts.revise((op.name for op, known in placed if known is None), partial(replace, place=placement))
+    twice = [(op, known) for op, known in placed if known is not None and known != placement]
     if twice:
         op, known = twice[0]
         raise PlanError(AssignedTwice(placement.span, op.module, known, len(twice), first=known.span))

@@ -1,6 +1,7 @@
 """`prefetch`: how many values operators may receive before they read them."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
@@ -24,9 +25,8 @@ def prefetch(ctx: Context, scope: Scope, s: nodes.Prefetch) -> None:
         known = ctx.facts.of(op.name).ahead
         if known is not None and known.value != ahead:
             raise PlanError(PrefetchedTwice(s.ahead.span, op.module, known.value, ahead, first=known.span))
-    for op in operators:
-        if (record := ctx.facts.of(op.name)).ahead is None:
-            ctx.facts.operators[op.name] = replace(record, ahead=Mark(ahead, s.span))
+    new = (op.name for op in operators if ctx.facts.of(op.name).ahead is None)
+    ctx.facts.revise(new, partial(replace, ahead=Mark(ahead, s.span)))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """`recompute`: activations that are dropped and computed, or gathered, again in backward."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
@@ -25,16 +26,15 @@ def recompute(ctx: Context, scope: Scope, s: nodes.Recompute) -> None:
     """
     value = evaluate(ctx, scope, s.operators)
     if isinstance(value, GathersOf):
-        for op in ctx.model.ordered(ctx.model.only_compute(value.operators)):
-            if (record := ctx.facts.of(op.name)).regathers is None:
-                ctx.facts.operators[op.name] = replace(record, regathers=Mark(1, s.span))
+        operators = ctx.model.ordered(ctx.model.only_compute(value.operators))
+        new = (op.name for op in operators if ctx.facts.of(op.name).regathers is None)
+        ctx.facts.revise(new, partial(replace, regathers=Mark(1, s.span)))
         return
     found = _units(ctx, s, value)
     for unit in (kept for names in found if (kept := ctx.model.only_compute(names))):
         if not _is_known(ctx, s, unit):
-            for name in unit:
-                mark = Mark(ctx.facts.checkpoints, s.span)
-                ctx.facts.operators[name] = replace(ctx.facts.of(name), checkpoint=mark)
+            mark = Mark(ctx.facts.checkpoints, s.span)
+            ctx.facts.revise(unit, partial(replace, checkpoint=mark))
             ctx.facts.checkpoints += 1
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Hashable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import lcm, prod
 
 from ssdsl.lang import nodes
@@ -27,6 +27,7 @@ from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.values import StateOf
 from ssdsl.plan.facts import Cut
+from ssdsl.plan.model_index import Places
 from ssdsl.plan.plan import Index
 from ssdsl.plan.statements.parts import Parts, parts_of_cut
 from ssdsl.plan.statements.shard import shard
@@ -34,7 +35,6 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 SUM = BINDING["-"]
 LONGEST = 60  # of an expression that a help repeats
-Places = list[tuple[Operator, int]]  # operators, each with the number of the dimension that is cut
 
 
 def split(ctx: Context, scope: Scope, s: nodes.Split) -> None:
@@ -75,35 +75,65 @@ def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: P
         if not _is_one(ctx, s.dim.text):
             raise PlanError(no_such_dimension(ctx, s.dim, given))
         found = _of_one(ctx, s, given, parts)
-    placed = [(op, op.dims[at]) for op, at in found if op.stage is Stage.COMPUTE]
-    if placed and all(dim.fixed for _, dim in placed) and parts.count > 1 and s.where is None:
-        raise PlanError(_cannot_split(ctx, s, operators, placed))
+    alike = _alike(ctx, found)
+    placed = [one for one in alike if one.like.stage is Stage.COMPUTE]
+    if placed and all(one.dim.fixed for one in placed) and parts.count > 1 and s.where is None:
+        fixed = [(op, op.dims[at]) for op, at in found if op.stage is Stage.COMPUTE]
+        raise PlanError(_cannot_split(ctx, s, operators, fixed))
     if s.where:
-        found = [(op, at) for op, at in found if _is_free(ctx, op, at, parts)]
-    new = [(op, at) for op, at in found if not op.dims[at].fixed and not _is_known(ctx, s, operators, (op, at), parts)]
+        alike = [one for one in alike if _is_free(ctx, one.like, one.at, parts)]
+    new = [one for one in alike if not one.dim.fixed and not _is_known(ctx, s, operators, (one.like, one.at), parts)]
     if parts.count > 1 and new:
         new = _dividing(ctx, s, new, parts)
         if not new and not placed and s.where is None:
             raise PlanError(no_such_dimension(ctx, s.dim, given))
     if parts.origin is not None:
         ctx.facts.cut_origins[parts.cut.span] = parts.origin
-    for op, at in [*new]:
-        if (beside := _beside(ctx, op, at, parts)) is not None:
-            ctx.facts.set_index(op.name, beside)
-            new.remove((op, at))
-    indices: dict[Hashable, Index] = {}  # of dimensions that are cut alike so far
-    for op, at in new:
-        key = _so_far(ctx, op, at)
-        if (index := indices.get(key)) is None:
-            index = indices[key] = _index(ctx, op, at, parts)
-        ctx.facts.add_index(op.name, index)
+    for one in new:
+        if (beside := _beside(ctx, one.like, one.at, parts)) is not None:
+            ctx.facts.set_index(one.names, beside)
+        else:
+            ctx.facts.add_index(one.names, _index(ctx, one.like, one.at, parts))
     if parts.count > 1 and s.where is None and s.dim.text not in ctx.facts.aliases:
         names = tuple(op.name for op in given if op.stage is Stage.COMPUTE)
         classes = frozenset(op.dims[at].cls for op, at in found)
         ctx.facts.cuts.append(Cut(s.dim, parts.cut.name.text, names, classes))
-    for op, at in found:
-        if op.dims[at].fixed and op.stage is Stage.COMPUTE and parts.count > 1:
-            ctx.facts.leave_whole(op.name, _index(ctx, op, at, parts))
+    for one in alike:
+        if one.dim.fixed and one.like.stage is Stage.COMPUTE and parts.count > 1:
+            ctx.facts.leave_whole(one.names, _index(ctx, one.like, one.at, parts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """Operators that are alike (`ModelIndex.calls`) and of which the plan has said the same, and the number of a
+    dimension: what is true of the first is true of all."""
+
+    operators: list[Operator]
+    at: int
+
+    @property
+    def like(self) -> Operator:
+        return self.operators[0]
+
+    @property
+    def dim(self) -> Dim:
+        return self.like.dims[self.at]
+
+    @property
+    def names(self) -> Iterator[str]:
+        return (op.name for op in self.operators)
+
+
+def _alike(ctx: Context, places: Places) -> list[_Alike]:
+    """Places in groups, in the order of the first of each."""
+    calls, facts = ctx.model.calls, ctx.facts
+    found: dict[Hashable, _Alike] = {}
+    for op, at in places:
+        key = calls[op.name], at, id(facts.of(op.name))
+        if (group := found.get(key)) is None:
+            group = found[key] = _Alike([], at)
+        group.operators.append(op)
+    return list(found.values())
 
 
 def _beside(ctx: Context, op: Operator, at: int, parts: Parts) -> Index | None:
@@ -154,6 +184,13 @@ def find_dims(ctx: Context, operators: list[Operator], name: str) -> Places:
     names its dimension, the outermost of several, also where that has a better name. A dimension's whole name is that
     dimension alone.
     """
+    key = tuple(op.name for op in operators), name, ctx.facts.aliases.get(name)
+    if (known := ctx.model.places.get(key)) is None:
+        known = ctx.model.places[key] = _find_dims(ctx, operators, name)
+    return known
+
+
+def _find_dims(ctx: Context, operators: list[Operator], name: str) -> Places:
     named = {(dim.name, dim.cls) for op in operators for dim in op.dims}
     own = match_names({own for own, _ in named}, name, anywhere=True)
     names = ctx.model.graph.dim_names
@@ -164,10 +201,11 @@ def find_dims(ctx: Context, operators: list[Operator], name: str) -> Places:
         {key for key in named if names.get(key[1], key[0]) in plain},
         {key for key in named if key[1] in classes},
     )
+    some = [way for way in ways if way]
     found: Places = []
-    for op in operators:
+    for op in operators if some else ():
         keys = [(dim.name, dim.cls) for dim in op.dims]
-        if (at := next((at for way in ways if way for at, key in enumerate(keys) if key in way), None)) is not None:
+        if (at := next((at for way in some for at, key in enumerate(keys) if key in way), None)) is not None:
             dim = op.dims[at]  # what is windowed is cut as the results need it; keys may be cut by themselves
             found.append((op, at if dim.window is None or dim.beside is not None else dim.window.of))
     return found
@@ -210,34 +248,27 @@ def _is_free(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
     return known is None or (known.dim == at and _is_cut_so(ctx, op, at, parts, known))
 
 
-def _dividing(ctx: Context, s: nodes.Split, places: Places, parts: Parts) -> Places:
+def _dividing(ctx: Context, s: nodes.Split, alike: list[_Alike], parts: Parts) -> list[_Alike]:
     """Those whose dimension goes into these parts. Of the others those that nobody places, as what is computed of
     indices alone, stay whole; the others do so `where possible`, with a warning, or are a mistake: raises PlanError."""
-    kept: Places = []
+    kept: list[_Alike] = []
     bad: dict[int, Places] = {}
-    known: dict[Hashable, list[int]] = {}  # of dimensions that are cut alike so far
-    for op, at in places:
-        key = _so_far(ctx, op, at)
-        if (left := known.get(key)) is None:
-            unequal = _may_be_unequal(ctx, op, at, parts)
-            left = [size for size in _sizes_left(ctx, op, at) if not parts.go_into(size, unequal=unequal)]
-            known[key] = left
+    for one in alike:
+        unequal = _may_be_unequal(ctx, one.like, one.at, parts)
+        left = [size for size in _sizes_left(ctx, one.like, one.at) if not parts.go_into(size, unequal=unequal)]
         if not left:
-            kept.append((op, at))
-        elif op.stage is Stage.COMPUTE:
-            bad.setdefault(left[0], []).append((op, at))
+            kept.append(one)
+        elif one.like.stage is Stage.COMPUTE:
+            bad.setdefault(left[0], []).extend((op, one.at) for op in one.operators)
+    for places in bad.values():
+        places.sort(key=lambda place: ctx.model.position[place[0].name])
     if bad and s.where is None:
-        raise PlanError(_not_so(ctx, s, parts, bad, any(op.stage is Stage.COMPUTE for op, _ in kept)))
+        raise PlanError(_not_so(ctx, s, parts, bad, any(one.like.stage is Stage.COMPUTE for one in kept)))
     for size, those in bad.items():
         division = Division(parts.cut.name.text, parts.count, parts.origin)
         place = ctx.stack.site or s.dim.span
         ctx.facts.warnings.append(LeftWhole(place, s.dim.text, size, division, _modules(those)))
     return kept
-
-
-def _so_far(ctx: Context, op: Operator, at: int) -> Hashable:
-    """What says how a dimension is cut so far; operators share the indices that were added to them together."""
-    return op.dims[at].size, op.dims[at].cls, at, id(ctx.facts.of(op.name).indices)
 
 
 def _modules(places: Places) -> tuple[str, ...]:
