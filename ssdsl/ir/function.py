@@ -6,7 +6,7 @@ of sections; the instructions of a section belong to one layer and are recompute
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from ssdsl.ir.comm import Step
@@ -15,7 +15,6 @@ from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var
 from ssdsl.model.graph import Order
 from ssdsl.model.saved_tensors import Saved
 from ssdsl.plan.regions import Regions, Run, Runs, lengths_of, merged, overlapping, parts_of
-from ssdsl.text.source import Span
 
 # -- operators ---------------------------------------------------------------------------------------------------------
 
@@ -24,8 +23,8 @@ from ssdsl.text.source import Span
 class Split:
     """An operator's dimension number `dim` has a digit of this stride, whose value is the part's coordinate.
 
-    With `at` the parts are these regions of the whole dimension, and `stride` is 1. `span` is the statement of the
-    plan. `also` is another dimension that has the same digit.
+    With `at` the parts are these regions of the whole dimension, and `stride` is 1. `also` is another dimension that
+    has the same digit.
     """
 
     coordinate: Coordinate
@@ -33,7 +32,6 @@ class Split:
     stride: int
     parts: int
     at: Regions | None = None
-    span: Span | None = field(default=None, compare=False)
     also: int | None = None
 
     @property
@@ -71,7 +69,6 @@ class Carried:
     parts: int
     operands: frozenset[str]
     sizes: tuple[int, ...] | None = None
-    span: Span | None = field(default=None, compare=False)
 
 
 OpSplit = Split | Carried

@@ -66,7 +66,8 @@ def _split(plan: Plan, _: Program) -> Iterator[Span]:
 def _in_parts(_: Plan, program: Program) -> Iterator[Span]:
     ops = (op for function in program.functions for op in function.operators())
     given = (instr for prologue in program.prologues for instr in prologue.body if isinstance(instr, Op))
-    yield from (s.span for op in (*ops, *given) for s in op.splits if s.span is not None)
+    spans = (program.plan.said(op.operator, s.coordinate.name) for op in (*ops, *given) for s in op.splits)
+    yield from (span for span in spans if span is not None)
 
 
 def _checkpoints(plan: Plan, _: Program) -> Iterator[Span]:

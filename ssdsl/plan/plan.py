@@ -197,6 +197,10 @@ class Plan:
         """What is said of an operator."""
         return self.operators.get(operator, NOTHING)
 
+    def said(self, operator: str, index: str) -> Span | None:
+        """Where the plan cuts an operator by an index, if it does."""
+        return next((i.span for i in self.of(operator).indices if i.name == index), None)
+
     def cutting(self, indices: Mapping[str, tuple[Index, ...]]) -> "Plan":
         """The plan with these indices of some operators in place of theirs."""
         changed = {name: replace(self.of(name), indices=found) for name, found in indices.items()}

@@ -24,7 +24,7 @@ from ssdsl.ir.function import (
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Name, Time, Var
 from ssdsl.prove.facts import Alike, Facts, Typed
-from ssdsl.prove.failures import Rule, Wrong, span_of
+from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.flow import Flow, Gradients
 from ssdsl.prove.local import Axes, Local, of_type
 from ssdsl.prove.steps import after
@@ -188,7 +188,7 @@ class _Walk:
 
     def operator(self, op: Op) -> None:
         operator = self.facts.operators[op.operator]
-        span = span_of(op.splits, self.submesh)
+        span = self.facts.span_of(op, self.submesh)
         found = [(v.name, self.finished(v, span)) for v in op.results if self.facts.learns(v.name)]
         gradients = [(name, g) for name, g in found if g is not None]
         for name, g in found:

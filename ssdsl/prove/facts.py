@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ssdsl.ir.function import Function
+from ssdsl.ir.function import Function, Op
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import Param
 from ssdsl.ir.program import Program
@@ -11,6 +11,7 @@ from ssdsl.model.graph import Graph, Operator, Origin
 from ssdsl.prove.failures import Failures
 from ssdsl.prove.local import Factors, Local
 from ssdsl.prove.operators import Part
+from ssdsl.text.source import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,11 @@ class Facts:
     def shape(self, value: str) -> Factors:
         """A whole value: axis by axis the sizes of its factors."""
         return self.graph.values[value].sizes
+
+    def span_of(self, op: Op, submesh: Submesh) -> Span | None:
+        """The statement of the plan that splits an operator, or else made its mesh."""
+        said = (self.program.plan.said(op.operator, s.coordinate.name) for s in op.splits)
+        return next((span for span in said if span is not None), submesh.mesh.span)
 
     def learns(self, name: Name) -> bool:
         return name.value in self.learning

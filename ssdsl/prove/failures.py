@@ -1,13 +1,10 @@
 """What a proof can fail of: one row per rule, and the diagnostic that shows where."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar
 
-from ssdsl.ir.function import OpSplit
-from ssdsl.ir.layout import Submesh
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
@@ -173,8 +170,3 @@ class Failures:
     def wrong(self, wrong: Wrong, where: str, tensor: object = "", span: Span | None = None) -> None:
         """Adds a broken rule with its place."""
         self.add(wrong.rule, where, tensor, wrong.wanted, wrong.had, span)
-
-
-def span_of(splits: Iterable[OpSplit], submesh: Submesh) -> Span | None:
-    """The statement of the plan that splits an operator, or else made its mesh."""
-    return next((s.span for s in splits if s.span is not None), submesh.mesh.span)

@@ -11,7 +11,6 @@ from ssdsl.ir.function import (
     Function,
     Instr,
     Op,
-    OpSplit,
     Parameter,
     Prepared,
     Reshard,
@@ -20,11 +19,11 @@ from ssdsl.ir.function import (
     Write,
 )
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.value import Axis, Coordinate, Name, Time, TimeIndex, Type, Var
+from ssdsl.ir.value import Axis, Name, Time, TimeIndex, Type, Var
 from ssdsl.model.graph import Operator, Origin
 from ssdsl.prove.earlier import extended
 from ssdsl.prove.facts import Alike, Facts, Given, Typed, Walked
-from ssdsl.prove.failures import Rule, Wrong, span_of
+from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.flow import Flow
 from ssdsl.prove.kernels import check_first, check_kernel
 from ssdsl.prove.local import Factors, Local, designated, local_sizes, of_type
@@ -85,11 +84,7 @@ class Walk:
         self.parts: dict[str, Part] = {} if typed is None else typed.parts
         self.graded: set[Name] = set() if typed is None else typed.graded
         self.axes = submesh.axes
-        self.spans: dict[Coordinate, Span] = {}
-        self.made: dict[str, tuple[OpSplit, ...]] = {}  # by which splits each value is made
-        for op in () if typed is None else typed.function.operators():
-            self.made.update((v.name.value, op.splits) for v in op.results)
-            self.spans.update((s.coordinate, s.span) for s in op.splits if s.span is not None)
+        self.ops = () if typed is None else tuple(typed.function.operators())
         self.sizes = dict(self.axes)
         self.index = {t.name: t for t in time}
 
@@ -107,11 +102,11 @@ class Walk:
             local = infer()
         except Wrong as wrong:
             self.facts.failures.wrong(wrong, self.where, var.name, self.submesh.mesh.span)
-        self._define(var, local, self.where, ())
+        self._define(var, local, self.where, self.submesh.mesh.span)
 
-    def _define(self, var: Var, local: Local | None, where: str, splits: tuple[OpSplit, ...]) -> None:
+    def _define(self, var: Var, local: Local | None, where: str, span: Span | None) -> None:
         """Notes a value's type and compares what is written at it; None: the inference has failed before."""
-        failures, span = self.facts.failures, self._span(splits)
+        failures = self.facts.failures
         if var.name in self.types:
             failures.add(Rule.TWICE, where, var.name, "a name of its own", var.name, span)
         try:
@@ -147,11 +142,12 @@ class Walk:
     def _between(self, name: Name, a: Local, b: Local) -> Span | None:
         """The statement behind a coordinate in which two types differ, of the value's own operator if possible."""
         apart = sorted({c for c, _ in a.digits ^ b.digits} | (a.partial ^ b.partial), key=str)
-        made = {s.coordinate: s.span for s in self.made.get(name.value, ()) if s.span is not None}
-        return next((known[c] for known in (made, self.spans) for c in apart if c in known), None)
-
-    def _span(self, splits: tuple[OpSplit, ...]) -> Span | None:
-        return span_of(splits, self.submesh)
+        own, plan = (
+            [op for op in self.ops if any(v.name.value == name.value for v in op.results)],
+            self.facts.program.plan,
+        )
+        said = (plan.said(op.operator, c.name) for ops in (own, self.ops) for c in apart for op in ops)
+        return next((span for span in said if span is not None), None)
 
     # -- sections ----------------------------------------------------------------------------------------------------
 
@@ -206,7 +202,7 @@ class Walk:
     def _converted(self, source: Name, result: Var, where: str, instr: Conversion) -> None:
         local: Local | None = None
         if source not in self.types:
-            self.facts.failures.add(Rule.UNREADY, where, source, "a value made before", "none", self._span(()))
+            self.facts.failures.add(Rule.UNREADY, where, source, "a value made before", "none", self.submesh.mesh.span)
         elif source.value != result.name.value:
             self.facts.failures.add(Rule.UNKNOWN, where, result.name, f"another {source.value}", result.name)
         else:
@@ -222,8 +218,8 @@ class Walk:
                 else:
                     local = self._same(instr.index, self.types[source]).owing(Time(instr.index.name))
             except Wrong as wrong:
-                self.facts.failures.wrong(wrong, where, source, self._span(()))
-        self._define(result, local, where, ())
+                self.facts.failures.wrong(wrong, where, source, self.submesh.mesh.span)
+        self._define(result, local, where, self.submesh.mesh.span)
 
     def _sliced(self, instr: Slice, local: Local) -> Local:
         index = instr.index
@@ -255,7 +251,7 @@ class Walk:
     def _operator(self, op: Op) -> None:
         operator = self.facts.operators[op.operator]
         where = f"{self.where}, operator `{op.operator}`"
-        failures, span = self.facts.failures, self._span(op.splits)
+        failures, span = self.facts.failures, self.facts.span_of(op, self.submesh)
         locals_: tuple[Local | None, ...] = (None,) * len(op.results)
         try:
             self._check_splits(op)
@@ -274,7 +270,7 @@ class Walk:
                 elif have != need:
                     failures.add(Rule.READ, where, read, need, have, self._between(read, need, have) or span)
         for var, local in zip(op.results, locals_, strict=True):
-            self._define(var, local, where, op.splits)
+            self._define(var, local, where, span)
 
     def _check_splits(self, op: Op) -> None:
         """Every coordinate is one of the function, with as many parts: so all parts are run."""

@@ -6,7 +6,7 @@ What follows from weights alone belongs to the second half, wherever an operator
 from ssdsl.ir.function import Backward, Op, Side, reads_of, results_of
 from ssdsl.ir.value import Name
 from ssdsl.prove.facts import Facts, Typed
-from ssdsl.prove.failures import Rule, span_of
+from ssdsl.prove.failures import Rule
 
 
 def check_halves(facts: Facts, typed: Typed) -> None:
@@ -33,7 +33,7 @@ def check_halves(facts: Facts, typed: Typed) -> None:
                     "",
                     _words(sides) if mixes else "none",
                     _words(instr.sides or ()),
-                    span_of(instr.splits, function.submesh),
+                    facts.span_of(instr, function.submesh),
                 )
             learns = any(facts.learns(v.name) for v in instr.results)
             if in_halves and follows and learns and section.recompute:

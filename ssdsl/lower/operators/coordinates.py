@@ -15,8 +15,7 @@ def coordinate_of(index: Index, submesh: Submesh) -> Coordinate:
 
 
 class Splits:
-    """The splits of the operators of a graph: found once for equal calls that the same statements cut, which then share
-    them."""
+    """The splits of the operators of a graph: found once for equal calls that are cut alike, which then share them."""
 
     def __init__(self, signatures: Mapping[str, int]) -> None:
         self.signatures = signatures
@@ -24,7 +23,7 @@ class Splits:
 
     def of(self, operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Split, ...]:
         """As `operator_splits`."""
-        key = self.signatures[operator.name], indices, submesh.axes, tuple(id(index.span) for index in indices)
+        key = self.signatures[operator.name], indices, submesh.axes
         if key not in self.known:
             self.known[key] = operator_splits(operator, indices, submesh)
         return self.known[key]
@@ -38,5 +37,5 @@ def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Sub
         left[index.dim] //= index.count * index.outside
         coordinate = coordinate_of(index, submesh)
         stride = left[index.dim] if index.at is None else 1
-        splits.append(Split(coordinate, index.dim, stride, index.count, index.at, index.span, index.also))
+        splits.append(Split(coordinate, index.dim, stride, index.count, index.at, index.also))
     return tuple(splits)

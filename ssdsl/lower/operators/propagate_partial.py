@@ -112,7 +112,7 @@ class _Walk:
             if coordinate.name not in names and alike and together and not self._delays(operator, sums, coordinate):
                 addends = frozenset(operator.inputs[at].value for at in together)
                 index = found[0]
-                taken[coordinate] = Carried(coordinate, index.count, addends, index.sizes, index.span), index
+                taken[coordinate] = Carried(coordinate, index.count, addends, index.sizes), index
         return taken
 
     def _delays(self, operator: Operator, sums: list[Partial], coordinate: Coordinate) -> bool:
