@@ -1,7 +1,6 @@
 """The compiler from end to end: a plan's file and a model's graph become a plan and its program."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ssdsl.cluster.cluster import Cluster
@@ -11,27 +10,16 @@ from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.lower.lower import After, lower
 from ssdsl.lower.lowering import Held
-from ssdsl.lower.unread import unread
 from ssdsl.model.evaluation import capture_evaluation
 from ssdsl.model.graph import Graph
 from ssdsl.model.source import Model, Outputs
 from ssdsl.plan.carry_over import carry_over
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
-from ssdsl.prove.prove import Proof, require_proof
+from ssdsl.prove.prove import require_proof
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A plan with what follows from it."""
-
-    source: Source
-    plan: Plan
-    program: Program
-    proof: Proof
-    warnings: tuple[Diagnostic, ...]
+from ssdsl.workspace import Compiled, Workspace
 
 
 @paused_collector()
@@ -47,7 +35,6 @@ def compile_plan(path: Path, graph: Graph, overrides: Mapping[str, int], cluster
     return compile_source(read_source(path), graph, overrides, path.parent, cluster)
 
 
-@paused_collector()
 def compile_source(
     source: Source,
     graph: Graph,
@@ -61,9 +48,7 @@ def compile_source(
 
     What is not proved is not handed out: raises PlanError with what failed.
     """
-    plan, warnings = make_plan(source, graph, overrides, folder)
-    program = lower(plan, cluster, after)
-    return Compiled(source, plan, program, require_proof(program), (*warnings, *unread(plan, program, source)))
+    return Workspace(graph, cluster).compile(source, overrides, folder, after)
 
 
 def compile_resized(training: Compiled, graph: Graph, cluster: Cluster | None = None) -> Compiled:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ssdsl.cluster.load import load_cluster
 from ssdsl.cluster.overlap import Overlap
-from ssdsl.compile import Compiled, compile_plan
+from ssdsl.compile import compile_plan
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
@@ -15,6 +15,7 @@ from ssdsl.model.trace import capture
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
 from ssdsl.simulate.state import MIXED, State
+from ssdsl.workspace import Compiled
 
 MODELS = Path(__file__).parent / "models.py"
 

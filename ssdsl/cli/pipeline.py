@@ -16,7 +16,6 @@ from ssdsl.lang.shipped import plan_path, shipped_plans
 
 if TYPE_CHECKING:
     from ssdsl.cluster.cluster import Cluster
-    from ssdsl.compile import Compiled
     from ssdsl.lower.lower import After
     from ssdsl.model.check_capture import Comparison
     from ssdsl.model.graph import Graph
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from ssdsl.simulate.report import Report
     from ssdsl.simulate.state import State
     from ssdsl.text.source import Source
+    from ssdsl.workspace import Compiled
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from ssdsl.cli.terminal import talk
 from ssdsl.cli.training import compared, train, workplace
 
 if TYPE_CHECKING:
-    from ssdsl.compile import Compiled
     from ssdsl.run.result import RunResult
     from ssdsl.simulate.profile import Profile
+    from ssdsl.workspace import Compiled
 
 LEAST_STEPS = 4  # of which the last is the first whose operators are told apart
 

@@ -16,8 +16,8 @@ from ssdsl.cli.training import chosen_nodes, compared, train, warn_of_losses, wo
 from ssdsl.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
-    from ssdsl.compile import Compiled
     from ssdsl.run.result import RunResult
+    from ssdsl.workspace import Compiled
 
 Profile = Annotated[
     str | None,

@@ -15,9 +15,9 @@ from ssdsl.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
     from ssdsl.cluster.cluster import Cluster as Links
-    from ssdsl.compile import Compiled
     from ssdsl.show.view import View as Table
     from ssdsl.simulate.report import Report
+    from ssdsl.workspace import Compiled
 
 
 class What(StrEnum):

@@ -73,16 +73,17 @@ def sweep(
 
 def _tried(loaded: Loaded, chosen: list[dict[str, int]], cluster: str, state: "State") -> Iterator[Setting]:
     from ssdsl.cli.clusters import chosen_cluster
-    from ssdsl.compile import compile_source
-    from ssdsl.simulate.simulate import simulate
+    from ssdsl.workspace import Workspace
 
     on = chosen_cluster(cluster)
+    workspace = Workspace(loaded.graph, on)
     for params in chosen:
         setting = Setting(params)
         try:
             with working(f"simulating {setting.words}"):
-                compiled = compile_source(loaded.source, loaded.graph, params, loaded.path.parent, on)
-                yield Setting(params, simulate(compiled.program, compiled.source, on, state=state))
+                candidate = workspace.candidate(loaded.source, params, loaded.path.parent)
+                workspace.proved(candidate)
+                yield Setting(params, workspace.simulate(candidate, on, state=state))
         except PlanError as error:
             yield Setting(params, refused=error.diagnostics[0])
 

@@ -16,9 +16,9 @@ from ssdsl.cli.terminal import show_diagnostics, talk
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
-    from ssdsl.compile import Compiled
     from ssdsl.run.launch import Nodes, Training
     from ssdsl.run.result import RunResult
+    from ssdsl.workspace import Compiled
 
 
 def train(

@@ -78,6 +78,9 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
+FORMING = PASSES[: PASSES.index(schedule_tasks)]
+
+
 def lower(
     plan: Plan,
     cluster: Cluster | None = None,
@@ -92,13 +95,28 @@ def lower(
     Raises PlanError: unequal parts cut again, statistics split in time, state that cannot be sharded, an order that is
     a circle, more devices than the cluster has, a weight that lies elsewhere where it is held.
     """
+    return scheduled(formed(plan, cluster, after, held, trains), after)
+
+
+def formed(
+    plan: Plan, cluster: Cluster | None = None, after: After | None = None, held: Held = Held(), trains: bool = True
+) -> Lowering:
+    """A plan's functions with their communication, before anything is said of the order in which they run."""
     if cluster is not None:
         cluster.check_size(plan.devices, plan.meshes[-1].span)
-    lowering = Lowering(plan, cluster, held, trains)
-    for step in PASSES:
+    return _after(FORMING, Lowering(plan, cluster, held, trains), after)
+
+
+def scheduled(lowering: Lowering, after: After | None = None) -> Program:
+    """The program of formed functions."""
+    program = _after(PASSES[len(FORMING) :], lowering, after).program()
+    check_references(program)
+    return program
+
+
+def _after(passes: tuple[Pass, ...], lowering: Lowering, after: After | None) -> Lowering:
+    for step in passes:
         lowering = step(lowering)
         if after is not None:
             after(step.__name__, lowering)
-    program = lowering.program()
-    check_references(program)
-    return program
+    return lowering

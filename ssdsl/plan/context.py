@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ssdsl.lang import nodes
-from ssdsl.model.graph import Graph
 from ssdsl.plan.errors.names import TooManySteps
 from ssdsl.plan.facts import Facts
-from ssdsl.plan.model_index import ModelIndex, index_model
+from ssdsl.plan.known import Known
+from ssdsl.plan.model_index import ModelIndex
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
@@ -54,13 +54,18 @@ class Budget:
 class Context:
     """Fixed but for three things that grow: the facts, the steps taken, and the libraries that `use` has read."""
 
-    model: ModelIndex
+    known: Known
     overrides: Mapping[str, int]  # what `--set` gives
     folder: Path | None  # of the plan, where `use "file.ssp"` looks
     facts: Facts = field(default_factory=Facts)
     budget: Budget = field(default_factory=Budget)
     stack: Stack = field(default_factory=Stack)
     libraries: "dict[Path, Scope]" = field(default_factory=dict)
+
+    @property
+    def model(self) -> ModelIndex:
+        """What a plan may ask of the model."""
+        return self.known.model
 
     def called(self, function: nodes.Def | nodes.Let, site: Span) -> "Context":
         """The context inside of a call."""
@@ -76,6 +81,6 @@ class Context:
         return replace(self, facts=self.facts.copy(), budget=Budget(), libraries=dict(self.libraries))
 
 
-def begin(graph: Graph, overrides: Mapping[str, int] | None = None, folder: Path | None = None) -> Context:
+def begin(known: Known, overrides: Mapping[str, int] | None = None, folder: Path | None = None) -> Context:
     """The context in which a plan begins: nothing has been said."""
-    return Context(index_model(graph), dict(overrides or {}), folder)
+    return Context(known, dict(overrides or {}), folder)

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ssdsl.lang import nodes
@@ -14,6 +14,7 @@ from ssdsl.plan.errors.names import CallsTooDeep, UnknownParam
 from ssdsl.plan.eval.builtins import builtin_scope
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.facts import Facts
+from ssdsl.plan.known import Known, known_of
 from ssdsl.plan.never_used import never_used
 from ssdsl.plan.place_beside import place_beside
 from ssdsl.plan.plan import Index, OpPlan, Plan
@@ -24,37 +25,63 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 MOST_MISTAKES = 20
 
 
-def interpret(
-    script: nodes.Script, graph: Graph, overrides: Mapping[str, int] | None = None, folder: Path | None = None
-) -> Plan:
-    """The plan of a script for a model; `folder` is where `use "file.ssp"` looks. Raises PlanError."""
-    return interpret_all(script, graph, overrides, folder)[0]
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A whole plan, and all that was said on the way to it."""
+
+    plan: Plan
+    script: nodes.Script
+    context: Context
+    beside: tuple[Diagnostic, ...]  # what was put beside its neighbours
+
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """What its author may not have meant."""
+        facts, model = self.context.facts, self.context.model
+        return (
+            *self.beside,
+            *round_trips(facts, model),
+            *never_used(self.script),
+            *warnings(facts, model, self.script.span.source),
+        )
 
 
-def interpret_all(
-    script: nodes.Script, graph: Graph, overrides: Mapping[str, int] | None = None, folder: Path | None = None
-) -> tuple[Plan, tuple[Diagnostic, ...]]:
-    """The plan, and warnings; raises PlanError with the independent mistakes together."""
-    ctx = begin(graph, overrides, folder)
-    unknown = unknown_params(script, ctx.overrides)
-    mistakes = [*unknown, *_execute_all(ctx, _plan_scope(ctx), script)]
+Overrides = Mapping[str, int]
+
+
+def read_plan(
+    script: nodes.Script, known: Known, overrides: Overrides | None = None, folder: Path | None = None
+) -> Reading:
+    """What a script says for a model; `folder` is where `use "file.ssp"` looks. Raises PlanError with the independent
+    mistakes together."""
+    ctx = begin(known, overrides, folder)
+    mistakes = [*unknown_params(script, ctx.overrides), *_execute_all(ctx, _plan_scope(ctx), script)]
     beside = [] if mistakes else place_beside(ctx.facts, ctx.model)
     mistakes = mistakes or check(ctx.facts, ctx.model)
     if mistakes:
         raise PlanError(*mistakes[:MOST_MISTAKES])
-    return plan_of(ctx), (
-        *beside,
-        *round_trips(ctx.facts, ctx.model),
-        *never_used(script),
-        *warnings(ctx.facts, ctx.model, script.span.source),
-    )
+    return Reading(plan_of(ctx), script, ctx, tuple(beside))
+
+
+def interpret(
+    script: nodes.Script, graph: Graph, overrides: Overrides | None = None, folder: Path | None = None
+) -> Plan:
+    """The plan of a script for a model. Raises PlanError."""
+    return read_plan(script, known_of(graph), overrides, folder).plan
+
+
+def interpret_all(
+    script: nodes.Script, graph: Graph, overrides: Overrides | None = None, folder: Path | None = None
+) -> tuple[Plan, tuple[Diagnostic, ...]]:
+    """The plan, and warnings; raises PlanError."""
+    reading = read_plan(script, known_of(graph), overrides, folder)
+    return reading.plan, reading.warnings()
 
 
 def interpret_part(
-    script: nodes.Script, graph: Graph, overrides: Mapping[str, int] | None = None, folder: Path | None = None
+    script: nodes.Script, known: Known, overrides: Overrides | None = None, folder: Path | None = None
 ) -> tuple[Context, Scope]:
     """What a script says that need not be a whole plan yet: its facts and names; raises PlanError."""
-    ctx = begin(graph, overrides, folder)
+    ctx = begin(known, overrides, folder)
     scope = _plan_scope(ctx)
     if mistakes := _execute_all(ctx, scope, script):
         raise PlanError(*mistakes[:MOST_MISTAKES])

@@ -26,6 +26,7 @@ from ssdsl.repl.session import (
     tidy,
     went_back,
     went_on,
+    with_machine,
     with_model,
     with_settings,
 )
@@ -111,8 +112,8 @@ def _set(session: Session, argument: str) -> Answer:
 def _cluster(session: Session, argument: str) -> Answer:
     if session.outside.on_cluster is None:
         raise PlanError(WrongArgument(None, "cluster", "no other cluster here", ":simulate", argument))
-    outside = replace(session.outside, machine=session.outside.on_cluster(argument))
-    return replace(session, outside=outside, simulated=None), Reply((f"from now on on `{argument}`",))
+    elsewhere = with_machine(session, session.outside.on_cluster(argument))
+    return replace(elsewhere, simulated=None), Reply((f"from now on on `{argument}`",))
 
 
 def _model(session: Session, argument: str) -> Answer:
@@ -200,10 +201,10 @@ def load(session: Session, argument: str) -> Answer:
     source = read_source(path)
     draft = Draft(source.text, path.parent, source.name)
     script = parse(source)
-    facts = facts_of(draft, script, session.graph, session.overrides)
+    facts = facts_of(draft, script, session.workspace, session.overrides)
     kept = tidy(draft, script)
     drafts = drafts_of(kept, parse(kept.source))
-    empty = facts_of(session.drafts[0], parse(session.drafts[0].source), session.graph, session.overrides)
+    empty = facts_of(session.drafts[0], parse(session.drafts[0].source), session.workspace, session.overrides)
     said = f"{path}: {counted(len(script.statements), 'statement')}"
     return advanced(session, drafts, facts), Reply((said, *changes(empty, facts)))
 

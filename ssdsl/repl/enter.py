@@ -51,7 +51,7 @@ def _statement(session: Session, text: str) -> tuple[Session, Reply]:
             return session, _answer(session, look(session, e))
         raise
     new = [s for s in script.statements if s.span.end > len(old.text)]
-    facts = facts_of(draft, script, session.graph, session.overrides)
+    facts = facts_of(draft, script, session.workspace, session.overrides)
     said = changes(session.facts, facts)
     if not said and (value := _value_of(session, new)) is not None:
         return session, _answer(session, value)

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from ssdsl.codegen.write import first_names, program_files
-from ssdsl.compile import Compiled, compile_evaluation, compile_resized, compile_source
+from ssdsl.compile import compile_evaluation, compile_resized, compile_source
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.model.check_capture import check_capture
@@ -27,6 +27,7 @@ from ssdsl.runtime.program import Program
 from ssdsl.runtime.state import State
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
+from ssdsl.workspace import Compiled
 
 
 @dataclass

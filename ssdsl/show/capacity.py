@@ -36,7 +36,7 @@ def capacity(program: Program, source: Source, report: Report) -> tuple[Diagnost
     if fullest is None or (share := capacity_share(fullest) or 0.0) <= NEARLY:
         return ()
     role = next(r for r in program.roles if r.name == fullest.name)
-    span = role.submesh.mesh.span
+    span = next(m.span for m in program.plan.meshes if m.name == role.submesh.mesh.name)
     held = fullest.capacity_bytes or 0
     where = f"{'rank' if len(fullest.ranks) == 1 else 'ranks'} {ranks(fullest.ranks)}"
     change = "\n".join(_Advice(program, source, role, fullest).lines()) or "choose a cluster whose devices have more"

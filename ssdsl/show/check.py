@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from ssdsl.compile import Compiled
 from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.param import FlatParam, Zero
 from ssdsl.ir.program import Program, Role
@@ -18,6 +17,7 @@ from ssdsl.show.splits import splits_view
 from ssdsl.show.view import Column, Kind, View, as_json
 from ssdsl.simulate.state import MIXED
 from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.workspace import Compiled
 
 MOSTLY = 0.5  # of the work: a warning
 

@@ -56,6 +56,7 @@ class Facts:
     _variables: dict[int, dict[Name, Var]] = field(default_factory=dict)
     _products: dict[int, dict[Name, Op]] = field(default_factory=dict)
     _regathered: dict[int, Regathered] = field(default_factory=dict)
+    _collectives: dict[tuple[int | None, Phase], tuple[Collective, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operators = self.program.graph.by_name
@@ -91,6 +92,16 @@ class Facts:
             self._regathered[function.number] = found
         return self._regathered[function.number]
 
+    def collectives(self, function: Function, section: Section, phase: Phase) -> "tuple[Collective, ...]":
+        """Those of the instructions of a section: found once for each kind, but where some run behind a kernel."""
+        key = section.kind, phase
+        if key not in self._collectives:
+            found = tuple(c for instr in section.body for c in of_instr(self, function, section, instr, phase))
+            if section.kind is None or any(c.behind for c in found):
+                return found
+            self._collectives[key] = found
+        return self._collectives[key]
+
     def saved_by(self, op: Op) -> Saved:
         """What autograd keeps of an operator."""
         operator = self.operators[op.operator]
@@ -110,8 +121,7 @@ def size_bytes(var: Var) -> int:
 def of_task(facts: Facts, function: Function, phase: Phase) -> Iterator[Collective]:
     """The collectives of a function in a phase, in the order of its instructions."""
     for number, section in enumerate(function.sections):
-        for instr in section.body:
-            yield from of_instr(facts, function, section, instr, phase)
+        yield from facts.collectives(function, section, phase)
         for flat in section.gathers:
             yield from of_gathers(facts, function, number, facts.program.flats[flat], phase)
 
@@ -151,11 +161,13 @@ def _of_steps(
 
 def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator[Collective]:
     """What a kernel communicates by itself: so many numbers for each token, or channel, of its first operand."""
+    if not op.kernel.axes:
+        return
     operator = facts.operators[op.operator]
     kernel = next(
         (k for k in (row(operator).kernel, row(operator).ring) if k and k.function == op.kernel.function), None
     )
-    if not op.kernel.axes or kernel is None:
+    if kernel is None:
         return
     sizes, given = local_dims(operator, op.splits), operator.inputs[0]
     dims = [d for axis in given.axes for d in axis if not operator.dims[d].combined and not operator.dims[d].fixed]

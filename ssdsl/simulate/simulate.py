@@ -1,7 +1,7 @@
 """Program -> Report: one step on a cluster, as the devices would run it."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
@@ -22,6 +22,33 @@ from ssdsl.simulate.timeline import Memory
 from ssdsl.text.source import Source
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A simulated step of a program: when each device does what, how it ends there, and the memory that it needs."""
+
+    cluster: Cluster
+    trace: Trace
+    ends: list[Epilogue]
+    memory: list[Memory]
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What the functions of a program cost on a cluster, and keep in memory: found as it is asked for. They serve any
+    order of the tasks."""
+
+    activations: Activations
+    costs: Roofline
+
+
+def prices(program: Program, cluster: Cluster, state: State = MIXED) -> Prices:
+    """The prices of a program's functions. Raises PlanError where the plan needs more devices than the cluster has."""
+    cluster.check_size(program.plan.devices, program.plan.meshes[-1].span)
+    facts = Facts(program, cluster.fuses, state, cluster.overlap.products)
+    fusion = Fusion(facts)
+    return Prices(Activations(facts, fusion), Roofline(facts, cluster, fusion))
+
+
 @paused_collector()
 def simulate(
     program: Program, source: Source, cluster: Cluster, costs: Costs | None = None, state: State = MIXED
@@ -31,18 +58,25 @@ def simulate(
 
     Raises PlanError where the plan needs more devices than the cluster has.
     """
-    cluster.check_size(program.plan.devices, program.plan.meshes[-1].span)
-    facts = Facts(program, cluster.fuses, state, cluster.overlap.products)
+    return report(simulated(program, cluster, prices(program, cluster, state), costs), program, source)
+
+
+def simulated(program: Program, cluster: Cluster, prices: Prices, costs: Costs | None = None) -> Step:
+    """The step alone, which is that of any program that differs in nothing but places of statements."""
     hidden = cluster.overlap.gradients and not cluster.shares_cores
-    fusion = Fusion(facts)
-    trace = run(program, costs or Roofline(facts, cluster, fusion), overlaps=hidden, blocks=not cluster.overlap.sends)
-    ends = epilogues(program, trace)
+    trace = run(program, costs or prices.costs, overlaps=hidden, blocks=not cluster.overlap.sends)
     capacity = [_capacity(program, role, cluster) for role in program.roles]
-    memory = memories(program, trace, Activations(facts, fusion), capacity)
+    memory = memories(program, trace, prices.activations, capacity)
+    return Step(cluster, trace, epilogues(program, trace), memory)
+
+
+def report(step: Step, program: Program, source: Source) -> Report:
+    """What a step of a program comes to, with the places of its plan's text."""
+    cluster, trace, ends = step.cluster, step.trace, step.ends
     step_s = max((e.end for e in ends), default=0.0)
     ran = by_role(trace.intervals, len(program.roles))
     devices = tuple(
-        _device(role, cluster, ran[r], ends[r], memory[r], step_s)
+        _device(role, cluster, ran[r], ends[r], step.memory[r], step_s)
         for r, role in enumerate(program.roles)
         if role.actions
     )
@@ -60,7 +94,7 @@ def simulate(
         flops,
         _mfu(program, cluster, flops, step_s),
         tuple(_traffic(program, trace)),
-        lambda: replace(draw(program, source, cluster, trace, ends, memory), bubble=bubble),
+        lambda: replace(draw(program, source, cluster, trace, ends, step.memory), bubble=bubble),
     )
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from ssdsl.codegen.write import program_files, write_program
-from ssdsl.compile import Compiled, compile_plan
+from ssdsl.compile import compile_plan
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.runtime import __file__ as runtime
+from ssdsl.workspace import Compiled
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

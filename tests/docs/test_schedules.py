@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import known_clusters, load_cluster
-from ssdsl.compile import Compiled, compile_source
+from ssdsl.compile import compile_source
 from ssdsl.ir.function import Function
 from ssdsl.show.gantt import gantt
 from ssdsl.simulate.measured import Measured, Times
@@ -20,6 +20,7 @@ from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
 from ssdsl.simulate.timeline import Event, Kind, Stream
 from ssdsl.text.source import Source
+from ssdsl.workspace import Compiled
 from tests.docs.pages import with_text
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "schedules.md"

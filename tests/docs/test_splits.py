@@ -15,11 +15,12 @@ from rich.console import Console
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
-from ssdsl.compile import Compiled, compile_plan
+from ssdsl.compile import compile_plan
 from ssdsl.show.gantt import gantt
 from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
+from ssdsl.workspace import Compiled
 from tests.captured import graph_of
 from tests.docs.blocks import picture
 from tests.docs.pages import with_text

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ssdsl.compile import Compiled, compile_evaluation, compile_plan, compile_source
+from ssdsl.compile import compile_evaluation, compile_plan, compile_source
 from ssdsl.ir.action import Compute, Free, Start, Wait
 from ssdsl.ir.function import Backward
 from ssdsl.ir.program import Program
@@ -22,6 +22,7 @@ from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
+from ssdsl.workspace import Compiled
 from tests.run.evaluating import evaluate
 
 ROOT = Path(__file__).parent.parent.parent

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ssdsl.cluster.load import load_cluster
-from ssdsl.compile import Compiled, compile_source
+from ssdsl.compile import compile_source
 from ssdsl.ir.action import End, Start, Wait
 from ssdsl.ir.program import Role
 from ssdsl.lower.tasks import hoist_receives
@@ -20,6 +20,7 @@ from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.source import Source
+from ssdsl.workspace import Compiled
 from tests.captured import graph_of
 
 STAGES = """\

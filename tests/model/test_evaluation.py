@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from ssdsl.compile import Compiled, compile_evaluation, compile_source
+from ssdsl.compile import compile_evaluation, compile_source
 from ssdsl.model import evaluation_errors as errors
 from ssdsl.model.evaluation import capture_evaluation
 from ssdsl.model.graph import Origin
@@ -19,6 +19,7 @@ from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import REGISTRY, Diagnostic, PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
+from ssdsl.workspace import Compiled
 
 ERRORS = Path(__file__).parent.parent / "errors"
 Scores = namedtuple("Scores", "loss scores")

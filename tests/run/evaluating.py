@@ -5,13 +5,13 @@ from typing import Any
 
 import torch
 
-from ssdsl.compile import Compiled
 from ssdsl.model.source import Model
 from ssdsl.run.in_process import program_of, run_ranks
 from ssdsl.runtime.dump import state
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
 from ssdsl.runtime.world import World
+from ssdsl.workspace import Compiled
 
 CPU = torch.device("cpu")
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ssdsl.codegen.write import program_files
-from ssdsl.compile import Compiled, compile_evaluation, compile_source
+from ssdsl.compile import compile_evaluation, compile_source
 from ssdsl.lang.read import read_source
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
@@ -18,6 +18,7 @@ from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.assemble import assemble
 from ssdsl.text.source import Source
+from ssdsl.workspace import Compiled
 from tests.run.evaluating import evaluate
 
 ROOT = Path(__file__).parent.parent.parent

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from ssdsl.compile import Compiled, compile_evaluation, compile_plan, compile_resized, compile_source
+from ssdsl.compile import compile_evaluation, compile_plan, compile_resized, compile_source
 from ssdsl.ir.program import Program
 from ssdsl.lower.lower import lower
 from ssdsl.model.load import load
@@ -23,6 +23,7 @@ from ssdsl.run.verify import difference, verify_dumps
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
+from ssdsl.workspace import Compiled
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 GPT = "gpt:tiny,layers=2"

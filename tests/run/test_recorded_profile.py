@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from ssdsl.codegen.write import write_program
-from ssdsl.compile import Compiled
 from ssdsl.ir.action import Compute
 from ssdsl.run.clocked import usual_steps
 from ssdsl.run.recorded_profile import recorded_profile
@@ -27,6 +26,7 @@ from ssdsl.simulate.collectives import Facts
 from ssdsl.simulate.fit import lacking
 from ssdsl.simulate.profile import Profile
 from ssdsl.simulate.profiled import Profiled
+from ssdsl.workspace import Compiled
 from tests.simulate.steps import compiled, model_of
 from tests.simulate.test_program_memory import Alone
 

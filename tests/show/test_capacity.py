@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ssdsl.cluster.load import load_cluster
-from ssdsl.compile import Compiled, compile_source
+from ssdsl.compile import compile_source
 from ssdsl.model.graph import Graph
 from ssdsl.show.capacity import capacity
 from ssdsl.show.check import repeated_warnings
@@ -19,6 +19,7 @@ from ssdsl.simulate.simulate import simulate
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
+from ssdsl.workspace import Compiled
 from tests.captured import graph_of
 
 ERRORS = Path(__file__).parent.parent / "errors"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
-from ssdsl.compile import Compiled, compile_plan
+from ssdsl.compile import compile_plan
 from ssdsl.ir.program import Program
 from ssdsl.model.graph import Graph
 from ssdsl.model.source import Model
@@ -18,6 +18,7 @@ from ssdsl.simulate.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.roofline import Roofline
 from ssdsl.simulate.simulate import simulate
+from ssdsl.workspace import Compiled
 from tests.captured import captured
 
 HERE = Path(__file__).parent

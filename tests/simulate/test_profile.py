@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssdsl.compile import Compiled
 from ssdsl.ir.action import Compute, Start, Update
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate import errors
@@ -22,6 +21,7 @@ from ssdsl.simulate.profiled import OF_PHASE, Profiled, instructions, runs
 from ssdsl.simulate.read_costs import CostsFile, read_costs, write_costs, write_profile
 from ssdsl.text.diagnostic import REGISTRY, Diagnostic, PlanError
 from ssdsl.text.render import render
+from ssdsl.workspace import Compiled
 from tests.simulate.steps import compiled, step
 
 ERRORS = Path(__file__).parent.parent / "errors"

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from ssdsl.codegen.write import write_program
-from ssdsl.compile import Compiled
 from ssdsl.runtime.alive import Alive
 from ssdsl.runtime.runner import Block
 from ssdsl.runtime.share import Share
@@ -21,6 +20,7 @@ from ssdsl.runtime.train.programs import InFolder
 from ssdsl.runtime.world import World
 from ssdsl.simulate.collectives import Facts
 from ssdsl.simulate.inputs import Inputs
+from ssdsl.workspace import Compiled
 from tests.simulate.steps import activations, compiled, model_of, step
 
 RUNS = "models.py:runs"

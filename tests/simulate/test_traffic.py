@@ -9,11 +9,12 @@ from math import prod
 
 import pytest
 
-from ssdsl.compile import Compiled, compile_source
+from ssdsl.compile import compile_source
 from ssdsl.model.source import Model
 from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.text.source import Source
+from ssdsl.workspace import Compiled
 from tests.simulate.steps import ROOT, compiled, graph_of, model_of, step, traffic
 from tests.verify.test_communication import COUNT, LEDGER, Row, added
 

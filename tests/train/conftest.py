@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ssdsl.codegen.write import program_state
-from ssdsl.compile import Compiled, compile_source
+from ssdsl.compile import compile_source
 from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.half import computing
@@ -22,6 +22,7 @@ from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
 from ssdsl.runtime.world import World
 from ssdsl.text.source import Source
+from ssdsl.workspace import Compiled
 
 CPU = torch.device("cpu")
 IDLE = """mesh gpus(pp = 3)

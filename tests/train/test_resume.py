@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from ssdsl.compile import Compiled, compile_source
+from ssdsl.compile import compile_source
 from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load import load
@@ -25,6 +25,7 @@ from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
 from ssdsl.runtime.world import World
 from ssdsl.text.source import Source
+from ssdsl.workspace import Compiled
 from tests.train.conftest import CPU, IDLE, batches, on_ranks
 
 ROOT = Path(__file__).parent.parent.parent

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ssdsl.codegen.write import write_program
-from ssdsl.compile import Compiled, compile_plan
+from ssdsl.compile import compile_plan
 from ssdsl.model.source import Model
 from ssdsl.run.errors import RunDiffers
 from ssdsl.run.growth import SingleDevice
@@ -21,6 +21,7 @@ from ssdsl.run.launch import Training
 from ssdsl.run.result import RunResult, read_result
 from ssdsl.run.verify import difference, verify, verify_dumps
 from ssdsl.text.render import render
+from ssdsl.workspace import Compiled
 from tests.captured import captured as captured
 
 HERE = Path(__file__).parent

@@ -1,0 +1,135 @@
+"""A model on a cluster, for which many plans are compiled: each costs what is new in it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.collector import paused_collector
+from ssdsl.ir.program import Program
+from ssdsl.lower.again import Lowered, lowered_again
+from ssdsl.lower.lower import After, formed, lower, scheduled
+from ssdsl.lower.unread import unread
+from ssdsl.model.graph import Graph
+from ssdsl.plan.interpret import Reading, read_plan
+from ssdsl.plan.known import Known, known_of
+from ssdsl.plan.plan import Plan
+from ssdsl.prove.prove import Proof, require_proof
+from ssdsl.simulate.costs import Costs
+from ssdsl.simulate.report import Report
+from ssdsl.simulate.simulate import Prices, Step, prices, report, simulated
+from ssdsl.simulate.state import MIXED, State
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A plan with what follows from it."""
+
+    source: Source
+    plan: Plan
+    program: Program
+    proof: Proof
+    warnings: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan whose program nobody has proved: its step can be simulated, and no more (`Workspace.proved`)."""
+
+    reading: Reading
+    lowered: Lowered
+
+    @property
+    def source(self) -> Source:
+        """The plan's text."""
+        return self.reading.script.span.source
+
+    @property
+    def plan(self) -> Plan:
+        """What the text says."""
+        return self.reading.plan
+
+
+@dataclass(slots=True)
+class Workspace:
+    """A model and the cluster for whose links communication is chosen, if one is given.
+
+    What is remembered of one plan makes the next one faster and shows in no answer: a new workspace gives the same.
+    """
+
+    graph: Graph
+    cluster: Cluster | None = None
+    _known: Known | None = field(default=None, repr=False)
+    _last: Lowered | None = field(default=None, repr=False)
+    _proof: tuple[object, Proof] | None = field(default=None, repr=False)  # of the last that was proved
+    _prices: tuple[tuple[int, int, State], Prices] | None = field(default=None, repr=False)
+    _step: tuple[object, Step] | None = field(default=None, repr=False)  # at these prices
+
+    @property
+    def known(self) -> Known:
+        """What is known of the model before a plan is read."""
+        if self._known is None:
+            self._known = known_of(self.graph)
+        return self._known
+
+    def clear(self) -> None:
+        """Forgets all plans."""
+        self._known = self._last = self._proof = self._prices = self._step = None
+
+    @paused_collector()
+    def candidate(self, source: Source, overrides: Mapping[str, int], folder: Path | None = None) -> Candidate:
+        """The program of a text, unproved; `use` statements look in `folder`. Raises PlanError."""
+        reading = read_plan(self.known.script(source), self.known, overrides, folder)
+        return Candidate(reading, self._lowered(reading.plan))
+
+    @paused_collector()
+    def proved(self, candidate: Candidate) -> Compiled:
+        """The plan with its program and all warnings; raises PlanError with what failed: what is not proved is not
+        handed out."""
+        lowered, plan, source = candidate.lowered, candidate.plan, candidate.source
+        if self._proof is None or self._proof[0] is not lowered.like:
+            self._proof = lowered.like, self._proof_of(lowered)
+        warnings = *candidate.reading.warnings(), *unread(plan, lowered.program, source)
+        return Compiled(source, plan, lowered.program, self._proof[1], warnings)
+
+    @paused_collector()
+    def compile(
+        self, source: Source, overrides: Mapping[str, int], folder: Path | None = None, after: After | None = None
+    ) -> Compiled:
+        """The proved program of a text; `after` is called behind each pass, with its name and what there is. Raises
+        PlanError."""
+        if after is not None:
+            self._last = None  # so that all passes run
+        reading = read_plan(self.known.script(source), self.known, overrides, folder)
+        return self.proved(Candidate(reading, self._lowered(reading.plan, after)))
+
+    @paused_collector()
+    def simulate(
+        self, candidate: Candidate, cluster: Cluster, costs: Costs | None = None, state: State = MIXED
+    ) -> Report:
+        """A step of a plan on a cluster, as `simulate.simulate` has it. Raises PlanError."""
+        lowered, program = candidate.lowered, candidate.lowered.program
+        key = id(program.functions), id(cluster), state  # of what the last lowering and the prices hold
+        if self._prices is None or self._prices[0] != key:
+            self._prices, self._step = (key, prices(program, cluster, state)), None
+        if costs is not None:
+            return report(simulated(program, cluster, self._prices[1], costs), program, candidate.source)
+        if self._step is None or self._step[0] is not lowered.like:
+            self._step = lowered.like, simulated(program, cluster, self._prices[1])
+        return report(self._step[1], program, candidate.source)
+
+    def _lowered(self, plan: Plan, after: After | None = None) -> Lowered:
+        found = None if self._last is None else lowered_again(self._last, plan)
+        if found is None:
+            before = formed(plan, self.cluster, after)
+            found = Lowered(plan, before, scheduled(before, after), object())
+        self._last = found
+        return found
+
+    def _proof_of(self, lowered: Lowered) -> Proof:
+        try:
+            return require_proof(lowered.program)
+        except PlanError:  # the places of its statements may be those of an earlier text
+            return require_proof(lower(lowered.plan, self.cluster))
