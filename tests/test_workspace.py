@@ -1,0 +1,121 @@
+"""One workspace for many plans gives what a new one gives for each, also where a text changes by a comment or order."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ssdsl.cluster.load import load_cluster
+from ssdsl.codegen.write import program_files
+from ssdsl.compile import compile_source
+from ssdsl.lang.read import read_source
+from ssdsl.model.graph import Graph
+from ssdsl.show.by_line import by_line_view
+from ssdsl.show.program import shown_program
+from ssdsl.show.report import report_json
+from ssdsl.simulate.simulate import simulate
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
+from ssdsl.text.source import Source
+from ssdsl.workspace import Workspace
+from tests.captured import graph_of
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PLANS = ("megatron", "zero_bubble", "pipeline", "interleaved", "sequence_parallel", "zero")
+PARAMS: dict[str, tuple[int, ...]] = {"T": (1, 2), "S": (1, 2, 3), "M": (2, 4), "D": (1, 2)}
+Settings = dict[str, int]
+
+
+def edits(rng: random.Random, text: str) -> Iterator[str]:
+    """The text as it is, and as somebody changes it."""
+    lines = text.split("\n")
+    at = rng.randrange(len(lines))
+    starts = [n for n, line in enumerate(lines) if line and not line.startswith((" ", "#"))]
+    yield "# what it is for\n" + text
+    yield "\n".join([*lines[:at], "", *lines[at:]])
+    yield "\n".join(f"{line}  # more" if n == starts[-1] else line for n, line in enumerate(lines))
+    yield text.replace("one_f_one_b", "gpipe")
+    yield text + "\nrecompute model\n"
+    yield "\n".join(line for n, line in enumerate(lines) if n != rng.choice(starts))
+    yield text + "\norder model.bwd -> model.fwd\n"
+    yield text
+
+
+def answer_of(workspace: Workspace, source: Source, settings: Settings, cluster: str) -> Any:
+    """All that a workspace says of a text."""
+    on = load_cluster(cluster)
+    try:
+        candidate = workspace.candidate(source, settings, EXAMPLES)
+        compiled = workspace.proved(candidate)
+        report = workspace.simulate(candidate, on)
+    except PlanError as error:
+        return [render(d) for d in error.diagnostics]
+    return compiled.program, report, [render(d) for d in compiled.warnings]
+
+
+def said(answer: Any, cluster: str) -> Any:
+    """The answer as its reader sees it, with every place."""
+    if isinstance(answer, list):
+        return answer
+    program, report, warnings = answer
+    lines = by_line_view(program, load_cluster(cluster), report).rows
+    return program_files(program), shown_program(program), report_json(report), report.timeline, lines, warnings
+
+
+def test_edits_in_one_workspace_are_answered_as_in_a_new_one() -> None:
+    rng, seen = random.Random(27), 0
+    graphs: dict[str, Graph] = {name: graph_of(name) for name in ("gpt:tiny,layers=4", "gpt:tiny,layers=3,batch=8")}
+    kept = {(name, cluster): Workspace(graphs[name], load_cluster(cluster)) for name in graphs for cluster in CLUSTERS}
+    for plan in PLANS:
+        text = read_source(EXAMPLES / f"{plan}.ssp").text
+        settings = {n: rng.choice(values) for n, values in PARAMS.items() if f"\nparam {n} =" in text}
+        for edited in edits(rng, text):
+            name, cluster = rng.choice(list(graphs)), rng.choice(CLUSTERS)
+            source = Source(f"{plan}.ssp", edited)
+            for changed in (settings, settings | {n: rng.choice(PARAMS[n]) for n in list(settings)[:1]}):
+                found = said(answer_of(kept[name, cluster], source, changed, cluster), cluster)
+                fresh = said(
+                    answer_of(Workspace(graphs[name], load_cluster(cluster)), source, changed, cluster), cluster
+                )
+                assert found == fresh, (plan, edited, changed)
+                seen += not isinstance(found, list)
+    assert seen > 30  # that are plans
+
+
+CLUSTERS = ("a100x8", "h100x8")
+
+
+def test_what_changes_no_task_is_not_lowered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, cluster = graph_of("gpt:tiny,layers=4"), load_cluster("a100x8")
+    text = read_source(EXAMPLES / "megatron.ssp").text
+    workspace = Workspace(graph, cluster)
+    first = workspace.candidate(Source("a.ssp", text), {}, EXAMPLES)
+    monkeypatch.setattr("ssdsl.workspace.formed", None)
+    ordered = workspace.candidate(Source("a.ssp", text.replace("one_f_one_b", "gpipe")), {}, EXAMPLES)
+    assert ordered.lowered.program.functions is first.lowered.program.functions
+    assert ordered.lowered.program.roles != first.lowered.program.roles
+    monkeypatch.setattr("ssdsl.workspace.scheduled", None)
+    monkeypatch.setattr("ssdsl.lower.again.scheduled", None)
+    moved = workspace.candidate(Source("a.ssp", "\n" + text.replace("one_f_one_b", "gpipe")), {}, EXAMPLES)
+    assert moved.lowered.program.roles is ordered.lowered.program.roles
+
+
+def test_a_candidate_is_what_is_compiled_without_the_proof() -> None:
+    graph, cluster = graph_of("gpt:tiny,layers=4"), load_cluster("a100x8")
+    source = read_source(EXAMPLES / "megatron.ssp")
+    workspace = Workspace(graph, cluster)
+    candidate = workspace.candidate(source, {}, EXAMPLES)
+    compiled = compile_source(source, graph, {}, EXAMPLES, cluster)
+    assert workspace.proved(candidate).program == compiled.program
+    assert workspace.simulate(candidate, cluster) == simulate(compiled.program, source, cluster)
+    assert not hasattr(candidate, "program")  # so that nobody writes or runs it unproved
+
+
+def test_a_workspace_that_forgets_answers_the_same() -> None:
+    workspace = Workspace(graph_of("gpt:tiny,layers=4"))
+    source = read_source(EXAMPLES / "megatron.ssp")
+    before = workspace.compile(source, {}, EXAMPLES)
+    workspace.clear()
+    assert workspace.compile(source, {}, EXAMPLES).program == before.program
