@@ -20,6 +20,8 @@ from ssdsl.plan.plan import Plan
 from ssdsl.text.diagnostic import InternalError
 from ssdsl.text.source import Span
 
+Kind = tuple[Submesh, tuple[TimeIndex, ...], tuple[int, ...]]  # where, in which parts, in which ordered sets
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -67,11 +69,7 @@ class Typed:
 
     def saved_by(self, operator: Operator) -> Saved:
         """What autograd saves of an operator of this call."""
-        return self.saved.of(dict(zip(_values(self.like), _values(operator), strict=True)))
-
-
-def _values(operator: Operator) -> tuple[str, ...]:
-    return tuple(o.value for o in (*operator.inputs, *operator.outputs))
+        return self.saved.of(dict(zip(self.like.values, operator.values, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,8 @@ class Lowering:
 
     `splits[op]` are an operator's, `joined[op]` the indices in time of its readers that one on weights alone takes part
     in, `sunk[op]` the axes and indices along which the gradients of its outputs stay partial sums, `learning` the
-    values that have a gradient, `tasks` each role's tasks in order. What is `held` by a program that has the weights
+    values that have a gradient; operators of one of the `kinds` and one of the `levels` are a function; `tasks` are
+    each role's tasks in order. What is `held` by a program that has the weights
     already stays as it is. Where nothing `trains`, nothing has a gradient and no weight changes. Communication is
     chosen for the links of the `cluster`, by default for processes of one machine.
     """
@@ -95,6 +94,8 @@ class Lowering:
     sunk: dict[str, frozenset[str]] = field(default_factory=dict)
     joined: dict[str, tuple[TimeIndex, ...]] = field(default_factory=dict)
     typed: dict[str, Typed] = field(default_factory=dict)
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    levels: dict[str, int] = field(default_factory=dict)
     segments: tuple[Segment, ...] = ()
     asks: dict[str, tuple[Ask, ...]] = field(default_factory=dict)
     reported: dict[str, Ask] = field(default_factory=dict)

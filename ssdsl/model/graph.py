@@ -134,6 +134,11 @@ class Operator:
             return ()
         return tuple(a.value for a in self.args[4:6] if isinstance(a, Ref))
 
+    @property
+    def values(self) -> tuple[str, ...]:
+        """What it reads, then what it makes."""
+        return tuple(o.value for o in (*self.inputs, *self.outputs))
+
     def refs(self) -> tuple[str, ...]:
         """All tensors in its arguments, in their order: of a constant as well, which has no operands."""
         return tuple(refs_in((self.args, tuple(v for _, v in self.kwargs))))

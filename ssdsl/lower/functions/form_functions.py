@@ -2,16 +2,15 @@
 
 from dataclasses import replace
 
-from ssdsl.lower.functions.kinds import Kind, computing, kinds_of, levels_of
-from ssdsl.lower.lowering import Lowering, Segment
+from ssdsl.lower.functions.kinds import computing
+from ssdsl.lower.lowering import Kind, Lowering, Segment
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import HALVES
 
 
 def form_functions(lowering: Lowering) -> Lowering:
     """Adds the segments, in an order in which they can run."""
-    kinds = kinds_of(lowering)
-    levels = levels_of(lowering, kinds)
+    kinds, levels = lowering.kinds, lowering.levels
     groups: dict[tuple[int, Kind], list[Operator]] = {}
     for o in computing(lowering):
         groups.setdefault((levels[o.name], kinds[o.name]), []).append(o)

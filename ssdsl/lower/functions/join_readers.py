@@ -10,6 +10,7 @@ made once a step, unless it is recomputed: one for the step is less than one for
 buffer runs once a step as well, and so does what a report reads, or readers of several functions.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from ssdsl.ir.function import Carried, OpSplit
@@ -20,21 +21,30 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import place_in
 from ssdsl.model.graph import Graph, Operand, Operator
 from ssdsl.model.saved import saved
+from ssdsl.model.saved_tensors import Saved
 
 Joined = dict[str, tuple[TimeIndex, ...]]  # by operator, the indices in time of its readers that it has not itself
 Readers = dict[str, list[tuple[Operator, Operand]]]  # of the results of an operator
 
 
 def join_readers(lowering: Lowering) -> Lowering:
-    """Adds `joined`, and to `sunk` its indices: gradients stay addends along them."""
-    if not (able := _able(lowering)):
-        return lowering
+    """Adds `joined`, and to `sunk` its indices: gradients stay addends along them; and the kinds and levels of all
+    operators then."""
     readers = _readers(lowering)
-    joined = _of_one_kind(lowering, able, readers)
-    while joined and joined != (left := _of_one_level(replace(lowering, joined=joined), readers)):
-        joined = _of_one_kind(lowering, frozenset(left), readers)
+    able: Collection[str] = _able(lowering)
+    while True:
+        joined = _of_one_kind(lowering, able, readers)
+        found = _levelled(replace(lowering, joined=joined))
+        able = _of_one_level(found, readers)
+        if able == joined.keys():
+            break
     sunk = {name: lowering.sunk.get(name, frozenset()) | {t.name for t in times} for name, times in joined.items()}
-    return replace(lowering, joined=joined, sunk=lowering.sunk | sunk)
+    return replace(found, sunk=lowering.sunk | sunk)
+
+
+def _levelled(lowering: Lowering) -> Lowering:
+    kinds = kinds_of(lowering)
+    return replace(lowering, kinds=kinds, levels=levels_of(lowering, kinds))
 
 
 def _able(lowering: Lowering) -> frozenset[str]:
@@ -61,9 +71,14 @@ def _kept(graph: Graph, alone: frozenset[str], recomputed: frozenset[str]) -> fr
     made = {o.value for operator in graph.operators for o in operator.outputs if o.value in alone}
     fresh = {v for v in made if places[v].root in made}
     roots = set[str]()
+    known: dict[int, tuple[Operator, Saved]] = {}  # of equal calls
     for operator in graph.operators:
-        if not fresh.isdisjoint(o.value for o in (*operator.inputs, *operator.outputs)):
-            tensors = saved(operator, graph, places)
+        if not fresh.isdisjoint(operator.values):
+            call = graph.signatures[operator.name]
+            if call not in known:
+                known[call] = operator, saved(operator, graph, places)
+            like, found = known[call]
+            tensors = found.of(dict(zip(like.values, operator.values, strict=True)))
             read = [o.value for o in operator.inputs] if operator.name in recomputed else tensors.inputs
             roots.update(places[v].root for v in (*read, *tensors.outputs))
     return frozenset(v for v in fresh if places[v].root in roots)
@@ -79,12 +94,16 @@ def _readers(lowering: Lowering) -> Readers:
     return found
 
 
-def _of_one_kind(lowering: Lowering, able: frozenset[str], readers: Readers) -> Joined:
+def _of_one_kind(lowering: Lowering, able: Collection[str], readers: Readers) -> Joined:
     """The operators whose readers are of one kind, and need nothing but all of what each part would compute."""
+    if not able:
+        return {}
     kinds, joined = kinds_of(lowering), Joined()
     for operator in reversed(computing(lowering)):
+        if operator.name not in able:
+            continue
         those = {kinds[reader.name] for reader, _ in readers[operator.name]}
-        if operator.name not in able or len(those) != 1:
+        if len(those) != 1:
             continue
         (submesh, time, ordered), own = those.pop(), kinds[operator.name]
         left = tuple(t for t in time if t not in own[1])
@@ -106,12 +125,7 @@ def _reads_all(reader: Operator, splits: tuple[OpSplit, ...], operand: Operand, 
     return True
 
 
-def _of_one_level(lowering: Lowering, readers: Readers) -> Joined:
+def _of_one_level(lowering: Lowering, readers: Readers) -> set[str]:
     """Those of `joined` that come to be in one function with all their readers."""
-    kinds = kinds_of(lowering)
-    levels = levels_of(lowering, kinds)
-    return {
-        name: times
-        for name, times in lowering.joined.items()
-        if {levels[reader.name] for reader, _ in readers[name]} == {levels[name]}
-    }
+    levels = lowering.levels
+    return {n for n in lowering.joined if {levels[reader.name] for reader, _ in readers[n]} == {levels[n]}}

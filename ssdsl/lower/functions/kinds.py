@@ -6,13 +6,11 @@ other in a cycle.
 """
 
 from ssdsl.ir.function import Carried, OpSplit
-from ssdsl.ir.layout import Shard, Submesh
+from ssdsl.ir.layout import Shard
 from ssdsl.ir.value import Time, TimeIndex
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.lowering import Kind, Lowering
 from ssdsl.lower.operators.operand_types import operand_shape, place_in, waits_for_no_later
 from ssdsl.model.graph import Operand, Operator, Stage
-
-Kind = tuple[Submesh, tuple[TimeIndex, ...], tuple[int, ...]]
 
 
 def computing(lowering: Lowering) -> list[Operator]:

@@ -11,7 +11,7 @@ makes it smaller: the weighted sum over the experts of a token comes before the 
 A sum over devices is carried on the same devices only: a value that goes to others is completed first.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ssdsl.ir.function import Carried, Split
@@ -43,8 +43,8 @@ def propagate_partial(lowering: Lowering) -> Lowering:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """How a value was made: its operator's splits and operand, the sums that it lacks, and the indices in time of
-    which it needed all parts."""
+    """How a value was made, or one of an equal call: its operator's splits and operand, the sums that it lacks, and the
+    indices in time of which it needed all parts."""
 
     submesh: Submesh
     operator: Operator
@@ -65,9 +65,30 @@ class _Walk:
     made: dict[str, _Made] = field(default_factory=dict)
     splits: dict[str, tuple[Carried, ...]] = field(default_factory=dict)
     late: dict[str, tuple[Index, ...]] = field(default_factory=dict)
-    awaited: dict[Hashable, frozenset[str]] = field(default_factory=dict)
+    known: dict[Hashable, tuple[_Made, ...]] = field(default_factory=dict)
+    equal: dict[Hashable, _Made] = field(default_factory=dict)
 
     def operator(self, operator: Operator) -> None:
+        """What becomes of an operator; of one that carries no sum it is what became of an equal call before."""
+        signatures, made = self.lowering.graph.signatures, self.made
+        record = self.lowering.plan.of(operator.name)
+        key = (
+            signatures[operator.name],
+            id(record),
+            id(self.lowering.submeshes[operator.name]),
+            tuple(id(made.get(o.value)) for o in operator.inputs),
+            operator.name in self.linear,
+            operator.name in self.tail,
+        )
+        if key not in self.known:
+            self._operator(operator)
+            if not self.splits[operator.name] and operator.name not in self.late:
+                self.known[key] = tuple(made[o.value] for o in operator.outputs)
+            return
+        for output, left in zip(operator.outputs, self.known[key], strict=True):
+            made[output.value] = left
+
+    def _operator(self, operator: Operator) -> None:
         submesh = self.lowering.submeshes[operator.name]
         own = self.lowering.plan.of(operator.name).indices
         sums = [self._arriving(o.value, submesh) for o in operator.inputs]
@@ -81,8 +102,12 @@ class _Walk:
         left = {coordinate_of(i, submesh): i for i in own if operator.summed(i.dim)}
         left |= {coordinate: index for coordinate, (_, index) in taken.items()}
         waits = self._waits(operator, sums, splits, set(taken))
-        for output in operator.outputs:
-            self.made[output.value] = _Made(submesh, operator, splits, output, left, waits)
+        call = self.lowering.graph.signatures[operator.name]
+        for number, output in enumerate(operator.outputs):
+            key = call, number, id(splits), id(submesh), tuple(left.items()), waits
+            if key not in self.equal:
+                self.equal[key] = _Made(submesh, operator, splits, output, left, waits)
+            self.made[output.value] = self.equal[key]
 
     def _arriving(self, value: str, submesh: Submesh) -> Partial:
         """The sums that a value still lacks where it is read."""
@@ -134,25 +159,18 @@ class _Walk:
                 continue
             found |= made.waits
             found |= {c.name for c in arriving if isinstance(c, Time) and c not in carried}
-            found |= self._awaited(made, operator, operand, own, splits)
+            found.update(self._awaited(made, operator, operand, splits))
         return frozenset(found)
 
     def _awaited(
-        self, made: _Made, operator: Operator, operand: Operand, own: tuple[Split, ...], splits: dict[Coordinate, Split]
-    ) -> frozenset[str]:
-        """The indices in time of which an operand needs all parts at once: found once for calls that are cut alike."""
-        signatures = self.lowering.graph.signatures
-        maker = signatures[made.operator.name], id(made.splits), made.operator.outputs.index(made.operand)
-        key = maker, signatures[operator.name], id(own), operator.inputs.index(operand)
-        if key not in self.awaited:
-            found = set[str]()
-            for split in (s for s in made.splits if isinstance(s.coordinate, Time)):
-                part, here = place_in(made.operator, split, made.operand), splits.get(split.coordinate)
-                read = None if here is None else place_in(operator, here, operand)
-                if part is not None and not waits_for_no_later(part, read, operand_shape(operator, operand)):
-                    found.add(split.coordinate.name)
-            self.awaited[key] = frozenset(found)
-        return self.awaited[key]
+        self, made: _Made, operator: Operator, operand: Operand, splits: dict[Coordinate, Split]
+    ) -> Iterator[str]:
+        """The indices in time of which an operand needs all parts at once."""
+        for split in (s for s in made.splits if isinstance(s.coordinate, Time)):
+            part, here = place_in(made.operator, split, made.operand), splits.get(split.coordinate)
+            read = None if here is None else place_in(operator, here, operand)
+            if part is not None and not waits_for_no_later(part, read, operand_shape(operator, operand)):
+                yield split.coordinate.name
 
     def _kept(
         self, operator: Operator, own: tuple[Index, ...], sums: list[Partial], splits: tuple[Split, ...]
