@@ -5,24 +5,22 @@ import re
 from ssdsl.model.graph import Graph
 
 
-def layer_paths(graph: Graph) -> tuple[str, ...]:
-    """The paths of repeated modules (`h.3`, `layers.0.blocks.1`): numbered ones with named modules inside, longest
-    first."""
-    found: dict[str, None] = {}
-    for operator in graph.operators:
-        parts = operator.path.split(".")
+def layer_paths(graph: Graph) -> frozenset[str]:
+    """The paths of repeated modules (`h.3`, `layers.0.blocks.1`): numbered ones with named modules inside."""
+    found = set[str]()
+    for path in {operator.path for operator in graph.operators}:
+        parts = path.split(".")
         for at, part in enumerate(parts[:-1]):
             if part.isdigit() and not parts[at + 1].isdigit():
-                found[".".join(parts[: at + 1])] = None
-    return tuple(sorted(found, key=len, reverse=True))
+                found.add(".".join(parts[: at + 1]))
+    return frozenset(found)
 
 
-def layer_of(path: str, layers: tuple[str, ...]) -> str:
+def layer_of(path: str, layers: frozenset[str]) -> str:
     """The innermost repeated module that a module path lies in, or the empty path."""
-    known = set(layers)
     parts = path.split(".")
     for end in range(len(parts), 0, -1):
-        if (prefix := ".".join(parts[:end])) in known:
+        if (prefix := ".".join(parts[:end])) in layers:
             return prefix
     return ""
 

@@ -23,7 +23,7 @@ class Need:
     gradient: Type | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Ask:
     """A need of function number `function`, at a place in the order of the program: of an operator and an operand. Two
     with equal keys need the same. Without a need, a report asks for a value as it is left, its sums taken."""

@@ -90,12 +90,13 @@ class _Values:
         self.known: dict[Hashable, Answer] = {}
         self.refused: list[tuple[Ask, PlanError]] = []
         self.found = Converted()
+        self.rows = {v.name for v in self.graph.values.values() if slots_of(v) is not None}
 
     def converted(self) -> Converted:
         for ask in (*(a for asks in self.lowering.asks.values() for a in asks), *self.lowering.reported.values()):
             self.asks.setdefault(ask.value, []).append(ask)
         # rows first, as they ask for counts
-        for name in sorted(self.asks, key=lambda name: slots_of(self.graph.values[name]) is None):
+        for name in sorted(self.asks, key=lambda name: name not in self.rows):
             asks = sorted(self.asks[name], key=lambda ask: ask.at)
             for functions, own in self._apart(name, asks):
                 self._meet(name, functions, own)
@@ -116,16 +117,17 @@ class _Values:
     def _meet(self, name: str, functions: tuple[int, ...], asks: list[Ask]) -> None:
         local, value = {function: n for n, function in enumerate(functions)}, self.graph.values[name]
         source, number = self._source(name, functions[0])
-        of_value = number, value.dtype, name in self.lowering.learning, slots_of(value) is not None
-        submeshes = tuple(self.submeshes[f] for f in functions)
-        where = tuple(self.kinds[f] for f in functions), submeshes if len({*submeshes}) > 1 else ()
-        key = of_value, where, tuple((local[a.function], a.key) for a in asks)
+        of_value = number, value.dtype, name in self.lowering.learning, name in self.rows
+        where = tuple([self.kinds[f] for f in functions])
+        apart = tuple([self.submeshes[f] for f in functions]) if len(functions) > 1 else ()
+        key = of_value, where, apart if len({*apart}) > 1 else (), tuple([(local[a.function], a.key) for a in asks])
         if key not in self.known:
             segments = [self.lowering.segments[f] for f in functions]
             asked = [(local[a.function], a.need) for a in asks]
             self.known[key] = convert(self.lowering, value, source, segments, asked)
         answer = self.known[key]
-        self.found.answers.update(((name, f), (answer, functions)) for f in functions)
+        if answer.made:
+            self.found.answers.update(((name, f), (answer, functions)) for f in functions)
         self.found.names.update((ask, Name(name, v)) for ask, v in zip(asks, answer.versions, strict=False))
         for (function, version), (n, *types) in answer.moves_rows.items():
             self._ask_for_counts(value, functions[function], version, asks[n], types)

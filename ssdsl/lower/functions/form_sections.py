@@ -11,8 +11,6 @@ from ssdsl.ir.comm import AllReduce
 from ssdsl.ir.function import (
     Backward,
     Conversion,
-    Extend,
-    First,
     Function,
     Instr,
     Op,
@@ -20,7 +18,6 @@ from ssdsl.ir.function import (
     Reshard,
     Section,
     Side,
-    Slice,
     Write,
     reads_of,
     results_of,
@@ -43,7 +40,7 @@ class _Facts:
     """What the functions of a plan have in common."""
 
     graph: Graph
-    layers: tuple[str, ...]
+    layers: dict[str, str]  # of each operator's path
     plan: Plan
     alone: frozenset[str]
     gathered: dict[tuple[str, Submesh], int]  # weights that ZeRO-3 gathers -> the flat parameter
@@ -52,9 +49,10 @@ class _Facts:
 def form_sections(lowering: Lowering) -> Lowering:
     """Replaces the functions by their finished forms."""
     graph = lowering.graph
+    layers = layer_paths(graph)
     facts = _Facts(
         graph,
-        layer_paths(graph),
+        {path: layer_of(path, layers) for path in {o.path for o in graph.operators}},
         lowering.plan,
         graph.alone,
         {(w, f.submesh): f.number for f in lowering.flats if f.zero is Zero.WEIGHTS for w in f.weights},
@@ -78,11 +76,11 @@ def _formed(function: Function, facts: _Facts) -> Function:
 
 def _finished(instr: Instr, sides: dict[str, tuple[Side, ...]], overwrites: dict[Name, tuple[bool, bool]]) -> Instr:
     match instr:
-        case Op():
-            return replace(instr, sides=sides.get(instr.operator))
-        case Reshard():
-            return replace(instr, in_place=overwrites[instr.result.name])
-        case Slice() | First() | Extend() | Write():
+        case Op() if instr.operator in sides:
+            return replace(instr, sides=sides[instr.operator])
+        case Reshard() if any(in_place := overwrites[instr.result.name]):
+            return replace(instr, in_place=in_place)
+        case _:
             return instr
 
 
@@ -106,7 +104,7 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
 
     def place(op: Op) -> Place:
         checkpoint = facts.plan.of(op.operator).checkpoint if op.operator not in before else None
-        return layer_of(facts.graph.by_name[op.operator].path, facts.layers), checkpoint
+        return facts.layers[facts.graph.by_name[op.operator].path], checkpoint
 
     front = _shared(function, place)
     conversions = [i for i in function.body() if isinstance(i, Conversion)]

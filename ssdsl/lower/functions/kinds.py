@@ -22,23 +22,21 @@ def kinds_of(lowering: Lowering) -> dict[str, Kind]:
     """The kind of each operator."""
     ordered = frozenset(tasks.number for tasks in lowering.plan.ordered())
     kinds: dict[str, Kind] = {}
-    same: dict[tuple[object, ...], Kind] = {}  # so that equal kinds are one object, as equal submeshes are
-    times: dict[int, tuple[TimeIndex, ...]] = {}  # by splits, which operators share
+    known: dict[tuple[int, int, tuple[TimeIndex, ...]], Kind] = {}  # of one record and splits, which operators share
+    same: dict[Kind, Kind] = {}  # so that equal kinds are one object, as equal submeshes are
     for o in computing(lowering):
-        splits = lowering.splits[o.name]
-        if (time := times.get(id(splits))) is None:
-            time = times[id(splits)] = _time(splits)
-        if joined := lowering.joined.get(o.name):
-            time = tuple(sorted((*time, *joined), key=lambda t: t.name))
-        sets = tuple(sorted(lowering.plan.of(o.name).sets & ordered))
-        submesh = lowering.submeshes[o.name]
-        kinds[o.name] = same.setdefault((id(submesh), time, sets), (submesh, time, sets))
+        splits, record = lowering.splits[o.name], lowering.plan.of(o.name)
+        key = id(splits), id(record), lowering.joined.get(o.name, ())
+        if key not in known:
+            time = tuple(sorted((*_time(splits), *key[2]), key=lambda t: t.name))
+            kind = lowering.submeshes[o.name], time, tuple(sorted(record.sets & ordered))
+            known[key] = same.setdefault(kind, kind)
+        kinds[o.name] = known[key]
     return kinds
 
 
-def _time(splits: tuple[OpSplit, ...]) -> tuple[TimeIndex, ...]:
-    found = [TimeIndex(s.coordinate.name, s.parts, s.sizes) for s in splits if isinstance(s.coordinate, Time)]
-    return tuple(sorted(found, key=lambda t: t.name))
+def _time(splits: tuple[OpSplit, ...]) -> list[TimeIndex]:
+    return [TimeIndex(s.coordinate.name, s.parts, s.sizes) for s in splits if isinstance(s.coordinate, Time)]
 
 
 def levels_of(lowering: Lowering, kinds: dict[str, Kind]) -> dict[str, int]:

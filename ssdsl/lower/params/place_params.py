@@ -17,16 +17,19 @@ def place_params(lowering: Lowering) -> Lowering:
     """Adds the parameters, one for each submesh that uses a weight. Raises PlanError where these overlap, or where what
     does not train reads a weight that lies elsewhere."""
     uses: dict[str, dict[Submesh, list[Use]]] = {}
+    known: dict[tuple[int, int], Use] = {}  # of an operand of a call that is cut so
     shapes: dict[str, Shape] = {}
     values = lowering.graph.values
     updates = {value: buffer for buffer, value in lowering.graph.updates.items()}
     for segment in lowering.segments:
         for operator in segment.operators:
             typed = lowering.typed[operator.name]
-            for operand, read in zip(operator.inputs, typed.reads, strict=True):
+            for number, operand in enumerate(operator.inputs):
                 if values[operand.value].origin in (Origin.WEIGHT, Origin.BUFFER):
-                    here = uses.setdefault(operand.value, {}).setdefault(segment.submesh, [])
-                    here.append((read.type.layout.stored(read.shape), read.gradient.layout))
+                    read, key = typed.reads[number], (typed.number, number)
+                    if key not in known:
+                        known[key] = read.type.layout.stored(read.shape), read.gradient.layout
+                    uses.setdefault(operand.value, {}).setdefault(segment.submesh, []).append(known[key])
                     shapes[operand.value] = read.shape
             for operand, left in zip(operator.outputs, typed.results, strict=True):
                 if (buffer := updates.get(operand.value)) is not None:  # only written, it lives where that is, whole
