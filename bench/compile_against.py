@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -48,6 +48,12 @@ def per_action(each: Sequence[Times]) -> float:
     return more_s / (times["more_actions"] - times["again_actions"])
 
 
+def of_candidate(each: Sequence[Times]) -> float:
+    """Seconds from what was changed in a plan to its simulated step, without a proof."""
+    (times,) = each
+    return times["candidate"]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """What is measured, and what is to be reached: a ratio, seconds of its own, or MB of memory."""
@@ -69,7 +75,8 @@ class Row:
         '50 us'
         """
         ratio = [] if self.ratio is None else [f"{self.ratio:.2f}"]
-        time = [] if self.most_s is None else [f"{self.most_s * 1e6:.0f} us"]
+        most = self.most_s or 0
+        time = [] if self.most_s is None else [f"{most:g} s" if most >= 0.01 else f"{most * 1e6:.0f} us"]
         return ", ".join([*ratio, *time, *([] if self.most_mb is None else [f"{self.most_mb / 1e3:g} GB"])])
 
     def is_reached(self, old_s: float, new_s: float, new_mb: float) -> bool:
@@ -89,6 +96,17 @@ def _megatron(model: str, dp: int, tp: int, pp: int, micro: int, cluster: str, m
 
 def _of_paper(plan: str, model: str, **settings: int) -> Job:
     return Job(model, str(EXAMPLES / "papers" / f"{plan}.ssp"), settings)
+
+
+def _candidate(
+    what: str, most_s: float, more: dict[str, int] | None = None, edit: tuple[str, str] | None = None
+) -> Row:
+    """A plan like the one before."""
+    job = _megatron("gpt:13b,batch=512,dtype=bf16", 2, 8, 4, 16, "a100x64")
+    other = None if more is None else job.settings | more
+    return Row(
+        f"next candidate: {what}", (replace(job, more=other, candidate=True, edit=edit),), None, of_candidate, most_s
+    )
 
 
 def _gpt(layers: int) -> Job:
@@ -122,6 +140,10 @@ ROWS = (
         figure=per_action,
         most_s=20e-6,
     ),
+    _candidate("a width", 0.08, more={"T": 4, "D": 4}),
+    _candidate("a cut", 0.08, edit=("split model by vocab into tp where possible", "")),
+    _candidate("a clock", 0.03, edit=("one_f_one_b", "gpipe")),
+    _candidate("a comment", 0.02, edit=("\n\n", "\n\n# as before\n")),
     Row("Mixtral 8x7B", (Job(MIXTRAL, str(EXAMPLES / "experts.ssp"), {"E": 8, "T": 4, "D": 4}),), ratio=0.18),
     Row("T5-11B", (_of_paper("t5_megatron", T5, D=8, T=8, S=4, M=16),), ratio=0.18),
     Row("Swin 1.8B", (_of_paper("swin_megatron", "swin:1.8b,dtype=bf16", D=8, T=8, S=4, M=16),), ratio=0.18),
@@ -195,7 +217,7 @@ def view(found: list[tuple[Row, Measured]], revision: str) -> View:
 
 NOTES = (
     "seconds from the plan's text to the program's files and a simulated step; of an operator, to the program",
-    "of an action, to the proof",
+    "of an action, to the proof; of a candidate, from what is changed to the step",
 )
 
 

@@ -5,13 +5,14 @@ known here of the inside of `ssdsl` is in `compile_program` and `captured`, and 
 """
 
 import contextlib
+import gc
 import json
 import os
 import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ssdsl.ir.program import Program
     from ssdsl.model.graph import Graph
     from ssdsl.model.source import Model
+    from ssdsl.text.source import Source
 
 Times = dict[str, float]
 TURNS = 3  # of a second measurement, of which the fastest counts
@@ -30,7 +32,9 @@ PASSES = ("plan", "lower", "prove", "write")
 class Job:
     """A model, a plan's file with its settings, and the cluster that it is compiled for.
 
-    `more` are other settings for a second measurement in the same process, which begins with all things loaded.
+    `more` are other settings for a second measurement in the same process, which begins with all things loaded. Of a
+    `candidate` the step is simulated without a proof, in turn with that of the plan before: with the settings `more`,
+    and with a word of the text replaced by another one (`edit`).
     """
 
     model: str
@@ -38,6 +42,8 @@ class Job:
     settings: dict[str, int]
     cluster: str = "a100x1024"
     more: dict[str, int] | None = None
+    candidate: bool = False
+    edit: tuple[str, str] | None = None
 
 
 def captured(model: str) -> "tuple[Model, Graph]":
@@ -87,6 +93,7 @@ def measure(job: Job) -> Times:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     start = time.process_time()
     model, graph = captured(job.model)
+    gc.freeze()  # as the command line does
     times = {"capture": time.process_time() - start, "operators": len(graph.operators)}
     passes = compile_program(model, graph, job)
     next(passes)
@@ -94,13 +101,53 @@ def measure(job: Job) -> Times:
     times |= timed(passes)
     times["total"] = sum(times[name] for name in PASSES)
     times |= {"peak_mb": peak_mb(), "own_mb": peak_mb() - held_mb}
-    if job.more is not None:
+    if job.candidate:
+        times["candidate"] = next_candidate(graph, job)
+    elif job.more is not None:
         for prefix, settings in (("again_", job.settings), ("more_", job.more)) * TURNS:
             passes = compile_program(model, graph, Job(job.model, job.plan, settings, job.cluster))
             next(passes)
             for name, value in timed(passes).items():
                 times[prefix + name] = min(value, times.get(prefix + name, value))
     return times
+
+
+def next_candidate(graph: "Graph", job: Job) -> float:
+    """Seconds from another text, or other settings, to a simulated step, where a plan like it was simulated before."""
+    from ssdsl.text.source import Source
+
+    plan = Path(job.plan)
+    text = plan.read_text()
+    changed = Source(str(plan), text.replace(*job.edit) if job.edit else text)
+    simulate, found = _simulating(graph, job), list[float]()
+    for source, settings in ((Source(str(plan), text), job.settings), (changed, job.more or job.settings)) * TURNS:
+        before = time.process_time()
+        simulate(source, settings)
+        found.append(time.process_time() - before)
+    return min(found[1::2])
+
+
+def _simulating(graph: "Graph", job: Job) -> "Callable[[Source, dict[str, int]], object]":
+    """What simulates a plan without a proof: a workspace, or all passes where there is none."""
+    from ssdsl.cluster.load import load_cluster
+    from ssdsl.collector import paused_collector
+    from ssdsl.compile import make_plan
+    from ssdsl.lower.lower import lower
+    from ssdsl.simulate.simulate import simulate
+
+    cluster, folder = load_cluster(job.cluster), Path(job.plan).parent
+    try:
+        from ssdsl.workspace import Workspace
+    except ImportError:
+
+        def all_again(source: "Source", settings: dict[str, int]) -> object:
+            with paused_collector():
+                return simulate(lower(make_plan(source, graph, settings, folder)[0], cluster), source, cluster)
+
+        return all_again
+
+    workspace = Workspace(graph, cluster)
+    return lambda source, settings: workspace.simulate(workspace.candidate(source, settings, folder), cluster)
 
 
 def timed(passes: "Iterator[tuple[str, Program | None]]") -> Times:

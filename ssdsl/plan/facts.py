@@ -69,19 +69,20 @@ class Facts:
 
     def revise(self, operators: Iterable[str], change: Callable[[OpPlan], OpPlan]) -> None:
         """Changes the records of operators. Those that share one share the new one."""
-        changed: dict[int, tuple[OpPlan, OpPlan]] = {}
+        records, changed = self.operators, dict[int, tuple[OpPlan, OpPlan]]()
         for name in operators:
-            record = self.of(name)
-            if id(record) not in changed:
-                changed[id(record)] = record, change(record)
-            self.operators[name] = changed[id(record)][1]
+            record = records.get(name, NOTHING)
+            if (new := changed.get(id(record))) is None:
+                new = changed[id(record)] = record, change(record)
+            records[name] = new[1]
 
     def distinct(self, operators: Iterable[str]) -> dict[str, OpPlan]:
         """The records of operators, each once: by the first that has it."""
-        first: dict[int, str] = {}
+        first: dict[int, tuple[str, OpPlan]] = {}
         for name in operators:
-            first.setdefault(id(self.of(name)), name)
-        return {name: self.of(name) for name in first.values()}
+            record = self.operators.get(name, NOTHING)
+            first.setdefault(id(record), (name, record))
+        return dict(first.values())
 
     def add_index(self, operators: Iterable[str], index: Index) -> None:
         """A further index of operators, inside of those that they have."""

@@ -12,8 +12,8 @@ Places = list[tuple[Operator, int]]  # operators, each with the number of a dime
 
 @dataclass(frozen=True, slots=True)
 class ModelIndex:
-    """A graph with what is looked up in it all the time. `places` and the underscored fields remember answers, nothing
-    else."""
+    """A graph with what is looked up in it all the time. `places`, `balanced` and the underscored fields remember
+    answers, nothing else."""
 
     graph: Graph
     operators: dict[str, Operator]
@@ -23,6 +23,7 @@ class ModelIndex:
     paths: dict[str, frozenset[str]]  # the operators of each module, not those of the modules in it
     calls: dict[str, int]  # of each operator a number: the same for those that a plan may cut alike
     places: dict[Hashable, Places] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
+    balanced: dict[tuple[frozenset[str], int], Units] = field(default_factory=dict, repr=False)  # by number of stages
     _computing: dict[frozenset[str], frozenset[str]] = field(default_factory=dict, repr=False)
     _matches: dict[str, Units] = field(default_factory=dict, repr=False)
 

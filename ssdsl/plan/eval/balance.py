@@ -24,6 +24,13 @@ def balance(ctx: Context, e: nodes.Call, given: tuple[Value, ...]) -> tuple[Sele
     model with too few of them is cut between any two modules. Raises PlanError if there are fewer modules than stages.
     """
     operators, stages = _arguments(ctx, e, given)
+    key = operators, stages
+    if key not in ctx.model.balanced:
+        ctx.model.balanced[key] = tuple(frozenset(names) for names in _balanced(ctx, e, operators, stages))
+    return tuple(Selection(names) for names in ctx.model.balanced[key])
+
+
+def _balanced(ctx: Context, e: nodes.Call, operators: frozenset[str], stages: int) -> list[list[str]]:
     best: list[list[str]] | None = None
     units: list[Unit] = []
     deepest = max(1, deepest_level(ctx.model, operators))
@@ -41,7 +48,7 @@ def balance(ctx: Context, e: nodes.Call, given: tuple[Value, ...]) -> tuple[Sele
     if best is None:
         names = tuple(path or ctx.model.operators[run[0]].module for path, run in units)
         raise PlanError(TooFewUnits(e.span, names, stages))
-    return tuple(Selection(frozenset(names)) for names in best)
+    return best
 
 
 def _arguments(ctx: Context, e: nodes.Call, given: tuple[Value, ...]) -> tuple[frozenset[str], int]:

@@ -126,10 +126,10 @@ class _Alike:
 
 def _alike(ctx: Context, places: Places) -> list[_Alike]:
     """Places in groups, in the order of the first of each."""
-    calls, facts = ctx.model.calls, ctx.facts
+    calls, records = ctx.model.calls, ctx.facts.operators
     found: dict[Hashable, _Alike] = {}
     for op, at in places:
-        key = calls[op.name], at, id(facts.of(op.name))
+        key = calls[op.name], at, id(records.get(op.name))
         if (group := found.get(key)) is None:
             group = found[key] = _Alike([], at)
         group.operators.append(op)
