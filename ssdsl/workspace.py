@@ -7,12 +7,13 @@ from pathlib import Path
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.ir.program import Program
+from ssdsl.lang.parse import parse
 from ssdsl.lower.again import Lowered, lowered_again
 from ssdsl.lower.lower import After, formed, lower, scheduled
 from ssdsl.lower.unread import unread
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import Reading, read_plan
-from ssdsl.plan.known import Known, known_of
+from ssdsl.plan.model_index import ModelIndex, index_model
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import Proof, require_proof
 from ssdsl.simulate.costs import Costs
@@ -61,27 +62,27 @@ class Workspace:
 
     graph: Graph
     cluster: Cluster | None = None
-    _known: Known | None = field(default=None, repr=False)
+    _model: ModelIndex | None = field(default=None, repr=False)
     _last: Lowered | None = field(default=None, repr=False)
     _proof: tuple[object, Proof] | None = field(default=None, repr=False)  # of the last that was proved
     _prices: tuple[tuple[int, int, State], Prices] | None = field(default=None, repr=False)
     _step: tuple[object, Step] | None = field(default=None, repr=False)  # at these prices
 
     @property
-    def known(self) -> Known:
-        """What is known of the model before a plan is read."""
-        if self._known is None:
-            self._known = known_of(self.graph)
-        return self._known
+    def model(self) -> ModelIndex:
+        """What plans ask of the model."""
+        if self._model is None:
+            self._model = index_model(self.graph)
+        return self._model
 
     def clear(self) -> None:
         """Forgets all plans."""
-        self._known = self._last = self._proof = self._prices = self._step = None
+        self._model = self._last = self._proof = self._prices = self._step = None
 
     @paused_collector()
     def candidate(self, source: Source, overrides: Mapping[str, int], folder: Path | None = None) -> Candidate:
         """The program of a text, unproved; `use` statements look in `folder`. Raises PlanError."""
-        reading = read_plan(self.known.script(source), self.known, overrides, folder)
+        reading = read_plan(parse(source), self.model, overrides, folder)
         return Candidate(reading, self._lowered(reading.plan))
 
     @paused_collector()
@@ -102,7 +103,7 @@ class Workspace:
         PlanError."""
         if after is not None:
             self._last = None  # so that all passes run
-        reading = read_plan(self.known.script(source), self.known, overrides, folder)
+        reading = read_plan(parse(source), self.model, overrides, folder)
         return self.proved(Candidate(reading, self._lowered(reading.plan, after)))
 
     @paused_collector()

@@ -1,5 +1,7 @@
-"""Where the grammar and the standard library lie: in the installed package, or at the top level of a checkout."""
+"""Where the grammar and the standard library lie: in the installed package, or at the top level of a checkout; and
+where results are kept for the next process."""
 
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -12,6 +14,16 @@ def assets_folder(name: str) -> Path:
     """The folder `grammar`, `stdlib` or `examples`."""
     installed = PACKAGE / "_assets" / name
     return installed if installed.is_dir() else PACKAGE.parent / name
+
+
+def cache_folder(name: str) -> Path | None:
+    """A folder of this user's in `$XDG_CACHE_HOME/ssdsl`, by default in `~/.cache`; None where there can be none."""
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ssdsl" / name
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    return folder
 
 
 def grammar_text() -> str:

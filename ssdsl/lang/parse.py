@@ -1,10 +1,11 @@
 """Text to Script: the LALR parser over the grammar, fed with the tokens of the layout."""
 
+import hashlib
 from functools import cache, lru_cache
 
 from lark import Lark, UnexpectedCharacters, UnexpectedToken
 
-from ssdsl.lang.assets import grammar_text
+from ssdsl.lang.assets import cache_folder, grammar_text
 from ssdsl.lang.nodes import Script
 from ssdsl.lang.parser.build import build
 from ssdsl.lang.parser.explain import explain_character, explain_token
@@ -32,4 +33,9 @@ def parse(source: Source) -> Script:
 
 @cache
 def _parser() -> Lark:
-    return Lark(grammar_text(), parser="lalr", lexer="basic", propagate_positions=True, maybe_placeholders=True)
+    """The parser. Making its tables takes longer than reading a plan, so they are kept; Lark makes them anew where the
+    file is not for this grammar, or cannot be read."""
+    folder = cache_folder("grammar")
+    file = folder and str(folder / hashlib.sha256(grammar_text().encode()).hexdigest()[:16])
+    kept = {"cache": file or False, "propagate_positions": True, "maybe_placeholders": True}
+    return Lark(grammar_text(), parser="lalr", lexer="basic", **kept)

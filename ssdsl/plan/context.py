@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ssdsl.lang import nodes
 from ssdsl.plan.errors.names import TooManySteps
 from ssdsl.plan.facts import Facts
-from ssdsl.plan.known import Known
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
@@ -54,18 +53,13 @@ class Budget:
 class Context:
     """Fixed but for three things that grow: the facts, the steps taken, and the libraries that `use` has read."""
 
-    known: Known
+    model: ModelIndex
     overrides: Mapping[str, int]  # what `--set` gives
     folder: Path | None  # of the plan, where `use "file.ssp"` looks
     facts: Facts = field(default_factory=Facts)
     budget: Budget = field(default_factory=Budget)
     stack: Stack = field(default_factory=Stack)
     libraries: "dict[Path, Scope]" = field(default_factory=dict)
-
-    @property
-    def model(self) -> ModelIndex:
-        """What a plan may ask of the model."""
-        return self.known.model
 
     def called(self, function: nodes.Def | nodes.Let, site: Span) -> "Context":
         """The context inside of a call."""
@@ -81,6 +75,6 @@ class Context:
         return replace(self, facts=self.facts.copy(), budget=Budget(), libraries=dict(self.libraries))
 
 
-def begin(known: Known, overrides: Mapping[str, int] | None = None, folder: Path | None = None) -> Context:
+def begin(model: ModelIndex, overrides: Mapping[str, int] | None = None, folder: Path | None = None) -> Context:
     """The context in which a plan begins: nothing has been said."""
-    return Context(known, dict(overrides or {}), folder)
+    return Context(model, dict(overrides or {}), folder)

@@ -8,7 +8,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.plan.context import begin
 from ssdsl.plan.eval.builtins import builtin_scope
 from ssdsl.plan.eval.scope import Scope
-from ssdsl.plan.known import known_of
+from ssdsl.plan.model_index import index_model
 from ssdsl.plan.statements.param import param
 
 
@@ -33,7 +33,7 @@ class Declarations:
 
 def params(script: nodes.Script) -> tuple[ParamDecl, ...]:
     """The parameters of a plan; raises PlanError if a default is no number."""
-    ctx = begin(known_of(Graph("", (), {}, "", {}, {})))
+    ctx = begin(index_model(Graph("", (), {}, "", {}, {})))
     scope = Scope(builtin_scope(ctx))
     found = []
     for s in script.statements:

@@ -14,7 +14,7 @@ from ssdsl.plan.errors.names import CallsTooDeep, UnknownParam
 from ssdsl.plan.eval.builtins import builtin_scope
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.facts import Facts
-from ssdsl.plan.known import Known, known_of
+from ssdsl.plan.model_index import ModelIndex, index_model
 from ssdsl.plan.never_used import never_used
 from ssdsl.plan.place_beside import place_beside
 from ssdsl.plan.plan import Index, OpPlan, Plan
@@ -49,11 +49,11 @@ Overrides = Mapping[str, int]
 
 
 def read_plan(
-    script: nodes.Script, known: Known, overrides: Overrides | None = None, folder: Path | None = None
+    script: nodes.Script, model: ModelIndex, overrides: Overrides | None = None, folder: Path | None = None
 ) -> Reading:
     """What a script says for a model; `folder` is where `use "file.ssp"` looks. Raises PlanError with the independent
     mistakes together."""
-    ctx = begin(known, overrides, folder)
+    ctx = begin(model, overrides, folder)
     mistakes = [*unknown_params(script, ctx.overrides), *_execute_all(ctx, _plan_scope(ctx), script)]
     beside = [] if mistakes else place_beside(ctx.facts, ctx.model)
     mistakes = mistakes or check(ctx.facts, ctx.model)
@@ -66,22 +66,22 @@ def interpret(
     script: nodes.Script, graph: Graph, overrides: Overrides | None = None, folder: Path | None = None
 ) -> Plan:
     """The plan of a script for a model. Raises PlanError."""
-    return read_plan(script, known_of(graph), overrides, folder).plan
+    return read_plan(script, index_model(graph), overrides, folder).plan
 
 
 def interpret_all(
     script: nodes.Script, graph: Graph, overrides: Overrides | None = None, folder: Path | None = None
 ) -> tuple[Plan, tuple[Diagnostic, ...]]:
     """The plan, and warnings; raises PlanError."""
-    reading = read_plan(script, known_of(graph), overrides, folder)
+    reading = read_plan(script, index_model(graph), overrides, folder)
     return reading.plan, reading.warnings()
 
 
 def interpret_part(
-    script: nodes.Script, known: Known, overrides: Overrides | None = None, folder: Path | None = None
+    script: nodes.Script, model: ModelIndex, overrides: Overrides | None = None, folder: Path | None = None
 ) -> tuple[Context, Scope]:
     """What a script says that need not be a whole plan yet: its facts and names; raises PlanError."""
-    ctx = begin(known, overrides, folder)
+    ctx = begin(model, overrides, folder)
     scope = _plan_scope(ctx)
     if mistakes := _execute_all(ctx, scope, script):
         raise PlanError(*mistakes[:MOST_MISTAKES])

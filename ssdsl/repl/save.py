@@ -16,7 +16,7 @@ def save(session: Session, name: str, overwrite: bool) -> Path:
     path = path if path.suffix else path.with_suffix(".ssp")
     if path.exists() and not overwrite:
         raise PlanError(FileExists(None, str(path)))
-    interpret_part(parse(session.draft.source), session.workspace.known, session.overrides, path.parent)
+    interpret_part(parse(session.draft.source), session.workspace.model, session.overrides, path.parent)
     try:
         put_whole(path, session.draft.text, overwrite=overwrite)
     except FileExistsError:

@@ -15,7 +15,7 @@ from ssdsl.lower.lower import lower
 from ssdsl.plan.context import begin
 from ssdsl.plan.eval.builtins import builtin_scope
 from ssdsl.plan.interpret import interpret_all
-from ssdsl.plan.known import known_of
+from ssdsl.plan.model_index import index_model
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 
@@ -57,7 +57,7 @@ def test_words(graph_of: Callable[[str], Any]) -> None:
     section = LANGUAGE.partition("### Words")[2].partition("###")[0]
     reserved, known = section.split("These have a meaning")
     assert set(re.findall(r"`(\w+)`", reserved)) == KEYWORDS
-    context = begin(known_of(graph_of("gpt:tiny")))
+    context = begin(index_model(graph_of("gpt:tiny")))
     assert set(re.findall(r"`(\w+)`", known)) == builtin_scope(context).values.keys()
 
 

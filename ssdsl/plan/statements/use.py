@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ssdsl.lang import nodes
 from ssdsl.lang.assets import library_files
+from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.lang.suggest import listed, suggest
 from ssdsl.plan.context import Context
@@ -66,7 +67,7 @@ def _load(ctx: Context, outermost: Scope, s: nodes.Use, path: Path, define: Defi
     """The scope of a file's definitions; diagnostics call the file as the user wrote it."""
     found = Scope(outermost)
     name = s.module.value if isinstance(s.module, nodes.Text) else f"stdlib/{s.module.text}.ssp"
-    script = ctx.known.script(read_source(path, name))
+    script = parse(read_source(path, name))
     define(ctx.reading(path), found, tuple(x for x in script.statements if isinstance(x, DEFINITIONS)))
     return found
 
