@@ -105,10 +105,10 @@ def _additions(facts: Facts, role: Role, flats: list[FlatParam]) -> dict[int, li
     """For each flat parameter, behind which actions of the role something is added to its gradient."""
     adds: dict[tuple[int, Phase], list[int]] = {}
     for function in facts.program.functions:
-        trained = function.trained
-        last = Phase.WGRAD if function.backward is Backward.HALVES else Phase.BACKWARD
-        here = [f.number for f in flats if f.submesh == function.submesh and not trained.isdisjoint(f.weights)]
-        adds[function.number, last] = here
+        if near := [f for f in flats if f.submesh == function.submesh]:
+            trained = function.trained
+            last = Phase.WGRAD if function.backward is Backward.HALVES else Phase.BACKWARD
+            adds[function.number, last] = [f.number for f in near if not trained.isdisjoint(f.weights)]
     found: dict[int, list[int]] = {f.number: [] for f in flats}
     for k, action in enumerate(role.actions):
         if isinstance(action, Compute):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ssdsl.ir import execute
 from ssdsl.ir.action import Action, Compute, GatherParam, Start, StartReduce, Update, WaitReduce
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Members, Program
 from ssdsl.ir.steps import steps_of
 from ssdsl.simulate.costs import Cost, Costs
 
@@ -25,12 +25,12 @@ def run(program: Program, costs: Costs, *, overlaps: bool = True, blocks: bool =
 
     Raises InternalError where roles wait for each other (the compiler has checked that none does).
     """
-    cost = _cached(program, costs)
+    cost, members = _cached(program, costs), Members(program.roles)
 
     def meets(action: Compute) -> bool:
         """Whether a task has collectives."""
         submesh = program.functions[action.function].submesh
-        return any(cost(r, action).communication_s for r, role in enumerate(program.roles) if role.is_in(submesh))
+        return any(cost(r, action).communication_s for r in members[submesh])
 
     parts = program.roles, program.functions, program.messages, program.flats
     steps = steps_of(*parts, meets=meets, overlaps=overlaps, blocks=blocks)

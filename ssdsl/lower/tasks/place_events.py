@@ -31,7 +31,8 @@ Slot = tuple[str, At]
 
 def place_events(lowering: Lowering) -> Lowering:
     """Adds each role's actions."""
-    shared = _Shared(lowering, AwaitedTransfers(lowering), Members(lowering.roles))
+    trained = [f.trained for f in lowering.functions]
+    shared = _Shared(lowering, AwaitedTransfers(lowering), Members(lowering.roles), trained)
     pairs = enumerate(zip(lowering.roles, lowering.tasks, strict=True))
     return replace(
         lowering, roles=tuple(replace(role, actions=tuple(_actions(shared, n, tasks))) for n, (role, tasks) in pairs)
@@ -44,6 +45,7 @@ class _Shared(NamedTuple):
     lowering: Lowering
     awaited: AwaitedTransfers
     members: Members
+    trained: list[frozenset[str]]  # by function, the weights to whose gradients its backward adds
 
 
 def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[Action]:
@@ -55,7 +57,7 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
     read = [dict.fromkeys(_read(shared, ends, task)) for task in tasks]
     last_read = {slot: k for k, slots in enumerate(read) for slot in slots}
     flats = [f for f in lowering.flats if lowering.trains and role.is_in(f.submesh)]
-    last_backward = _last_backwards(lowering, role, tasks, flats)
+    last_backward = _last_backwards(shared, role, tasks, flats)
     scattered = [f for f in flats if f.zero is Zero.GRADS]
     waited: set[Carry] = set()
     complete: list[FlatParam] = []  # gradients to which nothing is added any more
@@ -68,7 +70,7 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
                     waited.add(carry)
                     yield Wait(carry.message, carry.at, carry.gradient)
             yield task
-            yield from _scattered(lowering, task, scattered)
+            yield from _scattered(shared, task, scattered)
         else:
             end = ends[task.message, task.gradient]
             assert end is not None, "a role has the tasks in which it takes part"
@@ -114,14 +116,13 @@ def _read(shared: _Shared, ends: _Ends, task: Task) -> list[Slot]:
 # -- gradients ---------------------------------------------------------------------------------------------------------
 
 
-def _scattered(lowering: Lowering, task: Compute, flats: list[FlatParam]) -> Iterator[Action]:
+def _scattered(shared: _Shared, task: Compute, flats: list[FlatParam]) -> Iterator[Action]:
     """ZeRO-2 hands a backward's gradients to their owners at once."""
-    if not flats or not _is_last_phase(lowering.functions[task.function], task.phase):
+    function = shared.lowering.functions[task.function]
+    if not flats or not _is_last_phase(function, task.phase):
         return
-    function = lowering.functions[task.function]
-    weights = function.trained
     for flat in flats:
-        if flat.submesh == function.submesh and not weights.isdisjoint(flat.weights):
+        if flat.submesh == function.submesh and not shared.trained[task.function].isdisjoint(flat.weights):
             yield StartReduce(flat.number)
 
 
@@ -131,17 +132,16 @@ def _is_last_phase(function: Function, phase: Phase) -> bool:
 
 
 def _last_backwards(
-    lowering: Lowering, role: Role, tasks: tuple[Task, ...], flats: list[FlatParam]
+    shared: _Shared, role: Role, tasks: tuple[Task, ...], flats: list[FlatParam]
 ) -> dict[int, list[FlatParam]]:
     """Behind which task nothing more is added to a gradient. Flat parameters that other roles share are left out: they
     are completed at the end, where all roles come in one order."""
-    weights = {f.number: f.trained for f in lowering.functions}
     own = [f for f in flats if f.completion and f.submesh == role.submesh and f.zero in (Zero.NONE, Zero.OPTIMIZER)]
     found: dict[int, int] = {}
     for k, task in enumerate(tasks):
-        if isinstance(task, Compute) and _is_last_phase(lowering.functions[task.function], task.phase):
+        if isinstance(task, Compute) and _is_last_phase(shared.lowering.functions[task.function], task.phase):
             for flat in own:
-                if not weights[task.function].isdisjoint(flat.weights):
+                if not shared.trained[task.function].isdisjoint(flat.weights):
                     found[flat.number] = k
     last: dict[int, list[FlatParam]] = {}
     for flat in own:
