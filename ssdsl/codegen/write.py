@@ -15,6 +15,7 @@ from ssdsl.codegen.scope import Common, Scope
 from ssdsl.codegen.table import Groups, SitesOf, program_table
 from ssdsl.ir.program import Program
 from ssdsl.model.source import Model
+from ssdsl.runtime.batches import write_batches
 from ssdsl.runtime.state import State
 from ssdsl.text.source import Source
 
@@ -96,7 +97,7 @@ def _fill(
     _copy(runtime, beside / "runtime")
     if model.can_run:
         program_state(program, model, evaluation).write(beside)
-        torch.save(list(model.batches), beside / "inputs.pt")
+        write_batches(beside, model.batches)
 
 
 def _write(texts: Mapping[str, str], folder: Path) -> None:

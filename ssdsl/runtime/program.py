@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
+from .batches import read_batches
 from .errors import EngineError
 from .state import State
 from .table import Table
 
-VERSION = 2  # of the table, and of what the roles' code calls here: a change of either is another version
+VERSION = 3  # of the files, and of what the roles' code calls here: a change of either is another version
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,7 @@ class Program:
     batches: list[dict[str, torch.Tensor]]
 
     def __post_init__(self) -> None:
-        found = self.table.get("version", 1)
-        if found != VERSION:
-            raise EngineError(
-                f"the program is of version {found}, and this runtime runs version {VERSION}",
-                "give a compiled folder its own `runtime` back, install the same ssdsl on each node, or compile again",
-            )
+        _check_version(self.table)
 
     @classmethod
     def read(cls, folder: Path, root: Path | None = None) -> "Program":
@@ -41,14 +37,24 @@ class Program:
         """
         root = folder if root is None else root
         table = json.loads((folder / "program.json").read_text())
+        _check_version(table)
         roles = {r["name"]: (folder / f"role_{r['name']}.py").read_text() for r in table["roles"]}
-        return cls(table, roles, State.read(root), torch.load(root / "inputs.pt", weights_only=True))
+        return cls(table, roles, State.read(root), read_batches(root))
 
     def code(self, role: str) -> Any:
         """The module of a role, made anew for each rank: the groups that it names are the loading rank's."""
         module = ModuleType(f"role_{role}")
         exec(_compiled(self.roles[role], f"role_{role}.py"), vars(module))
         return module
+
+
+def _check_version(table: Table) -> None:
+    found = table.get("version", 1)
+    if found != VERSION:
+        raise EngineError(
+            f"the program is of version {found}, and this runtime runs version {VERSION}",
+            "give a compiled folder its own `runtime` back, install the same ssdsl on each node, or compile again",
+        )
 
 
 @lru_cache(maxsize=64)
