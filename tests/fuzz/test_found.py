@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.fuzz.trial import try_plan
+from bench.fuzz.trial import SLOW, try_plan
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
@@ -22,7 +22,8 @@ REFUSED = {
 def test_found(folder: Path) -> None:
     model = load(f"{folder / 'model.py'}:net")
     training = Training(2, optimizer="adamw" if "adamw" in folder.name else "sgd", lr=0.02)
-    outcome = try_plan(model, capture(model), (folder / "plan.ssp").read_text(), training)
+    cluster = SLOW if "slow_links" in folder.name else None
+    outcome = try_plan(model, capture(model), (folder / "plan.ssp").read_text(), training, cluster)
     if folder.name in REFUSED:
         assert (outcome.kind, outcome.sign) == ("refused", REFUSED[folder.name])
     else:

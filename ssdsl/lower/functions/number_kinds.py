@@ -27,6 +27,8 @@ class _Numbering:
     def __init__(self, lowering: Lowering) -> None:
         self.typed, self.values, self.flats = lowering.typed, lowering.graph.values, lowering.flats
         self.places, self.alone = lowering.graph.storages, lowering.graph.alone
+        self.learning, self.read = lowering.learning, lowering.graph.readers
+        self.about: dict[str, int] = {}  # of values: the number of what is known of each
         self.kinds: dict[Hashable, int] = {}
         self.equal: dict[Hashable, int] = {}  # things that are large: the number of those that are equal
         self.same: dict[int, int] = {}  # ... by identity
@@ -41,8 +43,8 @@ class _Numbering:
             inside: Locals = {}
             instrs = tuple(self._key(instr, inside) for instr in section.body)
             left = tuple(n for name, n in inside.items() if name in leaves)
-            lies = tuple((*self._lies(name), name in prepared) for name in inside)
-            kind = self.kinds.setdefault((around, section.recompute, instrs, left, lies), len(self.kinds))
+            values = tuple((self._value(name.value), name in prepared) for name in inside)
+            kind = self.kinds.setdefault((around, section.recompute, instrs, left, values), len(self.kinds))
             sections.append(replace(section, kind=kind))
             gathers = tuple(self._gathered(number, inside) for number in section.gathers)
             wiring.append((kind, bool(section.layer), gathers, *(numbers.setdefault(n, len(numbers)) for n in inside)))
@@ -66,10 +68,14 @@ class _Numbering:
         read = tuple(inside.get(Name(weight)) for weight in flat.weights)
         return read, flat.elements, flat.dtype, flat.zero, flat.shard_axes, flat.submesh.axes
 
-    def _lies(self, name: Name) -> tuple[Hashable, ...]:
-        """Where a value and its memory come from."""
-        root = self.places[name.value].root
-        return self.values[name.value].origin, self.values[root].origin, name.value in self.alone
+    def _value(self, name: str) -> int:
+        """What the model says of a value, and where its memory comes from."""
+        if name not in self.about:
+            value, root = self.values[name], self.values[self.places[name].root]
+            known = value.origin, value.sizes, value.shape, value.dtype, value.differentiable
+            about = *known, root.origin, name in self.alone, name in self.learning, name in self.read
+            self.about[name] = self.equal.setdefault(about, len(self.equal))
+        return self.about[name]
 
     def _key(self, instr: Instr, numbers: Locals) -> Hashable:
         """An instruction without names."""
