@@ -7,7 +7,7 @@ and those who receive gather the parts over their fast ones; gradients go back l
 
 from collections.abc import Mapping
 
-from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh
+from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh, is_apart
 from ssdsl.lower.conversions.transfer import keep_boxes
 from ssdsl.lower.lowering import Lowering
 
@@ -38,19 +38,23 @@ def with_shares(layout: Layout, submesh: Submesh, shares: Mapping[str, Shard]) -
 
 
 def _share(axis: str, parts: int, source: End, target: End, shape: Shape, times: Times) -> Shard | None:
-    """A digit along an axis on which both ends hold the tensor whole: of the first factor that can be cut once more."""
+    """A digit along an axis on which both ends hold the tensor whole: of the first factor that can be cut once more, at
+    one place in all parts."""
     places = {a: (n, p) for (a, n), p in zip(source[0].axes, source[1].places, strict=True)}
     own = dict(zip((a for a, _ in target[0].axes), target[1].places, strict=True))[axis]
     if places.get(axis) != (parts, REPLICATE) or own is not REPLICATE or parts == 1:
         return None
     digits, uneven = times
+    every = {*source[1].shards(), *target[1].shards(), *digits}
     for factor, size in enumerate(shape.factors):
-        held = {s for s in (*source[1].shards(), *target[1].shards(), *digits) if s.factor == factor}
+        held = {s for s in every if s.factor == factor}
         left = min((s.stride for s in held), default=size)
         if factor in uneven or any(s.at is not None for s in held) or left % parts:
             continue
         share = Shard(factor, left // parts, parts)
-        if all(_keeps(end, axis, share, shape, times) for end in (source, target)):
+        if is_apart(share, tuple(every - held), shape) and all(
+            _keeps(end, axis, share, shape, times) for end in (source, target)
+        ):
             return share
     return None
 
