@@ -1,14 +1,14 @@
 """`ssdsl sweep`: one plan under many values of its params, in one table; the model is captured once."""
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import islice, product
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.pictures import save_page
-from ssdsl.cli.pipeline import Loaded, check_params, load, state_of, working
+from ssdsl.cli.pipeline import Loaded, check_params, load, parsed, state_of, working
 from ssdsl.cli.terminal import print_json, results
 from ssdsl.show.sweep import Setting
 from ssdsl.text.diagnostic import PlanError
@@ -23,7 +23,8 @@ Values = Annotated[
         "--set",
         "-s",
         metavar="NAME=N,...",
-        help="Values of a param to try, as in --set T=1,2,4. Repeatable: every value with every other.",
+        help="Values of a param to try, as in --set T=1,2,4. Repeatable: every value with every other. Without, those "
+        "that stand in the plan: `param T = 2 in [1, 2, 4]`.",
         default_factory=list,
         show_default=False,
     ),
@@ -50,7 +51,7 @@ def sweep(
 
     What the compiler refuses is a row with its code and its reason. Exits with 1 if no setting fits the cluster.
     """
-    chosen = list(_settings(set_))
+    chosen = list(_settings(set_) if set_ else _open(plan))
     check_params(plan, chosen[0])
     loaded = load(plan, model, meta=meta, precision=precision)
     state = state_of(master_weights, fp32_grads)
@@ -97,11 +98,23 @@ def _settings(values: list[str]) -> Iterator[dict[str, int]]:
         if not (equal and name.isidentifier() and all(w.removeprefix("-").isdecimal() for w in words)):
             raise typer.BadParameter(f"`{text}` is not NAME=N,N,..., as in --set T=1,2,4", param_hint="'--set'")
         found.setdefault(name, []).extend(int(w) for w in words)
-    if not found:
-        raise typer.BadParameter("say which values to try, as in --set T=1,2,4", param_hint="'--set'")
     count = 1
     for tried in found.values():
         count *= len(dict.fromkeys(tried))
     if count > MOST:
         raise typer.BadParameter(f"these are {count:,} settings; at most {MOST:,} are tried", param_hint="'--set'")
     return (dict(zip(found, row, strict=True)) for row in product(*(dict.fromkeys(t) for t in found.values())))
+
+
+def _open(plan: str) -> list[dict[str, int]]:
+    """The settings that the plan itself says to try."""
+    from ssdsl.lang.parse import parse
+    from ssdsl.plan.declarations import open_settings
+
+    found = list(islice(open_settings(parse(parsed(plan)[1])), MOST + 1))
+    if not found:
+        way = "or write them behind a param of the plan, `param T = 2 in [1, 2, 4]`"
+        raise typer.BadParameter(f"say which values to try, as in --set T=1,2,4, {way}", param_hint="'--set'")
+    if len(found) > MOST:
+        raise typer.BadParameter(f"the plan says more than {MOST:,} settings; choose some", param_hint="'--set'")
+    return found

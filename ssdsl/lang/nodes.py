@@ -128,11 +128,12 @@ class Keyworded(Node):
 @dataclass(frozen=True, slots=True)
 class Param(Keyworded):
     keyword = "param"
-    form = 'param N = 2 "help"'
-    about = "A number that the user may set: `--set N=8`."
+    form = 'param N = 2 in [1, 2, 4] "help"'
+    about = "A number that the user may set: `--set N=8`; with `in`, those that a sweep tries."
 
     name: Word
     default: Expr
+    domain: "Expr | None"
     help: str | None
 
 

@@ -1,5 +1,6 @@
 """What a script declares, known without a model: its parameters and functions."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ssdsl.lang import nodes
@@ -14,11 +15,12 @@ from ssdsl.plan.statements.param import param
 
 @dataclass(frozen=True, slots=True)
 class ParamDecl:
-    """A parameter with its default and what the plan says of it."""
+    """A parameter with its default, what the plan says of it, and the numbers that a sweep tries."""
 
     name: str
     default: int
     help: str
+    domain: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +33,29 @@ class Declarations:
     functions: tuple[str, ...]
 
 
-def params(script: nodes.Script) -> tuple[ParamDecl, ...]:
-    """The parameters of a plan; raises PlanError if a default is no number."""
-    ctx = begin(index_model(Graph("", (), {}, "", {}, {})))
+def params(script: nodes.Script, overrides: Mapping[str, int] | None = None) -> tuple[ParamDecl, ...]:
+    """The parameters of a plan, as they are with some of them set; raises PlanError if a default is no number."""
+    ctx = begin(index_model(Graph("", (), {}, "", {}, {})), overrides)
     scope = Scope(builtin_scope(ctx))
     found = []
     for s in script.statements:
         if isinstance(s, nodes.Param):
             param(ctx, scope, s)
-            found.append(ParamDecl(s.name.text, ctx.facts.params[s.name.text], s.help or ""))
+            name = s.name.text
+            found.append(ParamDecl(name, ctx.facts.params[name], s.help or "", ctx.facts.domains[name]))
     return tuple(found)
+
+
+def open_settings(script: nodes.Script, settings: Mapping[str, int] | None = None) -> Iterator[dict[str, int]]:
+    """Every number of each param that says which are tried and is not set, with every one of the others; the last param
+    changes first. Nothing, where none says so. Raises PlanError for a default that is no number."""
+    given = dict(settings or {})
+    first = next((p for p in params(script, given) if p.domain and p.name not in given), None)
+    if first is None:
+        yield from [given] if given else []
+        return
+    for value in first.domain:
+        yield from open_settings(script, given | {first.name: value})
 
 
 def declarations(script: nodes.Script) -> Declarations:

@@ -42,6 +42,7 @@ class Facts:
     """
 
     params: dict[str, int] = field(default_factory=dict)  # the values in force
+    domains: dict[str, tuple[int, ...]] = field(default_factory=dict)  # what of params is tried; of most, nothing
     meshes: dict[str, Mesh] = field(default_factory=dict)
     axis_origins: dict[tuple[str, str], Origin] = field(default_factory=dict)  # of the sizes of axes, by mesh and axis
     cut_origins: dict[Span, Origin] = field(default_factory=dict)  # of the numbers of parts, by the span of the cut

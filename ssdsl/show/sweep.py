@@ -16,10 +16,11 @@ FIGURES = (
     Column("peak memory", Kind.BYTES),
     Column("of capacity", Kind.SHARE, drop=2),
     Column("traffic", Kind.BYTES, drop=3),
-    Column("devices", Kind.COUNT, drop=1),
+    Column("devices", Kind.COUNT),
+    Column("device-s", Kind.SECONDS, drop=1),
     Column("note", fold=True),
 )
-NOTE = "best: the shortest step of those that fit; traffic: of all devices in a step"
+NOTE = "best: of those that fit, the fewest device-s (step x devices); traffic: of all devices in a step"
 OVER = "over: a device needs so much more memory than it has"
 
 
@@ -44,12 +45,22 @@ class Setting:
 
     @property
     def figures(self) -> tuple[float | None, ...]:
-        """Step time, bubble, peak memory, its share of the capacity, traffic of all devices, devices."""
+        """Step time, bubble, peak memory, its share of the capacity, traffic of all devices, devices, and the time of
+        all of them together."""
         if (report := self.report) is None:
-            return (None,) * 6
+            return (None,) * 7
         traffic = sum(t.size_bytes for t in report.traffic)
-        devices = sum(len(d.ranks) for d in report.devices)
-        return report.step_s, report.bubble, largest_peak(report), self.filled, traffic, devices
+        return report.step_s, report.bubble, largest_peak(report), self.filled, traffic, self.devices, self.device_s
+
+    @property
+    def devices(self) -> int:
+        """How many devices the plan runs on."""
+        return sum(len(d.ranks) for d in self.report.devices) if self.report else 0
+
+    @property
+    def device_s(self) -> float:
+        """Seconds of all devices in a step: all settings compute the same one, so that the fewest are the best use."""
+        return self.report.step_s * self.devices if self.report else 0.0
 
     @property
     def words(self) -> str:
@@ -58,9 +69,10 @@ class Setting:
 
 
 def best_of(settings: tuple[Setting, ...]) -> Setting | None:
-    """The one of the shortest step that fits; of equal ones, that of the least memory."""
-    fit = [(s.report.step_s, largest_peak(s.report), n) for n, s in enumerate(settings) if s.report and not s.over]
-    return settings[min(fit)[2]] if fit else None
+    """The one that fits and takes the fewest device-seconds; of equal ones that of the shortest step, then of the least
+    memory."""
+    fit = [s for s in settings if s.report and not s.over]
+    return min(fit, key=lambda s: (s.device_s, s.figures[0], s.figures[2]), default=None)
 
 
 def sweep_view(title: str, settings: tuple[Setting, ...]) -> View:
@@ -107,7 +119,7 @@ def sweep_json(plan: str, cluster: str, settings: tuple[Setting, ...]) -> dict[s
 
 
 def _json(setting: Setting) -> dict[str, Any]:
-    keys = ("step_s", "bubble", "peak_bytes", "capacity_share", "traffic_bytes", "devices")
+    keys = ("step_s", "bubble", "peak_bytes", "capacity_share", "traffic_bytes", "devices", "device_s")
     refused = setting.refused
     return {
         "params": dict(setting.params),

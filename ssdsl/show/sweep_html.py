@@ -7,7 +7,7 @@ from ssdsl.show.sweep import Setting, best_of, note
 from ssdsl.show.timeline_html import SLOT, embedded, text_of
 
 SCRIPTS = ("elements", "scale", "sweep")
-FIGURES = ("step", "bubble", "peak", "filled", "traffic", "devices")
+FIGURES = ("step", "bubble", "peak", "filled", "traffic", "devices", "device_s")
 
 
 def sweep_html(title: str, settings: tuple[Setting, ...]) -> str:

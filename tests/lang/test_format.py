@@ -71,7 +71,7 @@ verbs = st.one_of(
 )
 simple = st.one_of(
     verbs,
-    made(nodes.Param, words, exprs, helps),
+    made(nodes.Param, words, exprs, st.none() | exprs, helps),
     made(nodes.Mesh, words, tuples(keyed(exprs))),
     made(nodes.Let, words, st.none() | tuples(words, 0), exprs),
     made(nodes.Use, words | made(nodes.Text, texts), tuples(words)),

@@ -83,8 +83,9 @@ def _else_span(last: Span, body: tuple[nodes.Statement, ...]) -> Span:
 def _simple(s: nodes.Statement) -> str:
     """A statement of one line: by the `spelling` of its class, unless some of it is optional or quoted."""
     match s:
-        case nodes.Param(name, default, help_):
-            return f"param {name.text} = {spell(default)}" + ("" if help_ is None else f' "{help_}"')
+        case nodes.Param(name, default, domain, help_):
+            tried = "" if domain is None else f" in {spell(domain)}"
+            return f"param {name.text} = {spell(default)}{tried}" + ("" if help_ is None else f' "{help_}"')
         case nodes.Let(name, formals, value):
             given = "" if formals is None else f"({_words(formals)})"
             return f"let {name.text}{given} = {spell(value)}"

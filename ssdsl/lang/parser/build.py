@@ -64,8 +64,8 @@ def _gathered(node: type[Any]) -> Callable[..., Any]:
     return rule
 
 
-def _param(b: _Builder, tree: Any, name: Token, default: Any, help_: Token | None) -> nodes.Param:
-    return nodes.Param(b(name), b(default), _text(help_), span=b.span(tree))
+def _param(b: _Builder, tree: Any, name: Token, default: Any, domain: Any, help_: Token | None) -> nodes.Param:
+    return nodes.Param(b(name), b(default), domain and b(domain), _text(help_), span=b.span(tree))
 
 
 def _use(b: _Builder, tree: Any, module: Token, *names: Token) -> nodes.Use:

@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from ssdsl.lang import nodes
+from ssdsl.lang.suggest import joined
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.eval.expressions import whole_number
+from ssdsl.plan.errors.values import Wanted, WrongType
+from ssdsl.plan.eval.expressions import evaluate, whole_number
 from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import is_list, is_whole
 from ssdsl.plan.facts import Origin
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
@@ -17,20 +20,45 @@ FUNCTIONS = ("min", "max")
 def param(ctx: Context, scope: Scope, s: nodes.Param) -> None:
     """Bind a parameter to its default, or to what the user set; in a file that is used, to its default.
 
-    Raises PlanError in a block, and for a default that needs more than numbers and earlier parameters.
+    Raises PlanError in a block, for a default, or what may be tried, that needs more than numbers and earlier
+    parameters, and for a default that is not tried.
     """
     if scope.parent is None or scope.parent.parent is not None:
         raise PlanError(MisplacedParam(s.span))
-    for name in _names(s.default):
-        if name.text not in ctx.facts.params and name.text not in FUNCTIONS and name.text in scope.names():
-            raise PlanError(NotConstant(name.span, name.text))
-    value = whole_number(ctx, scope, s.default)
+    value, domain = _number(ctx, scope, s.default), _domain(ctx, scope, s)
+    if domain and value not in domain:
+        raise PlanError(DefaultNotTried(s.default.span, s.name.text, value, domain))
     if ctx.stack.files:
         scope.bind(s.name, value)
         return
     value = ctx.overrides.get(s.name.text, value)
     scope.bind(s.name, value)
     ctx.facts.params[s.name.text] = value
+    ctx.facts.domains[s.name.text] = domain
+
+
+def _number(ctx: Context, scope: Scope, e: nodes.Expr) -> int:
+    _check_constant(ctx, scope, e)
+    return whole_number(ctx, scope, e)
+
+
+def _domain(ctx: Context, scope: Scope, s: nodes.Param) -> tuple[int, ...]:
+    """The numbers that are tried, each once; none without `in`."""
+    if s.domain is None:
+        return ()
+    _check_constant(ctx, scope, s.domain)
+    values = evaluate(ctx, scope, s.domain)
+    found = tuple(dict.fromkeys(v for v in values if is_whole(v))) if is_list(values) else ()
+    if not is_list(values) or not found or not all(map(is_whole, values)):
+        raise PlanError(WrongType(s.domain.span, Wanted.TRIED, values))
+    ctx.budget.spend(s, len(found))
+    return found
+
+
+def _check_constant(ctx: Context, scope: Scope, e: nodes.Expr) -> None:
+    for name in _names(e):
+        if name.text not in ctx.facts.params and name.text not in FUNCTIONS and name.text in scope.names():
+            raise PlanError(NotConstant(name.span, name.text))
 
 
 def origin_of(ctx: Context, scope: Scope, e: nodes.Expr) -> Origin | None:
@@ -65,6 +93,22 @@ class NotConstant(Traced, Diagnostic):
     title = "the default of a parameter cannot depend on `{name}`"
     help = "use numbers, earlier parameters, `min` and `max`; other values are bound by `let`"
     name: str
+
+
+@dataclass(frozen=True)
+class DefaultNotTried(Traced, Diagnostic):
+    """`param T = 3 in [1, 2, 4]`: what a plan has without a search is one of the numbers that a search tries."""
+
+    code = "E0282"
+    title = "the default of `{name}`, {value}, is not among the numbers that are tried"
+    help = "add {value} to the list, or choose one of {listed}"
+    name: str
+    value: int
+    domain: tuple[int, ...]
+
+    @property
+    def listed(self) -> str:
+        return joined([*map(str, self.domain)], "or")
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,7 @@ function writeHeader() {
 }
 
 function writeTable() {
-  const names = [...data.params, "step", "bubble", "peak memory", "of capacity", "traffic", "devices", "note"];
+  const names = [...data.params, "step", "bubble", "peak memory", "of capacity", "traffic", "devices", "device-s", "note"];
   const head = element("thead", "", element("tr", "", ...names.map((name) => element("th", "", name))));
   const body = element("tbody", "", ...settings.map(rowElement));
   document.getElementById("table").append(element("table", "", head, body));
@@ -198,6 +198,7 @@ function rowElement(setting) {
     known(share, setting.filled),
     known(size, setting.traffic),
     known(String, setting.devices),
+    known(seconds, setting.device_s),
     setting.note,
   ];
   const row = element(
