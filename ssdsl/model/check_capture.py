@@ -20,6 +20,7 @@ from ssdsl.model.graph import Graph, Operator, Origin, Ref
 from ssdsl.model.kept_state import module_kept
 from ssdsl.model.source import Model
 from ssdsl.runtime.draws import Draws
+from ssdsl.runtime.moves import contiguous
 from ssdsl.text.diagnostic import PlanError
 
 ALLOWED = 1e-4
@@ -188,6 +189,9 @@ def _outside(model: Model, graph: Graph) -> Values:
 
 
 def _run(operator: Operator, values: Values) -> tuple[torch.Tensor, ...]:
+    if operator.orders:  # it asks how they lie
+        pairs = zip(operator.refs(), operator.orders, strict=True)
+        values = {**values, **{name: contiguous(values[name], order) for name, order in pairs}}
     target, *args = (_given(a, values) for a in operator.args)
     result = target(*args, **{k: _given(v, values) for k, v in operator.kwargs})
     every = result if isinstance(result, (tuple, list)) else (result,)

@@ -278,3 +278,22 @@ def test_what_is_wrong_is_said(
     assert capfd.readouterr() == ("", ""), "torch.export prints whole graphs"
     said = re.sub(r"(?<=test_capture\.py:)\d+(?=:)|(?m:^\d+(?= \|))", "123", "\n".join(texts))
     golden(ERRORS / f"{code}.err", re.sub(r"test_capture\.py:\d+(?!\d*:)", "test_capture.py:12", said))
+
+
+class Complex(nn.Module):
+    """Pairs that lie dense before they are seen as complex numbers: the call asks for it, whatever made them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = torch.view_as_complex(self.up(x).unflatten(-1, (2, 4)).transpose(-1, -2).contiguous())
+        return torch.view_as_real(z * z).square().mean()
+
+
+def test_what_asks_how_its_operands_lie_is_compared_as_it_runs() -> None:
+    model = Model("complex", Complex(), ({"x": torch.randn(4, 8)},), {"x": ("batch", "in")})
+    graph = capture(model)
+    assert any(o.orders for o in graph.operators)
+    check_capture(model, graph)
