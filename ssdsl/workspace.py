@@ -65,7 +65,7 @@ class Workspace:
     _model: ModelIndex | None = field(default=None, repr=False)
     _last: Lowered | None = field(default=None, repr=False)
     _proof: tuple[object, Proof] | None = field(default=None, repr=False)  # of the last that was proved
-    _prices: tuple[tuple[int, int, State], Prices] | None = field(default=None, repr=False)
+    _prices: Prices | None = field(default=None, repr=False)
     _step: tuple[object, Step] | None = field(default=None, repr=False)  # at these prices
 
     @property
@@ -112,13 +112,12 @@ class Workspace:
     ) -> Report:
         """A step of a plan on a cluster, as `simulate.simulate` has it. Raises PlanError."""
         lowered, program = candidate.lowered, candidate.lowered.program
-        key = id(program.functions), id(cluster), state  # of what the last lowering and the prices hold
-        if self._prices is None or self._prices[0] != key:
-            self._prices, self._step = (key, prices(program, cluster, state)), None
+        if self._prices is None or not self._prices.serve(program, cluster, state):
+            self._prices, self._step = prices(program, cluster, state), None
         if costs is not None:
-            return report(simulated(program, cluster, self._prices[1], costs), program, candidate.source)
+            return report(simulated(program, cluster, self._prices, costs), program, candidate.source)
         if self._step is None or self._step[0] is not lowered.like:
-            self._step = lowered.like, simulated(program, cluster, self._prices[1])
+            self._step = lowered.like, simulated(program, cluster, self._prices)
         return report(self._step[1], program, candidate.source)
 
     def _lowered(self, plan: Plan, after: After | None = None) -> Lowered:

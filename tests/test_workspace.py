@@ -10,6 +10,7 @@ import pytest
 from ssdsl.cluster.load import load_cluster
 from ssdsl.codegen.write import program_files
 from ssdsl.compile import compile_source
+from ssdsl.ir.comm import Signal
 from ssdsl.lang.read import read_source
 from ssdsl.model.graph import Graph
 from ssdsl.show.by_line import by_line_view
@@ -101,6 +102,20 @@ def test_what_changes_no_task_is_not_lowered_again(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("ssdsl.lower.again.scheduled", None)
     moved = workspace.candidate(Source("a.ssp", "\n" + text.replace("one_f_one_b", "gpipe")), {}, EXAMPLES)
     assert moved.lowered.program.roles is ordered.lowered.program.roles
+
+
+def test_an_order_that_needs_a_signal_is_priced_with_it() -> None:
+    graph, cluster = graph_of("gpt:tiny,layers=4"), load_cluster("a100x8")
+    text = read_source(EXAMPLES / "pipeline.ssp").text
+    workspace, settings = Workspace(graph, cluster), {"S": 4, "M": 4}
+    ordered = text + "\norder stage[0].fwd[m = 1] -> stage[3].fwd[m = 0]\n"
+    twice = ordered + "order stage[0].bwd[m = 1] -> stage[3].bwd[m = 3]\n"
+    for changed in (ordered, ordered.replace("m = 1", "m = 2"), twice):
+        source = Source("a.ssp", changed)
+        candidate = workspace.candidate(source, settings, EXAMPLES)
+        fresh = compile_source(source, graph, settings, EXAMPLES, cluster)
+        assert any(isinstance(m, Signal) for m in fresh.program.messages)
+        assert workspace.simulate(candidate, cluster) == simulate(fresh.program, source, cluster)
 
 
 def test_a_candidate_is_what_is_compiled_without_the_proof() -> None:

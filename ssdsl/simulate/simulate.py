@@ -34,11 +34,18 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What the functions of a program cost on a cluster, and keep in memory: found as it is asked for. They serve any
-    order of the tasks."""
+    """What the functions and messages of a program cost on a cluster, and keep in memory: found as it is asked for."""
 
+    program: Program
+    cluster: Cluster
+    state: State
     activations: Activations
     costs: Roofline
+
+    def serve(self, program: Program, cluster: Cluster, state: State) -> bool:
+        """Whether they are those of another program as well, whose tasks run in another order."""
+        same = self.program.functions is program.functions and self.cluster is cluster and self.state == state
+        return same and self.program.messages == program.messages
 
 
 def prices(program: Program, cluster: Cluster, state: State = MIXED) -> Prices:
@@ -46,7 +53,7 @@ def prices(program: Program, cluster: Cluster, state: State = MIXED) -> Prices:
     cluster.check_size(program.plan.devices, program.plan.meshes[-1].span)
     facts = Facts(program, cluster.fuses, state, cluster.overlap.products)
     fusion = Fusion(facts)
-    return Prices(Activations(facts, fusion), Roofline(facts, cluster, fusion))
+    return Prices(program, cluster, state, Activations(facts, fusion), Roofline(facts, cluster, fusion))
 
 
 @paused_collector()
