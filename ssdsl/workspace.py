@@ -80,10 +80,13 @@ class Workspace:
         self._model = self._last = self._proof = self._prices = self._step = None
 
     @paused_collector()
-    def candidate(self, source: Source, overrides: Mapping[str, int], folder: Path | None = None) -> Candidate:
-        """The program of a text, unproved; `use` statements look in `folder`. Raises PlanError."""
+    def candidate(
+        self, source: Source, overrides: Mapping[str, int], folder: Path | None = None, after: After | None = None
+    ) -> Candidate:
+        """The program of a text, unproved; `use` statements look in `folder`. With `after` all passes run, and it is
+        called behind each, with its name and what there is. Raises PlanError."""
         reading = read_plan(parse(source), self.model, overrides, folder)
-        return Candidate(reading, self._lowered(reading.plan))
+        return Candidate(reading, self._lowered(reading.plan, after))
 
     @paused_collector()
     def proved(self, candidate: Candidate) -> Compiled:
@@ -99,12 +102,8 @@ class Workspace:
     def compile(
         self, source: Source, overrides: Mapping[str, int], folder: Path | None = None, after: After | None = None
     ) -> Compiled:
-        """The proved program of a text; `after` is called behind each pass, with its name and what there is. Raises
-        PlanError."""
-        if after is not None:
-            self._last = None  # so that all passes run
-        reading = read_plan(parse(source), self.model, overrides, folder)
-        return self.proved(Candidate(reading, self._lowered(reading.plan, after)))
+        """The proved program of a text, as `candidate` has it. Raises PlanError."""
+        return self.proved(self.candidate(source, overrides, folder, after))
 
     @paused_collector()
     def simulate(
@@ -120,8 +119,8 @@ class Workspace:
             self._step = lowered.like, simulated(program, cluster, self._prices)
         return report(self._step[1], program, candidate.source)
 
-    def _lowered(self, plan: Plan, after: After | None = None) -> Lowered:
-        found = None if self._last is None else lowered_again(self._last, plan)
+    def _lowered(self, plan: Plan, after: After | None) -> Lowered:
+        found = None if self._last is None or after is not None else lowered_again(self._last, plan)
         if found is None:
             before = formed(plan, self.cluster, after)
             found = Lowered(plan, before, scheduled(before, after), object())

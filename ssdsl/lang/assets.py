@@ -16,14 +16,10 @@ def assets_folder(name: str) -> Path:
     return installed if installed.is_dir() else PACKAGE.parent / name
 
 
-def cache_folder(name: str) -> Path | None:
-    """A folder of this user's in `$XDG_CACHE_HOME/ssdsl`, by default in `~/.cache`; None where there can be none."""
-    try:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ssdsl" / name
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        return None
-    return folder
+def cache_folder(name: str) -> Path:
+    """Where this user's results of a kind are kept: in `$XDG_CACHE_HOME/ssdsl`, by default in `~/.cache`. Raises
+    RuntimeError for a user without a home."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ssdsl" / name
 
 
 def grammar_text() -> str:

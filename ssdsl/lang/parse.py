@@ -1,6 +1,7 @@
 """Text to Script: the LALR parser over the grammar, fed with the tokens of the layout."""
 
 import hashlib
+from contextlib import suppress
 from functools import cache, lru_cache
 
 from lark import Lark, UnexpectedCharacters, UnexpectedToken
@@ -35,7 +36,10 @@ def parse(source: Source) -> Script:
 def _parser() -> Lark:
     """The parser. Making its tables takes longer than reading a plan, so they are kept; Lark makes them anew where the
     file is not for this grammar, or cannot be read."""
-    folder = cache_folder("grammar")
-    file = folder and str(folder / hashlib.sha256(grammar_text().encode()).hexdigest()[:16])
-    kept = {"cache": file or False, "propagate_positions": True, "maybe_placeholders": True}
-    return Lark(grammar_text(), parser="lalr", lexer="basic", **kept)
+    text, kept = grammar_text(), None
+    with suppress(OSError, RuntimeError):  # where there can be no folder
+        folder = cache_folder("grammar")
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = str(folder / hashlib.sha256(text.encode()).hexdigest()[:16])
+    options = {"cache": kept or False, "propagate_positions": True, "maybe_placeholders": True}
+    return Lark(text, parser="lalr", lexer="basic", **options)

@@ -69,9 +69,7 @@ class Typed:
 
     def saved_by(self, operator: Operator) -> Saved:
         """What autograd saves of an operator of this call."""
-        if not (self.saved.inputs or self.saved.outputs):
-            return self.saved
-        return self.saved.of(dict(zip(self.like.values, operator.values, strict=True)))
+        return self.saved.renamed(self.like, operator)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """The tensors that one call saves for its backward, as a value."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ssdsl.model.graph import ITEMSIZE
+from ssdsl.model.graph import ITEMSIZE, Operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,11 @@ class Saved:
     outputs: tuple[str, ...] = ()
     extras: tuple[Extra, ...] = ()
 
-    def of(self, names: Mapping[str, str]) -> "Saved":
-        """The same of a call whose values have other names."""
+    def renamed(self, like: Operator, operator: Operator) -> "Saved":
+        """What an operator saves, where this is what one `like` it does: an equal call."""
+        if not (self.inputs or self.outputs):
+            return self
+        names = dict(zip(like.values, operator.values, strict=True))
         return Saved(tuple(names[n] for n in self.inputs), tuple(names[n] for n in self.outputs), self.extras)
 
     def __add__(self, other: "Saved") -> "Saved":

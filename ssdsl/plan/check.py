@@ -19,10 +19,11 @@ def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
     """The mistakes, one for each index and statement."""
     if not facts.meshes:
         return [NoMesh(None)]
-    if missing := [op for op in model.ordered(model.compute) if facts.of(op.name).place is None]:
+    computing = model.ordered(model.compute)
+    if missing := [op for op in computing if facts.of(op.name).place is None]:
         return [_not_assigned(facts, model, missing)]
     found: dict[object, Diagnostic] = {}
-    for name, record in facts.distinct(op.name for op in model.ordered(model.compute)).items():
+    for name, record in facts.distinct(op.name for op in computing).items():
         mesh = facts.meshes[record.home.mesh]
         axes = dict(mesh.axes)
         for index in record.indices:

@@ -84,7 +84,7 @@ class Walk:
         self.parts: dict[str, Part] = {} if typed is None else typed.parts
         self.graded: set[Name] = set() if typed is None else typed.graded
         self.axes = submesh.axes
-        self.ops = () if typed is None else tuple(typed.function.operators())
+        self.function = None if typed is None else typed.function
         self.sizes = dict(self.axes)
         self.index = {t.name: t for t in time}
 
@@ -142,11 +142,9 @@ class Walk:
     def _between(self, name: Name, a: Local, b: Local) -> Span | None:
         """The statement behind a coordinate in which two types differ, of the value's own operator if possible."""
         apart = sorted({c for c, _ in a.digits ^ b.digits} | (a.partial ^ b.partial), key=str)
-        own, plan = (
-            [op for op in self.ops if any(v.name.value == name.value for v in op.results)],
-            self.facts.program.plan,
-        )
-        said = (plan.said(op.operator, c.name) for ops in (own, self.ops) for c in apart for op in ops)
+        every = [] if self.function is None else [*self.function.operators()]
+        own, plan = [op for op in every if name.value in {v.name.value for v in op.results}], self.facts.program.plan
+        said = (plan.said(op.operator, c.name) for ops in (own, every) for c in apart for op in ops)
         return next((span for span in said if span is not None), None)
 
     # -- sections ----------------------------------------------------------------------------------------------------

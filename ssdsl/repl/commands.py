@@ -113,7 +113,7 @@ def _cluster(session: Session, argument: str) -> Answer:
     if session.outside.on_cluster is None:
         raise PlanError(WrongArgument(None, "cluster", "no other cluster here", ":simulate", argument))
     elsewhere = with_machine(session, session.outside.on_cluster(argument))
-    return replace(elsewhere, simulated=None), Reply((f"from now on on `{argument}`",))
+    return elsewhere, Reply((f"from now on on `{argument}`",))
 
 
 def _model(session: Session, argument: str) -> Answer:

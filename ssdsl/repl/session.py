@@ -141,7 +141,7 @@ def with_model(session: Session, graph: Graph) -> Session:
 def with_machine(session: Session, machine: Machine) -> Session:
     """The session for another machine."""
     outside = replace(session.outside, machine=machine)
-    return replace(session, outside=outside, workspace=Workspace(session.graph, machine.links))
+    return replace(session, outside=outside, workspace=Workspace(session.graph, machine.links), simulated=None)
 
 
 def _read(session: Session, draft: Draft) -> Reading:

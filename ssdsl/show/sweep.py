@@ -18,7 +18,7 @@ FIGURES = (
     Column("traffic", Kind.BYTES, drop=3),
     Column("devices", Kind.COUNT),
     Column("device-s", Kind.SECONDS, drop=1),
-    Column("note", fold=True),
+    Column("note"),
 )
 NOTE = "best: of those that fit, the fewest device-s (step x devices); traffic: of all devices in a step"
 OVER = "over: a device needs so much more memory than it has"

@@ -78,7 +78,7 @@ def _kept(graph: Graph, alone: frozenset[str], recomputed: frozenset[str]) -> fr
             if call not in known:
                 known[call] = operator, saved(operator, graph, places)
             like, found = known[call]
-            tensors = found.of(dict(zip(like.values, operator.values, strict=True)))
+            tensors = found.renamed(like, operator)
             read = [o.value for o in operator.inputs] if operator.name in recomputed else tensors.inputs
             roots.update(places[v].root for v in (*read, *tensors.outputs))
     return frozenset(v for v in fresh if places[v].root in roots)

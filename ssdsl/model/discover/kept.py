@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ssdsl.lang.assets import cache_folder
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.discover.defined import implementation
 from ssdsl.model.found import Found
@@ -19,7 +20,7 @@ _in_memory: dict[str, Found] = {}
 
 def folder() -> Path:
     """Where results are kept: `$XDG_CACHE_HOME/ssdsl/operators`, by default in `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ssdsl" / "operators"
+    return cache_folder("operators")
 
 
 def key_of(call: Call, given: Sequence[Tensor]) -> str | None:
