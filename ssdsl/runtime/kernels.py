@@ -32,10 +32,16 @@ def embedding_part(ids: torch.Tensor, table: torch.Tensor, start: int, size: int
     return F.embedding(local.masked_fill(outside, 0), table).masked_fill(outside.unsqueeze(-1), 0.0)
 
 
+def _zeros(x: torch.Tensor) -> torch.Tensor:
+    """Zeros with the strides of x: what adds them then calls the kernels that what adds x calls, and gradients are
+    equal to the bit."""
+    return x.new_empty_strided(x.shape, x.stride()).zero_()
+
+
 class _First(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, is_first: bool) -> torch.Tensor:
-        return x.view_as(x) if is_first else torch.zeros_like(x)
+        return x.view_as(x) if is_first else _zeros(x)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
@@ -49,7 +55,7 @@ def first(x: torch.Tensor, *groups: Group) -> torch.Tensor:
 
 def first_time(x: torch.Tensor, *at: int) -> torch.Tensor:
     """An addend of a sum over parts that run one after another: only the first part adds it."""
-    return torch.zeros_like(x) if any(at) else x
+    return _zeros(x) if any(at) else x
 
 
 class _Picked(torch.autograd.Function):
