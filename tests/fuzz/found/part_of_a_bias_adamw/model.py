@@ -21,4 +21,5 @@ class Net(nn.Module):
 def net():
     g = torch.Generator().manual_seed(0)
     x, y = (torch.randn(B, S, H, generator=g, dtype=torch.float64) for _ in range(2))
-    return Net().to(torch.float64), [{"x": x, "y": y}], {"x": ("batch", "seq", "hidden"), "y": ("batch", "seq", "target")}
+    dims = {"x": ("batch", "seq", "hidden"), "y": ("batch", "seq", "target")}
+    return Net().to(torch.float64), [{"x": x, "y": y}], dims
