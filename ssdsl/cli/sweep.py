@@ -10,7 +10,7 @@ from ssdsl.cli import options
 from ssdsl.cli.pictures import save_page
 from ssdsl.cli.pipeline import Loaded, check_params, load, parsed, state_of, working
 from ssdsl.cli.terminal import print_json, results
-from ssdsl.show.sweep import Setting
+from ssdsl.sketch.setting import Setting
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
@@ -55,8 +55,9 @@ def sweep(
     check_params(plan, chosen[0])
     loaded = load(plan, model, meta=meta, precision=precision)
     state = state_of(master_weights, fp32_grads)
-    from ssdsl.show.sweep import best_of, sweep_json, sweep_view
+    from ssdsl.show.sweep import sweep_json, sweep_view
     from ssdsl.show.view import table
+    from ssdsl.sketch.setting import best_of
 
     found = tuple(_tried(loaded, chosen, cluster, state))
     title = f"{loaded.source.name.rpartition('/')[2]} for {loaded.graph.name} on {cluster}"

@@ -16,7 +16,7 @@ from ssdsl.ir.param import FlatParam, Zero
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Phase, State
-from ssdsl.show.report import largest_peak, waiting_s
+from ssdsl.show.report import waiting_s
 from ssdsl.show.view import Column, Kind, View
 from ssdsl.simulate.activations import Activations
 from ssdsl.simulate.collectives import Facts, of_gathers, of_instr
@@ -48,7 +48,7 @@ def by_line_view(program: Program, cluster: Cluster, report: Report) -> View:
     """A row per statement, those of the most memory first."""
     if not report.devices:
         return View("by line of the plan", COLUMNS, ())
-    fullest = next(d for d in report.devices if d.peak_bytes == largest_peak(report))
+    fullest = next(d for d in report.devices if d.peak_bytes == report.peak_bytes)
     waiting = max(report.devices, key=waiting_s)
     lines = _Lines(program, cluster, report)
     held, waits = lines.memory(fullest), lines.communication(waiting)

@@ -12,7 +12,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.lang.suggest import joined
 from ssdsl.plan.plan import Phase
 from ssdsl.show.errors import NearlyFull, OutOfMemory
-from ssdsl.show.report import capacity_share, ranks
+from ssdsl.show.report import ranks
 from ssdsl.show.view import size
 from ssdsl.simulate.report import DeviceReport, Report
 from ssdsl.text.diagnostic import Diagnostic
@@ -32,8 +32,8 @@ def capacity(program: Program, source: Source, report: Report) -> tuple[Diagnost
 
     It speaks of the role that is fullest, `source` is the plan's text.
     """
-    fullest = max(report.devices, key=lambda d: capacity_share(d) or 0.0, default=None)
-    if fullest is None or (share := capacity_share(fullest) or 0.0) <= NEARLY:
+    fullest = max(report.devices, key=lambda d: d.capacity_share or 0.0, default=None)
+    if fullest is None or (share := fullest.capacity_share or 0.0) <= NEARLY:
         return ()
     role = next(r for r in program.roles if r.name == fullest.name)
     span = next(m.span for m in program.plan.meshes if m.name == role.submesh.mesh.name)
@@ -59,7 +59,7 @@ def _parts(device: DeviceReport) -> str:
 
 def _others(report: Report, fullest: DeviceReport) -> str:
     """Further roles that need too much."""
-    over = [d for d in report.devices if d is not fullest and (capacity_share(d) or 0.0) > 1]
+    over = [d for d in report.devices if d is not fullest and (d.capacity_share or 0.0) > 1]
     named = [f"`{d.name}` by {size(d.peak_bytes - (d.capacity_bytes or 0))}" for d in over[:NAMED]]
     more = [f"{len(over) - NAMED} more"] if len(over) > NAMED else []
     return f"too much need also {joined(named + more, 'and')}" if over else ""

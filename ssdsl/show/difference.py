@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ssdsl.show.gantt import alike
-from ssdsl.show.report import busy_s, flops, largest_peak
+from ssdsl.show.report import busy_s, flops
 from ssdsl.show.view import Column, Kind, View, seconds, size
 from ssdsl.simulate.report import DeviceReport, Report
 
@@ -58,7 +58,7 @@ OF_A_REPORT: tuple[Figure[Report], ...] = (
     Figure("bubble", "bubble", share, lambda r: r.bubble),
     Figure("mfu", "MFU", share, lambda r: r.mfu),
     Figure("model_flops", "model FLOPs", flops, lambda r: r.model_flops),
-    Figure("peak_bytes", "largest peak memory", size, largest_peak),
+    Figure("peak_bytes", "largest peak memory", size, lambda r: r.peak_bytes),
     Figure("traffic_bytes", "traffic of all devices", size, lambda r: sum(t.size_bytes for t in r.traffic)),
     Figure("roles", "roles", count, lambda r: len(r.devices)),
     Figure("devices", "devices", count, lambda r: sum(len(d.ranks) for d in r.devices)),

@@ -48,8 +48,8 @@ def summary_view(report: Report) -> View:
         report.bubble,
         report.mfu,
         flops(report.model_flops),
-        largest_peak(report),
-        max((s for d in report.devices if (s := capacity_share(d)) is not None), default=None),
+        report.peak_bytes,
+        max((s for d in report.devices if (s := d.capacity_share) is not None), default=None),
         sum(len(d.ranks) for d in report.devices),
     )
     return View(report.title, SUMMARY, (row,))
@@ -66,7 +66,7 @@ def devices_view(report: Report) -> View:
             waiting_s(device),
             device.idle_share,
             device.peak_bytes,
-            capacity_share(device),
+            device.capacity_share,
         )
         for name, numbers in groups
     )
@@ -74,7 +74,7 @@ def devices_view(report: Report) -> View:
         "per device; busy: with what it waits for, gradients and the optimizer",
         "communication: that it waits for, and of gradients; full: the peak's share of its memory",
     )
-    over = [d for d in report.devices if (capacity_share(d) or 0) > 1]
+    over = [d for d in report.devices if (d.capacity_share or 0) > 1]
     more = (f"out of memory: {len(over)} of {len(report.devices)} roles",) if over else ()
     return View("devices", DEVICES, rows, notes + more)
 
@@ -100,8 +100,8 @@ def report_json(report: Report) -> dict[str, Any]:
         "bubble": report.bubble,
         "model_flops": report.model_flops,
         "mfu": report.mfu,
-        "peak_bytes": largest_peak(report),
-        "fits": all(over_bytes(d) == 0 for d in report.devices),
+        "peak_bytes": report.peak_bytes,
+        "fits": report.over_bytes == 0,
         "devices": [_device_json(d) for d in report.devices],
         "traffic": [
             {"level": t.level, "kind": t.kind, "calls": t.calls, "bytes": t.size_bytes} for t in report.traffic
@@ -130,8 +130,8 @@ def _device_json(device: DeviceReport) -> dict[str, Any]:
         "peak_bytes": device.peak_bytes,
         "peak_parts": dict(device.peak_parts),
         "capacity_bytes": device.capacity_bytes,
-        "capacity_share": capacity_share(device),
-        "over_bytes": over_bytes(device),
+        "capacity_share": device.capacity_share,
+        "over_bytes": device.over_bytes,
     }
 
 
@@ -143,21 +143,6 @@ def busy_s(device: DeviceReport) -> float:
 def waiting_s(device: DeviceReport) -> float:
     """Communication that computing waits for, and gradients."""
     return device.communication_s + device.reduce_s
-
-
-def capacity_share(device: DeviceReport) -> float | None:
-    """How full the device is at its fullest."""
-    return device.peak_bytes / device.capacity_bytes if device.capacity_bytes else None
-
-
-def over_bytes(device: DeviceReport) -> int:
-    """By how much it needs more than it has."""
-    return max(0, device.peak_bytes - device.capacity_bytes) if device.capacity_bytes else 0
-
-
-def largest_peak(report: Report) -> int:
-    """Of the fullest device."""
-    return max((d.peak_bytes for d in report.devices), default=0)
 
 
 def flops(value: float) -> str:

@@ -1,13 +1,10 @@
 """What `ssdsl sweep` prints: a plan under many settings of its params, each simulated, in one table."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
-from ssdsl.show.report import capacity_share, largest_peak, over_bytes
 from ssdsl.show.view import Column, Kind, View, size
-from ssdsl.simulate.report import Report
-from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.sketch.setting import Setting, best_of
 
 VERSION = 1  # of the keys of `sweep_json`
 FIGURES = (
@@ -22,57 +19,6 @@ FIGURES = (
 )
 NOTE = "best: of those that fit, the fewest device-s (step x devices); traffic: of all devices in a step"
 OVER = "over: a device needs so much more memory than it has"
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A plan under some values of its params: the simulated step, or why the compiler refuses it."""
-
-    params: Mapping[str, int]
-    report: Report | None = None
-    refused: Diagnostic | None = None
-
-    @property
-    def over(self) -> int:
-        """By how many bytes the fullest device has too little memory."""
-        return max((over_bytes(d) for d in self.report.devices), default=0) if self.report else 0
-
-    @property
-    def filled(self) -> float | None:
-        """The share of its memory that the fullest device needs."""
-        shares = [s for d in self.report.devices if (s := capacity_share(d)) is not None] if self.report else []
-        return max(shares, default=None)
-
-    @property
-    def figures(self) -> tuple[float | None, ...]:
-        """Step time, bubble, peak memory, its share of the capacity, traffic of all devices, devices, and the time of
-        all of them together."""
-        if (report := self.report) is None:
-            return (None,) * 7
-        traffic = sum(t.size_bytes for t in report.traffic)
-        return report.step_s, report.bubble, largest_peak(report), self.filled, traffic, self.devices, self.device_s
-
-    @property
-    def devices(self) -> int:
-        """How many devices the plan runs on."""
-        return sum(len(d.ranks) for d in self.report.devices) if self.report else 0
-
-    @property
-    def device_s(self) -> float:
-        """Seconds of all devices in a step: all settings compute the same one, so that the fewest are the best use."""
-        return self.report.step_s * self.devices if self.report else 0.0
-
-    @property
-    def words(self) -> str:
-        """`T=2 M=8`."""
-        return " ".join(f"{name}={value}" for name, value in self.params.items())
-
-
-def best_of(settings: tuple[Setting, ...]) -> Setting | None:
-    """The one that fits and takes the fewest device-seconds; of equal ones that of the shortest step, then of the least
-    memory."""
-    fit = [s for s in settings if s.report and not s.over]
-    return min(fit, key=lambda s: (s.device_s, s.figures[0], s.figures[2]), default=None)
 
 
 def sweep_view(title: str, settings: tuple[Setting, ...]) -> View:

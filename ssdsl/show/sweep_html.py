@@ -3,8 +3,9 @@
 import html
 from typing import Any
 
-from ssdsl.show.sweep import Setting, best_of, note
+from ssdsl.show.sweep import note
 from ssdsl.show.timeline_html import SLOT, embedded, text_of
+from ssdsl.sketch.setting import Setting, best_of
 
 SCRIPTS = ("elements", "scale", "sweep")
 FIGURES = ("step", "bubble", "peak", "filled", "traffic", "devices", "device_s")

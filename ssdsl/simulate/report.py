@@ -30,6 +30,16 @@ class DeviceReport:
     peak_parts: tuple[tuple[str, int], ...]
     capacity_bytes: int | None
 
+    @property
+    def capacity_share(self) -> float | None:
+        """How full the device is at its fullest."""
+        return self.peak_bytes / self.capacity_bytes if self.capacity_bytes else None
+
+    @property
+    def over_bytes(self) -> int:
+        """By how much it needs more than it has."""
+        return max(0, self.peak_bytes - self.capacity_bytes) if self.capacity_bytes else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
@@ -60,6 +70,16 @@ class Report:
     mfu: float | None
     traffic: tuple[Traffic, ...]
     draw: Callable[[], Timeline] = field(compare=False, repr=False)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Of the fullest device."""
+        return max((d.peak_bytes for d in self.devices), default=0)
+
+    @property
+    def over_bytes(self) -> int:
+        """By how much the device that lacks most has too little memory."""
+        return max((d.over_bytes for d in self.devices), default=0)
 
     @cached_property
     def timeline(self) -> Timeline:

@@ -8,7 +8,7 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
 from ssdsl.model.graph import Graph
 from ssdsl.show.by_line import by_line_view
-from ssdsl.show.report import largest_peak, waiting_s
+from ssdsl.show.report import waiting_s
 from ssdsl.show.view import as_json
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
@@ -66,7 +66,7 @@ def by_line(graph: Graph, text: str) -> tuple[Report, dict[str, Row]]:
 @pytest.mark.parametrize("text", [PLAN, SHARDED, PLAN.replace(", m = 2", ""), ONE_NAME])
 def test_they_add_up(graph: Graph, text: str) -> None:
     report, rows = by_line(graph, text)
-    assert sum(r["peak_bytes"] for r in rows.values()) == pytest.approx(largest_peak(report), abs=len(rows))
+    assert sum(r["peak_bytes"] for r in rows.values()) == pytest.approx(report.peak_bytes, abs=len(rows))
     assert sum(r["peak_share"] for r in rows.values()) == pytest.approx(1)
     assert sum(r["waits_s"] for r in rows.values()) == pytest.approx(max(map(waiting_s, report.devices)))
 

@@ -18,11 +18,11 @@ from selenium.webdriver.common.keys import Keys
 
 from ssdsl.repl.errors import UnknownCommand
 from ssdsl.show.by_line import COLUMNS
-from ssdsl.show.sweep import Setting
 from ssdsl.show.sweep_html import sweep_html
 from ssdsl.show.timeline_html import timeline_html
 from ssdsl.show.view import View
 from ssdsl.simulate.timeline import Event, Flow, Kind, Memory, Row, Stream, Timeline
+from ssdsl.sketch.setting import Setting
 from tests.show.timelines import report_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -1,0 +1,58 @@
+"""A plan under some values of its params, with its simulated step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ssdsl.simulate.report import Report
+from ssdsl.text.diagnostic import Diagnostic
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A plan under some values of its params: the simulated step, or why the compiler refuses it."""
+
+    params: Mapping[str, int]
+    report: Report | None = None
+    refused: Diagnostic | None = None
+
+    @property
+    def over(self) -> int:
+        """By how many bytes the fullest device has too little memory."""
+        return self.report.over_bytes if self.report else 0
+
+    @property
+    def filled(self) -> float | None:
+        """The share of its memory that the fullest device needs."""
+        shares = [s for d in self.report.devices if (s := d.capacity_share) is not None] if self.report else []
+        return max(shares, default=None)
+
+    @property
+    def figures(self) -> tuple[float | None, ...]:
+        """Step time, bubble, peak memory, its share of the capacity, traffic of all devices, devices, and the time of
+        all of them together."""
+        if (report := self.report) is None:
+            return (None,) * 7
+        traffic = sum(t.size_bytes for t in report.traffic)
+        return report.step_s, report.bubble, report.peak_bytes, self.filled, traffic, self.devices, self.device_s
+
+    @property
+    def devices(self) -> int:
+        """How many devices the plan runs on."""
+        return sum(len(d.ranks) for d in self.report.devices) if self.report else 0
+
+    @property
+    def device_s(self) -> float:
+        """Seconds of all devices in a step: all settings compute the same one, so that the fewest are the best use."""
+        return self.report.step_s * self.devices if self.report else 0.0
+
+    @property
+    def words(self) -> str:
+        """`T=2 M=8`."""
+        return " ".join(f"{name}={value}" for name, value in self.params.items())
+
+
+def best_of(settings: tuple[Setting, ...]) -> Setting | None:
+    """The one that fits and takes the fewest device-seconds; of equal ones that of the shortest step, then of the least
+    memory."""
+    fit = [s for s in settings if s.report and not s.over]
+    return min(fit, key=lambda s: (s.device_s, s.figures[0], s.figures[2]), default=None)

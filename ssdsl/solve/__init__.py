@@ -1,0 +1,1 @@
+"""Solvers: they see numbers only, and know nothing of plans."""
