@@ -57,6 +57,7 @@ class _Builder:
         self.constant, self.data = constant, data
         self.names = name_dims(model, calls, found)
         self.differentiable = {name: t.differentiable for name, t in calls.tensors.items()}
+        self.read = {name for call in calls.calls for name in call.refs()}
 
     def graph(self) -> Graph:
         readings = {r.call.name: r for r in self.found.readings}
@@ -84,7 +85,8 @@ class _Builder:
 
     def _value(self, name: str) -> Value:
         tensor = self.calls.tensors[name]
-        leaves = [self.found.factors.leaves(axis) for axis in self.found.axes[name]]
+        axes = self.found.axes[name if name in self.read else self.calls.updates.get(name, name)]
+        leaves = [self.found.factors.leaves(axis) for axis in axes]
         return Value(
             name,
             self.calls.origins.get(name, Origin.OPERATOR),
