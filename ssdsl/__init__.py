@@ -1,8 +1,8 @@
 """A language for parallel training plans, and its compiler to torch.distributed programs.
 
-`engine` is for training scripts. `model_of` makes a model of a module and a batch. `Op` and what a row of the table of
-operators is made of are here for models' files: `ssdsl.Op("mylib::scan", ...)`; so is `micro_batch_statistics`. They
-load torch when they are first named, `import ssdsl` does not.
+`engine` is for training scripts, `search` finds a plan. `model_of` makes a model of a module and a batch. `Op` and what
+a row of the table of operators is made of are here for models' files: `ssdsl.Op("mylib::scan", ...)`; so is
+`micro_batch_statistics`. They load torch when they are first named, `import ssdsl` does not.
 """
 
 import importlib
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ssdsl.model.ops.op import Collective as Collective
     from ssdsl.model.ops.op import Op as Op
     from ssdsl.model.ops.op import PartKernel as PartKernel
+    from ssdsl.notebook import SearchReport as SearchReport
+    from ssdsl.notebook import search as search
     from ssdsl.run.script import engine as engine
     from ssdsl.runtime.errors import EngineError as EngineError
 
@@ -21,6 +23,7 @@ __version__ = "0.1.0"
 _PLACES = dict.fromkeys(("Op", "PartKernel", "Collective"), "ssdsl.model.ops.op")
 _PLACES["model_of"] = "ssdsl.model.model_of"
 _PLACES["micro_batch_statistics"] = "ssdsl.model.grouped_norm"
+_PLACES |= dict.fromkeys(("search", "SearchReport"), "ssdsl.notebook")
 _PLACES["engine"] = "ssdsl.run.script"
 _PLACES["EngineError"] = "ssdsl.runtime.errors"
 

@@ -85,7 +85,11 @@ class Workspace:
     ) -> Candidate:
         """The program of a text, unproved; `use` statements look in `folder`. With `after` all passes run, and it is
         called behind each, with its name and what there is. Raises PlanError."""
-        reading = read_plan(parse(source), self.model, overrides, folder)
+        return self.formed(read_plan(parse(source), self.model, overrides, folder), after)
+
+    @paused_collector()
+    def formed(self, reading: Reading, after: After | None = None) -> Candidate:
+        """The same of a text that has been read."""
         return Candidate(reading, self._lowered(reading.plan, after))
 
     @paused_collector()

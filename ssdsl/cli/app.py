@@ -19,6 +19,7 @@ from ssdsl.cli.profile import profile
 from ssdsl.cli.prove import prove
 from ssdsl.cli.repl import repl
 from ssdsl.cli.run import run
+from ssdsl.cli.search import search
 from ssdsl.cli.show import show
 from ssdsl.cli.simulate import simulate
 from ssdsl.cli.sweep import sweep
@@ -59,6 +60,7 @@ app.command("simulate", cls=PlanCommand)(simulate)
 app.command("profile")(profile)
 app.command("diff")(diff)
 app.command("sweep", cls=PlanCommand)(sweep)
+app.command("search", cls=PlanCommand)(search)
 app.command("models")(models)
 app.command("plans")(plans)
 app.add_typer(clusters, name="clusters")

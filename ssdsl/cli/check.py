@@ -41,7 +41,9 @@ def check(
     chosen = named_cluster(cluster)
     loaded = load(plan, model, meta=meta)
     program = compiled(loaded, overrides, cluster=chosen)
+    from ssdsl.plan.model_index import index_model
     from ssdsl.show.check import check_json, check_views, repeated_warnings
+    from ssdsl.show.open_params import open_params
     from ssdsl.show.view import table
 
     found: tuple[Diagnostic, ...] = repeated_warnings(program.program)
@@ -62,6 +64,8 @@ def check(
     else:
         for view in check_views(program):
             results.print(table(view, results.width))
+        if opened := open_params(loaded.source, loaded.path.parent, index_model(loaded.graph), program.plan.devices):
+            results.print(opened, markup=False)
         results.print(str(loaded.comparison))
         results.print(f"the plan is complete and free of deadlock; {program.proof}", style="green")
     if too_much:

@@ -1,5 +1,6 @@
 """`ssdsl sweep`: one plan under many values of its params, in one table; the model is captured once."""
 
+import math
 from collections.abc import Iterator
 from itertools import islice, product
 from typing import TYPE_CHECKING, Annotated
@@ -51,7 +52,7 @@ def sweep(
 
     What the compiler refuses is a row with its code and its reason. Exits with 1 if no setting fits the cluster.
     """
-    chosen = list(_settings(set_) if set_ else _open(plan))
+    chosen = list(_settings(numbers_of(set_)) if set_ else _open(plan))
     check_params(plan, chosen[0])
     loaded = load(plan, model, meta=meta, precision=precision)
     state = state_of(master_weights, fp32_grads)
@@ -90,8 +91,8 @@ def _tried(loaded: Loaded, chosen: list[dict[str, int]], cluster: str, state: "S
             yield Setting(params, refused=error.diagnostics[0])
 
 
-def _settings(values: list[str]) -> Iterator[dict[str, int]]:
-    """Every value of each param with every value of the others, the last param changing first."""
+def numbers_of(values: list[str]) -> dict[str, tuple[int, ...]]:
+    """`--set T=1,2,4` as the numbers of each param, each once."""
     found: dict[str, list[int]] = {}
     for text in values:
         name, equal, numbers = (part.strip() for part in text.partition("="))
@@ -99,12 +100,14 @@ def _settings(values: list[str]) -> Iterator[dict[str, int]]:
         if not (equal and name.isidentifier() and all(w.removeprefix("-").isdecimal() for w in words)):
             raise typer.BadParameter(f"`{text}` is not NAME=N,N,..., as in --set T=1,2,4", param_hint="'--set'")
         found.setdefault(name, []).extend(int(w) for w in words)
-    count = 1
-    for tried in found.values():
-        count *= len(dict.fromkeys(tried))
-    if count > MOST:
+    return {name: tuple(dict.fromkeys(numbers)) for name, numbers in found.items()}
+
+
+def _settings(numbers: dict[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
+    """Every value of each param with every value of the others, the last param changing first."""
+    if (count := math.prod(map(len, numbers.values()))) > MOST:
         raise typer.BadParameter(f"these are {count:,} settings; at most {MOST:,} are tried", param_hint="'--set'")
-    return (dict(zip(found, row, strict=True)) for row in product(*(dict.fromkeys(t) for t in found.values())))
+    return (dict(zip(numbers, row, strict=True)) for row in product(*numbers.values()))
 
 
 def _open(plan: str) -> list[dict[str, int]]:

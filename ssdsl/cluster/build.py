@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from ssdsl.cluster.cluster import Cluster, Group, Level
+from ssdsl.cluster.cluster import Cluster, Group, Level, StepError
 from ssdsl.cluster.device import Device
 from ssdsl.cluster.errors import BadLevels, MissingKey, UnknownDevice
 from ssdsl.cluster.link import Link
@@ -26,7 +26,8 @@ def build(name: str, found: dict[str, Any], places: Places) -> Cluster:
     groups = tuple(_group(table, devices) for table in found["nodes"])
     levels = _levels(found.get("levels", []), sum(group.size for group in groups))
     stack = found.get("shares_cores", False), found.get("fuse", True), Overlap(**found.get("overlap", {}))
-    cluster = Cluster(name, found["about"], groups, levels, *stack)
+    error = StepError(**found["error"]) if "error" in found else None
+    cluster = Cluster(name, found["about"], groups, levels, *stack, error)
     if wrong := list(_misfits(cluster, found, places)):
         raise PlanError(*wrong)
     return cluster

@@ -67,12 +67,20 @@ class _Span:
 
 
 @dataclass(frozen=True, slots=True)
+class StepError:
+    """By what share of it simulated steps are known to be wrong on such devices, and where that was seen."""
+
+    step: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """Groups of nodes; `levels` join groups, counted in devices from rank 0, up to the whole.
 
     With `shares_cores` the devices are cores of one machine and ranks are processes on them: any number of ranks runs,
     and beyond `size` they share. Where it `fuses`, runs of operators are one kernel (`ssdsl/simulate/fusion.py`).
-    `overlap` says what runs at the same time.
+    `overlap` says what runs at the same time, `error` how wrong simulated steps are, where that is known.
     Compares and hashes by value; what `link` and `ring` found is kept.
     """
 
@@ -83,6 +91,7 @@ class Cluster:
     shares_cores: bool = False
     fuses: bool = True
     overlap: Overlap = field(default_factory=Overlap)
+    error: StepError | None = None
     _spans: dict[Ranks, tuple[_Span, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property

@@ -97,6 +97,12 @@ NODES = Table(
     }
 )
 OVERLAP = Table({field.name: Key(FLAG, "false", required=False) for field in fields(Overlap)})
+ERROR = Table(
+    {
+        "step": Key(FRACTION, "0.08"),
+        "source": Key(TEXT, '"Narayanan et al. 2021, table 1", by `python -m bench foresight`'),
+    }
+)
 FILE = Table(
     {
         "about": Key(TEXT, '"two nodes of 8 A100"'),
@@ -104,6 +110,7 @@ FILE = Table(
         "shares_cores": Key(FLAG, "true", required=False),
         "fuse": Key(FLAG, "false", required=False),
         "overlap": Key(OVERLAP, "{ sends = false }", required=False),
+        "error": Key(ERROR, '{ step = 0.08, source = "..." }', required=False),
         "devices": Key(DEVICE, "a table [devices.a100] with name, peak_tflops and memory_gib", named=True),
         "nodes": Key(NODES, "a table [[nodes]] with device, count and devices", many=True),
         "levels": Key(Table(LINK), "[[levels]]", required=False, many=True),

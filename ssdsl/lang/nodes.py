@@ -4,7 +4,8 @@ A kind of statement is one class here, which also holds what else is said about 
 Error messages, `:help`, completion and formatting follow from the classes: see `docs/extending-statement.md`.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from typing import ClassVar, get_args
 
 from ssdsl.text.source import Span
@@ -376,3 +377,13 @@ def statements_by_keyword() -> dict[str, tuple[type[Keyworded], ...]]:
 
 
 STATEMENTS = statements_by_keyword()
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """A node and all nodes in it, in the order of the text."""
+    yield node
+    for f in fields(node):
+        child = getattr(node, f.name)
+        for part in child if isinstance(child, tuple) else (child,):
+            if isinstance(part, Node):
+                yield from walk(part)

@@ -16,6 +16,17 @@ def save_text(file: str, text: str) -> None:
         raise PlanError(FileUnwritable(None, file, reason_of(error))) from error
 
 
+def check_folder(file: str | None) -> None:
+    """Before long work whose result goes into a file: raises PlanError where its folder is none that may be written."""
+    if file is None:
+        return
+    folder = Path(file).resolve().parent
+    if not folder.is_dir():
+        raise PlanError(FileUnwritable(None, file, "no such file or directory"))
+    if not os.access(folder, os.W_OK):
+        raise PlanError(FileUnwritable(None, file, "permission denied"))
+
+
 def put_whole(path: Path, text: str, *, overwrite: bool = True) -> None:
     """Writes beside the file, then gives it its name. Raises OSError, or ValueError for a name that is none;
     FileExistsError where there is a file that must not be overwritten."""

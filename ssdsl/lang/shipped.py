@@ -32,6 +32,11 @@ def _folder(path: Path) -> Path:
     return assets_folder(path.parts[0]).joinpath(*path.parts[1:])
 
 
+def example_plans() -> list[Path]:
+    """The plans for any model, which come with ssdsl."""
+    return sorted(_folder(FOLDERS[0]).glob("*.ssp"))
+
+
 def shipped_plans() -> list[tuple[str, Path]]:
     """The plans of all folders by name; an example comes before a library file of its name."""
     found: dict[str, Path] = {}

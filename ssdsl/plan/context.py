@@ -56,6 +56,7 @@ class Context:
     model: ModelIndex
     overrides: Mapping[str, int]  # what `--set` gives
     folder: Path | None  # of the plan, where `use "file.ssp"` looks
+    orders: bool = True  # without, statements that order tasks are not carried out
     facts: Facts = field(default_factory=Facts)
     budget: Budget = field(default_factory=Budget)
     stack: Stack = field(default_factory=Stack)
@@ -75,6 +76,8 @@ class Context:
         return replace(self, facts=self.facts.copy(), budget=Budget(), libraries=dict(self.libraries))
 
 
-def begin(model: ModelIndex, overrides: Mapping[str, int] | None = None, folder: Path | None = None) -> Context:
+def begin(
+    model: ModelIndex, overrides: Mapping[str, int] | None = None, folder: Path | None = None, orders: bool = True
+) -> Context:
     """The context in which a plan begins: nothing has been said."""
-    return Context(model, dict(overrides or {}), folder)
+    return Context(model, dict(overrides or {}), folder, orders)

@@ -48,6 +48,7 @@ class Facts:
     cut_origins: dict[Span, Origin] = field(default_factory=dict)  # of the numbers of parts, by the span of the cut
     operators: dict[str, OpPlan] = field(default_factory=dict)
     aliases: dict[str, frozenset[int]] = field(default_factory=dict)  # names of `dim`, with their dimension classes
+    halved: bool = False  # whether an order that was left out names halves of a backward
     orders: list[Order] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
     pairs: dict[Span, int] = field(default_factory=dict)  # how many each `order` relates

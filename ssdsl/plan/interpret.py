@@ -49,12 +49,17 @@ Overrides = Mapping[str, int]
 
 
 def read_plan(
-    script: nodes.Script, model: ModelIndex, overrides: Overrides | None = None, folder: Path | None = None
+    script: nodes.Script,
+    model: ModelIndex,
+    overrides: Overrides | None = None,
+    folder: Path | None = None,
+    most: int = MOST_MISTAKES,
+    orders: bool = True,
 ) -> Reading:
     """What a script says for a model; `folder` is where `use "file.ssp"` looks. Raises PlanError with the independent
-    mistakes together."""
-    ctx = begin(model, overrides, folder)
-    mistakes = [*unknown_params(script, ctx.overrides), *_execute_all(ctx, _plan_scope(ctx), script)]
+    mistakes together; it looks for no more behind `most`. Without `orders` the plan has none, and is read faster."""
+    ctx = begin(model, overrides, folder, orders)
+    mistakes = [*unknown_params(script, ctx.overrides), *_execute_all(ctx, _plan_scope(ctx), script, most)]
     beside = [] if mistakes else place_beside(ctx.facts, ctx.model)
     mistakes = mistakes or check(ctx.facts, ctx.model)
     if mistakes:
@@ -86,6 +91,15 @@ def interpret_part(
     if mistakes := _execute_all(ctx, scope, script):
         raise PlanError(*mistakes[:MOST_MISTAKES])
     return ctx, scope
+
+
+def said(
+    script: nodes.Script, model: ModelIndex, overrides: Overrides | None = None, folder: Path | None = None
+) -> Facts:
+    """What the statements say that can be carried out, whatever is wrong with the others."""
+    ctx = begin(model, overrides, folder)
+    _execute_all(ctx, _plan_scope(ctx), script)
+    return ctx.facts
 
 
 def plan_of(ctx: Context) -> Plan:
@@ -155,7 +169,7 @@ def _plan_scope(ctx: Context) -> Scope:
     return Scope(builtin_scope(ctx))
 
 
-def _execute_all(ctx: Context, scope: Scope, script: nodes.Script) -> list[Diagnostic]:
+def _execute_all(ctx: Context, scope: Scope, script: nodes.Script, most: int = MOST_MISTAKES) -> list[Diagnostic]:
     """Carry out a plan's statements; one that fails leaves its names broken, and the others go on."""
     mistakes: list[Diagnostic] = []
     for statement in script.statements:
@@ -167,7 +181,7 @@ def _execute_all(ctx: Context, scope: Scope, script: nodes.Script) -> list[Diagn
         except RecursionError:
             mistakes.append(CallsTooDeep(statement.span))
             _give_up(ctx, scope, statement)
-        if len(mistakes) >= MOST_MISTAKES:
+        if len(mistakes) >= most:
             break
     return mistakes
 

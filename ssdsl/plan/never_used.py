@@ -1,7 +1,6 @@
 """Names that a plan declares for its user, or for its dimensions, and then reads nowhere."""
 
 from collections.abc import Iterator
-from dataclasses import fields
 
 from ssdsl.lang import nodes
 from ssdsl.plan.errors.names import NeverUsed
@@ -15,15 +14,11 @@ def never_used(script: nodes.Script) -> list[Diagnostic]:
     return [NeverUsed(s.name.span, keyword, s.name.text) for s, keyword in declared if s.name.text not in words]
 
 
-def _words(node: nodes.Node) -> Iterator[str]:
+def _words(script: nodes.Script) -> Iterator[str]:
     """The names that a script reads: of values, and of dimensions."""
-    match node:
-        case nodes.Name(text) | nodes.Split(dim=nodes.Word(text)) | nodes.Attribute(name=nodes.Word(text)):
-            yield text
-        case _:
-            pass
-    for f in fields(node):
-        child = getattr(node, f.name)
-        for part in child if isinstance(child, tuple) else (child,):
-            if isinstance(part, nodes.Node):
-                yield from _words(part)
+    for node in nodes.walk(script):
+        match node:
+            case nodes.Name(text) | nodes.Split(dim=nodes.Word(text)) | nodes.Attribute(name=nodes.Word(text)):
+                yield text
+            case _:
+                pass

@@ -33,6 +33,7 @@ from ssdsl.repl.session import (
 from ssdsl.repl.terminal.highlight import coloured
 from ssdsl.repl.views import VIEWS, simulated, view
 from ssdsl.show.check import check_views, repeated_warnings
+from ssdsl.show.open_params import open_params
 from ssdsl.text.diagnostic import PlanError
 
 Answer = tuple[Session, Reply]
@@ -157,7 +158,10 @@ def _show(session: Session, argument: str) -> Answer:
 def _check(session: Session, argument: str) -> Answer:
     program = compiled(session)
     right = Text("the plan is complete and free of deadlock", style="green")
-    return session, Reply((*check_views(program), right, *program.warnings, *repeated_warnings(program.program)))
+    model, draft = session.workspace.model, session.draft
+    opened = open_params(draft.source, draft.folder, model, program.plan.devices)
+    shown: tuple[Shown, ...] = (*check_views(program), *((opened,) if opened else ()))
+    return session, Reply((*shown, right, *program.warnings, *repeated_warnings(program.program)))
 
 
 def _simulate(session: Session, argument: str) -> Answer:

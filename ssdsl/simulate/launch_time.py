@@ -73,7 +73,7 @@ class LaunchTime:
 
     def _flops(self) -> float:
         parts = math.prod(s.parts for s in self.op.splits if isinstance(s, Split))
-        return self.operator.flops / parts * _causal_share(self.operator) * _slowest(self.operator, self.op)
+        return self.operator.flops / parts * causal_share(self.operator) * _slowest(self.operator, self.op)
 
     def _sizes(self) -> list[int]:
         return local_dims(self.operator, self.op.splits)
@@ -97,7 +97,7 @@ class LaunchTime:
         return values + extras, extras + sum(size_bytes(self.variables[n]) for n in kept.values if n in made)
 
 
-def _causal_share(operator: Operator) -> float:
+def causal_share(operator: Operator) -> float:
     """Of the scores, those that causal attention computes."""
     if not operator.target.endswith(("scaled_dot_product_attention", "attention_dropout")):
         return 1.0

@@ -22,6 +22,7 @@ CALLS = {
     "profile": f"profile data_parallel {OWN} --out times.json",
     "diff": f"diff data_parallel mine.ssp {OWN}",
     "sweep": f"sweep data_parallel {OWN} --set D=2,4 --html sweep.html",
+    "search": f"search data_parallel {OWN} --devices 1..4 --html search.html --out found.ssp",
     "repl": f"repl mine.ssp {OWN}",
     "compile": f"compile mine.ssp {OWN} --meta --out program",
     "launch": f"launch mine.ssp {OWN} --slurm",

@@ -17,7 +17,7 @@ from ssdsl.plan.statements.clock import clock
 from ssdsl.plan.statements.dim import dim
 from ssdsl.plan.statements.let import let
 from ssdsl.plan.statements.mesh import mesh
-from ssdsl.plan.statements.order import order
+from ssdsl.plan.statements.order import names_halves, order
 from ssdsl.plan.statements.param import MisplacedParam, param
 from ssdsl.plan.statements.prefetch import prefetch
 from ssdsl.plan.statements.recompute import recompute
@@ -25,6 +25,8 @@ from ssdsl.plan.statements.require import require
 from ssdsl.plan.statements.split import split
 from ssdsl.plan.statements.use import use
 from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+SIMPLE = (nodes.Let, nodes.Return, nodes.Do, nodes.Order, nodes.Clock)  # what may name tasks, without a block
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ def execute(ctx: Context, scope: Scope, statements: tuple[nodes.Statement, ...])
 
 def _statement(ctx: Context, scope: Scope, s: nodes.Statement) -> Returned | None:
     """One statement. A new kind of statement is a new case: mypy points here until there is one."""
+    if not ctx.orders and isinstance(s, SIMPLE) and not ctx.facts.halved:
+        ctx.facts.halved = names_halves(s)
     match s:
         case nodes.For(bindings, body):
             return _loop(ctx, scope, bindings, body)
@@ -73,6 +77,8 @@ def _statement(ctx: Context, scope: Scope, s: nodes.Statement) -> Returned | Non
             split(ctx, scope, s)
         case nodes.Assign():
             assign(ctx, scope, s)
+        case nodes.Order() | nodes.Clock() if not ctx.orders:
+            pass
         case nodes.Order():
             order(ctx, scope, s)
         case nodes.Clock():

@@ -8,8 +8,13 @@ from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.expressions import evaluate
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Selection, Value
-from ssdsl.plan.plan import Order, TaskSet
+from ssdsl.plan.plan import HALVES, Order, TaskSet
 from ssdsl.text.diagnostic import PlanError
+
+
+def names_halves(s: nodes.Statement) -> bool:
+    """Whether a statement tells the halves of a backward apart."""
+    return any(isinstance(node, nodes.Attribute) and node.name.text in HALVES for node in nodes.walk(s))
 
 
 def order(ctx: Context, scope: Scope, s: nodes.Order) -> None:

@@ -1,7 +1,7 @@
 """`param`: the numbers of a plan that the user may set; known without a model."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from ssdsl.lang import nodes
 from ssdsl.lang.suggest import joined
@@ -26,7 +26,8 @@ def param(ctx: Context, scope: Scope, s: nodes.Param) -> None:
     if scope.parent is None or scope.parent.parent is not None:
         raise PlanError(MisplacedParam(s.span))
     value, domain = _number(ctx, scope, s.default), _domain(ctx, scope, s)
-    if domain and value not in domain:
+    is_set = s.name.text in ctx.overrides and not ctx.stack.files
+    if domain and value not in domain and not is_set:
         raise PlanError(DefaultNotTried(s.default.span, s.name.text, value, domain))
     if ctx.stack.files:
         scope.bind(s.name, value)
@@ -56,7 +57,7 @@ def _domain(ctx: Context, scope: Scope, s: nodes.Param) -> tuple[int, ...]:
 
 
 def _check_constant(ctx: Context, scope: Scope, e: nodes.Expr) -> None:
-    for name in _names(e):
+    for name in names_in(e):
         if name.text not in ctx.facts.params and name.text not in FUNCTIONS and name.text in scope.names():
             raise PlanError(NotConstant(name.span, name.text))
 
@@ -71,15 +72,9 @@ def origin_of(ctx: Context, scope: Scope, e: nodes.Expr) -> Origin | None:
     return Origin(e.text, value, e.text in ctx.overrides)
 
 
-def _names(e: nodes.Node) -> Iterator[nodes.Name]:
+def names_in(e: nodes.Node) -> Iterator[nodes.Name]:
     """All names in an expression."""
-    if isinstance(e, nodes.Name):
-        yield e
-    for f in fields(e):
-        child = getattr(e, f.name)
-        for part in child if isinstance(child, tuple) else (child,):
-            if isinstance(part, nodes.Node) and not isinstance(part, nodes.Word):
-                yield from _names(part)
+    return (node for node in nodes.walk(e) if isinstance(node, nodes.Name))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,208 @@
+"""`ssdsl search`: fills in what plans leave open, for a model on a cluster."""
+
+import difflib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ssdsl.cli import options
+from ssdsl.cli.names import complete_plan
+from ssdsl.cli.pictures import save_page
+from ssdsl.cli.pipeline import Loaded, captured, compiled, evaluation, parsed, state_of, working
+from ssdsl.cli.sweep import Values, numbers_of
+from ssdsl.cli.terminal import print_json, print_text, results, talk
+from ssdsl.cli.training import write
+from ssdsl.lang.save import check_folder, save_text
+from ssdsl.lang.shipped import example_plans
+
+if TYPE_CHECKING:
+    from ssdsl.cluster.cluster import Cluster
+    from ssdsl.sketch.search import Found, Search, Tried
+    from ssdsl.sketch.sketch import Sketch
+
+ALONE = "data_parallel"  # with what all plans are compared where none is named
+Plans = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PLAN]...",
+        help="Plans whose params are searched: files, or names of `ssdsl plans`. Without, all that come with ssdsl.",
+        autocompletion=complete_plan,
+        show_default=False,
+    ),
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PLAN", help="Compare with this plan at its defaults.", show_default="the first plan, or data_parallel"
+    ),
+]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|A..B",
+        help="How many devices a plan takes; of a range the best use of each device is sought.",
+        show_default="all of the cluster",
+    ),
+]
+Memory = Annotated[float, typer.Option(min=1e-6, max=1.0, help="The share of each device's memory that is used.")]
+Top = Annotated[int, typer.Option(min=1, help="How many of the best are shown.")]
+Tries = Annotated[int, typer.Option(min=1, help="How many plans are simulated at most.")]
+Seconds = Annotated[float | None, typer.Option(min=1e-3, help="How long to search at most.", show_default="no end")]
+Out = Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="Write the best plan.")]
+Html = Annotated[
+    str | None, typer.Option("--html", metavar="FILE", help="Save a page with a plot of time against memory.")
+]
+Compile = Annotated[str | None, typer.Option("--compile", metavar="DIR", help="Write the best plan's program.")]
+
+
+def search(
+    model: options.Model,
+    set_: Values,
+    plans: Plans = None,
+    baseline: Baseline = None,
+    cluster: options.Cluster = "laptop",
+    devices: Devices = None,
+    memory: Memory = 1.0,
+    top: Top = 5,
+    tries: Tries = 100,
+    seconds: Seconds = None,
+    out: Out = None,
+    compile_: Compile = None,
+    html: Html = None,
+    precision: options.WithPrecision = None,
+    master_weights: options.Masters = True,
+    fp32_grads: options.Fp32Grads = False,
+    meta: options.Meta = False,
+    json: options.Json = False,
+) -> None:
+    """Search what plans leave open: widths, micro-batches, and params that list what may be tried.
+
+    Settings are ranked by simulated steps; those that are shown are proved. Ctrl-C ends with the best so far. Exits
+    with 1 if no plan fits.
+    """
+    from ssdsl.cli.clusters import chosen_cluster
+
+    for file in (out, html):
+        check_folder(file)
+    on = chosen_cluster(cluster)
+    wanted = _range(devices, on)
+    named = plans or [path.stem for path in example_plans()]
+    baseline = baseline or (None if plans else ALONE)
+    texts = {name: parsed(name) for name in (*named, *([baseline] if baseline else []))}
+    model_, graph, comparison = captured(model, meta=meta, precision=precision)
+    from ssdsl.plan.model_index import index_model
+    from ssdsl.show.search import pareto_text, search_json, search_views
+    from ssdsl.show.view import table
+    from ssdsl.sketch.search import Search
+    from ssdsl.sketch.sketch import sketch_of
+
+    index, asked = index_model(graph), numbers_of(set_)
+    sketches = {name: sketch_of(source, path.parent, index, wanted, asked) for name, (path, source) in texts.items()}
+    _check_asked(asked, list(sketches.values()))
+    first = sketches[baseline or named[0]]
+    state = state_of(master_weights, fp32_grads)
+    work = Search(graph, on, [sketches[name] for name in named], first, wanted, state, memory)
+    found = work.proved(_searched(work, tries, seconds), top)
+    title = f"search for {graph.name} on {on.name}"
+    if json:
+        print_json(search_json(found, graph, on, top))
+    else:
+        for view in search_views(title, found, graph, on, top):
+            results.print(table(view, results.width))
+        print_text(pareto_text(found, results.width))
+    if html is not None:
+        from ssdsl.show.sweep_html import sweep_html
+
+        save_page(html, sweep_html(title, tuple(t.setting for t in (found.baseline, *found.tried))))
+    if (best := found.best) is None:
+        raise typer.Exit(1)
+    if out is not None:
+        _write(out, found, best)
+    if compile_ is not None:
+        path, source = texts[next(name for name in named if sketches[name] is best.sketch)]
+        _compile(compile_, Loaded(path, source, model_, graph, comparison), best, on)
+
+
+def _range(devices: str | None, cluster: "Cluster") -> range:
+    """The numbers of devices that a plan may take."""
+    if devices is None:
+        return range(cluster.size, cluster.size + 1)
+    first, dots, last = devices.partition("..")
+    if not first.isdecimal() or not (last.isdecimal() if dots else True) or not 1 <= int(first) <= int(last or first):
+        raise typer.BadParameter(
+            f"`{devices}` is neither a number nor a range, as 64 or 1..64", param_hint="'--devices'"
+        )
+    found = range(int(first), int(last or first) + 1)
+    if found[-1] > cluster.size and not cluster.shares_cores:
+        text = f"{cluster.name} has {cluster.size} devices, not {found[-1]}"
+        raise typer.BadParameter(text, param_hint="'--devices'")
+    return found
+
+
+def _check_asked(asked: dict[str, tuple[int, ...]], sketches: "list[Sketch]") -> None:
+    """Raises where a param is set that no plan has; of many plans, each takes those that it has."""
+    from ssdsl.lang import nodes
+    from ssdsl.plan.errors.names import UnknownParam
+    from ssdsl.text.diagnostic import PlanError
+
+    known = {s.name.text for sketch in sketches for s in sketch.script.statements if isinstance(s, nodes.Param)}
+    if wrong := [UnknownParam(None, n, v[0], tuple(sorted(known))) for n, v in asked.items() if n not in known]:
+        raise PlanError(*wrong)
+
+
+def _searched(work: "Search", tries: int, seconds: float | None) -> "Found":
+    """What the search finds; on a terminal the best so far is shown. Ctrl-C ends it."""
+    last: Found | None = None
+    with _progress() as say:
+        try:
+            for last in work.run(tries, seconds or float("inf")):
+                say(last)
+        except KeyboardInterrupt:
+            if last is None:
+                raise
+            talk.print("stopped: this is the best so far")
+    assert last is not None, "a search gives the baseline first"
+    return last
+
+
+@contextmanager
+def _progress() -> "Iterator[Callable[[Found], None]]":
+    if not talk.is_terminal:
+        yield lambda found: None
+        return
+    with talk.status("reading the plans") as status:
+
+        def say(found: "Found") -> None:
+            from ssdsl.show.view import seconds
+
+            best = found.best
+            words = "no plan fits yet"
+            if best is not None:
+                words = f"best {best.sketch.name} {best.setting.words}: {seconds(best.report.step_s)}"
+            status.update(f"{len(found.tried)} of {found.settings:,} simulated; {words}")
+
+        yield say
+
+
+def _write(file: str, found: "Found", best: "Tried") -> None:
+    from ssdsl.sketch.reasons import notes
+    from ssdsl.sketch.write import written
+
+    text = written(best.sketch, best.setting.params, notes(found, best), Path(file).resolve().parent)
+    save_text(file, text)
+    old = best.sketch.source.text.splitlines()
+    for line in difflib.unified_diff(old, text.splitlines(), best.sketch.source.name, file, lineterm="", n=1):
+        results.print(line, markup=False, soft_wrap=True)
+
+
+def _compile(folder: str, loaded: Loaded, best: "Tried", cluster: "Cluster") -> None:
+    program = compiled(loaded, best.setting.params, cluster=cluster)
+    evaluates = evaluation(loaded, program, (), cluster)
+    with working("writing"):
+        write(loaded, program, Path(folder), evaluates)
+    from ssdsl.runtime.start import command
+
+    results.print(command(program.plan.devices, str(Path(folder) / "main.py")), markup=False, soft_wrap=True)

@@ -1,0 +1,127 @@
+"""`ssdsl.search`: what `ssdsl search` does, for a script or a notebook."""
+
+import html
+import io
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.cluster.load import load_cluster
+from ssdsl.lang.read import read_source
+from ssdsl.lang.save import save_text
+from ssdsl.lang.shipped import example_plans, plan_path
+from ssdsl.model.graph import Graph
+from ssdsl.model.half import computing
+from ssdsl.model.load import load
+from ssdsl.model.source import Model
+from ssdsl.model.trace import capture
+from ssdsl.plan.model_index import index_model
+from ssdsl.show.search import search_views
+from ssdsl.show.sweep_html import sweep_html
+from ssdsl.show.view import table
+from ssdsl.sketch.reasons import notes
+from ssdsl.sketch.search import TRIES, Found, Search, Tried
+from ssdsl.sketch.sketch import sketch_of
+from ssdsl.sketch.write import written
+
+WIDTH = 160  # characters of the tables as text
+
+
+@dataclass(frozen=True)
+class SearchReport:
+    """What a search found; `best` is None where no plan fits, `rows` are the best, `families` the best of each kind of
+    parallelism. Printed, or at the end of a notebook's cell, it is the tables of `ssdsl search`."""
+
+    found: Found
+    graph: Graph
+    cluster: Cluster
+    top: int
+
+    @property
+    def best(self) -> Tried | None:
+        """The best plan that fits: `best.values` are its params, `best.report` its simulated step."""
+        return self.found.best
+
+    @property
+    def baseline(self) -> Tried:
+        """What it is compared with."""
+        return self.found.baseline
+
+    @property
+    def rows(self) -> tuple[Tried, ...]:
+        """The best plans, the best first."""
+        return self.found.ranked[: self.top]
+
+    @property
+    def families(self) -> tuple[Tried, ...]:
+        """The best plan of each kind of parallelism, the best first."""
+        return self.found.best_of_families()
+
+    def text(self, tried: Tried | None = None, folder: str | os.PathLike[str] = ".") -> str:
+        """A plan with its params as defaults, by default the best one, as it stands in a file of `folder`. Raises
+        ValueError where there is none."""
+        if (chosen := tried or self.best) is None:
+            raise ValueError("no plan fits")
+        return written(chosen.sketch, chosen.setting.params, notes(self.found, chosen), Path(folder).resolve())
+
+    def write(self, file: str | os.PathLike[str]) -> None:
+        """Saves the best plan. Raises PlanError where that cannot be, ValueError where there is none."""
+        save_text(os.fspath(file), self.text(folder=Path(file).parent))
+
+    def __str__(self) -> str:
+        out = io.StringIO()
+        console = Console(file=out, width=WIDTH, color_system=None, highlight=False)
+        for view in search_views(self._title, self.found, self.graph, self.cluster, self.top):
+            console.print(table(view, WIDTH))
+        return out.getvalue()
+
+    def _repr_html_(self) -> str:
+        page = sweep_html(self._title, tuple(t.setting for t in (self.found.baseline, *self.found.tried)))
+        frame = f'<iframe srcdoc="{html.escape(page)}" style="width:100%;height:32em;border:0"></iframe>'
+        return f"<pre>{html.escape(str(self))}</pre>{frame}"
+
+    @property
+    def _title(self) -> str:
+        return f"search for {self.graph.name} on {self.cluster.name}"
+
+
+def search(
+    plans: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+    model: str | Model,
+    cluster: str = "laptop",
+    *,
+    baseline: str | os.PathLike[str] | None = None,
+    params: Mapping[str, int | Sequence[int]] | None = None,
+    devices: int | range | None = None,
+    memory: float = 1.0,
+    tries: int = TRIES,
+    seconds: float = float("inf"),
+    top: int = 5,
+    meta: bool = False,
+) -> SearchReport:
+    """Searches what plans leave open, for a model on a cluster; what is returned is proved.
+
+    `plans` are files or names of plans that come with ssdsl, None means all of these. `model` is as in `--model`, or
+    from `ssdsl.model_of`; `cluster` a name or a file. `params` sets params: to a number, or to several that are tried.
+    `devices` are how many a plan takes, by default all of the cluster; of a range the best use of each device is
+    sought. `memory` is the share of each device's memory that a plan may need. It simulates at most `tries` plans, and
+    takes `seconds` or a little more. Raises PlanError for what is wrong with plans, model or cluster.
+    """
+    on = load_cluster(cluster)
+    given = load(model, meta=meta or None) if isinstance(model, str) else model
+    graph = capture(computing(given))
+    wanted = range(on.size, on.size + 1) if devices is None else devices
+    wanted = range(wanted, wanted + 1) if isinstance(wanted, int) else wanted
+    named = [plans] if isinstance(plans, str | os.PathLike) else list(plans or example_plans())
+    index = index_model(graph)
+    asked = {name: (n,) if isinstance(n, int) else tuple(n) for name, n in (params or {}).items()}
+    paths = [plan_path(os.fspath(name)) for name in (*named, *([baseline] if baseline is not None else []))]
+    sketches = [sketch_of(read_source(path), path.parent, index, wanted, asked) for path in paths]
+    first = sketches[-1] if baseline is not None else sketches[0]
+    work = Search(graph, on, sketches[: len(named)], first, wanted, memory=memory)
+    *_, found = work.run(tries, seconds)
+    return SearchReport(work.proved(found, top), graph, on, top)

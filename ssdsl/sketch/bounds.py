@@ -1,0 +1,198 @@
+"""What a plan costs at least, found from its text and the model alone: a small part of the time of a simulation.
+
+A device computes its parts of all sums of products at the peak of the fastest device, once forward and once for each
+factor that has a gradient, and does nothing else. It does not begin before one micro-batch has come through the
+operators before its own, and is not done before one has gone back through them: so the bubble of a pipeline, in
+whatever order its tasks run, is in the bound. Its memory has its parts of the weights, of their gradients and of what
+the optimizer keeps of them.
+"""
+
+from dataclasses import dataclass, field
+from math import inf, prod
+from typing import NamedTuple
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.model.graph import ITEMSIZE, Graph, Operator, Origin, Stage
+from ssdsl.model.ops.registry import row
+from ssdsl.plan.plan import Index, OpPlan, Placement, Plan
+from ssdsl.plan.plan import State as Kept
+from ssdsl.simulate.launch_time import causal_share
+from ssdsl.simulate.state import State
+
+
+class _Part(NamedTuple):
+    """One part of an operator: seconds of its forward and its backward, how many run one after another, and whether it
+    computes anything that counts."""
+
+    forward: float
+    backward: float
+    times: int
+    counts: bool
+
+
+class _Before(NamedTuple):
+    """The operators whose values an operator reads, and those that its backward gives a gradient."""
+
+    forward: tuple[str, ...]
+    backward: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Work:
+    """What the devices of one place compute, how soon they can begin, and what follows their last backward."""
+
+    seconds: float = 0.0
+    head: float = inf
+    tail: float = inf
+
+    def add(self, other: "_Work") -> None:
+        """The same devices do this as well."""
+        self.seconds += other.seconds
+        self.head, self.tail = min(self.head, other.head), min(self.tail, other.tail)
+
+
+@dataclass(slots=True)
+class Bounds:
+    """Of the plans for a model on a cluster."""
+
+    graph: Graph
+    cluster: Cluster
+    state: State
+    _before: dict[str, _Before] = field(default_factory=dict)
+    _seconds: dict[int, tuple[float, float]] = field(default_factory=dict)  # of whole operators, by signature
+
+    def step_s(self, plan: Plan, halved: bool) -> float:
+        """Seconds of a step, at least; `halved` where orders tell the halves of a backward apart, of which the second
+        may come last."""
+        found = self._by_place(plan)
+        longest = 0.0
+        for place in found:
+            work = _Work()
+            for other, own in found.items():
+                if _covers(other, place):
+                    work.add(own)
+            if work.seconds:
+                longest = max(longest, work.head + work.seconds + (0.0 if halved else work.tail))
+        return longest * self.cluster.sharing(plan.devices)
+
+    def _by_place(self, plan: Plan) -> dict[Placement, _Work]:
+        found: dict[Placement, _Work] = {}
+        parts: dict[tuple[int, int], _Part] = {}
+        signatures = self.graph.signatures
+        ends: dict[str, float] = {}  # of one micro-batch's forward, from the step's start
+        back: dict[str, float] = {}  # of its backward, to the end of the last one that follows
+        for op, before in self._operators():
+            record = plan.of(op.name)
+            if record.place is None:
+                continue
+            key = id(record), signatures[op.name]
+            if (part := parts.get(key)) is None:
+                part = parts[key] = self._part(plan, op, record)
+            head = max([ends.get(p, 0.0) for p in before.forward], default=0.0)
+            tail = max([back.get(p, 0.0) for p in before.backward], default=0.0)
+            ends[op.name], back[op.name] = head + part.forward, tail + part.backward
+            if part.counts:
+                work = found.setdefault(record.place, _Work())
+                work.add(_Work((part.forward + part.backward) * part.times, head, tail))
+        return found
+
+    def _operators(self) -> list[tuple[Operator, _Before]]:
+        compute = [op for op in self.graph.operators if op.stage is Stage.COMPUTE]
+        if not self._before:
+            makers, learning = self.graph.makers, self.graph.learning
+            for op in compute:
+                made = {i.value: makers[i.value].name for i in op.inputs if i.value in makers}
+                learns = any(o.value in learning for o in op.outputs)
+                back = (name for value, name in made.items() if learns and value in learning)
+                self._before[op.name] = _Before(tuple(made.values()), tuple(back))
+        return [(op, self._before[op.name]) for op in compute]
+
+    def _part(self, plan: Plan, op: Operator, record: OpPlan) -> _Part:
+        forward, backward = self._whole(op)
+        here, times = _cuts(plan, record)
+        devices, parts = prod(i.count for i in here), prod(i.count for i in times)
+        share = prod(map(_least, (*here, *times))) / devices / parts
+        return _Part(forward * share, backward * share, parts, forward > 0)
+
+    def _whole(self, op: Operator) -> tuple[float, float]:
+        """Seconds of all of an operator, forward and backward, on one device."""
+        number = self.graph.signatures[op.name]
+        if number not in self._seconds:
+            self._seconds[number] = self._seconds_of(op)
+        return self._seconds[number]
+
+    def _seconds_of(self, op: Operator) -> tuple[float, float]:
+        kernel = row(op)
+        if not kernel.contraction or not op.flops:
+            return 0.0, 0.0
+        dtype = self.graph.values[op.outputs[0].value].dtype
+        devices = [group.device for group in self.cluster.groups]
+        rates = [d.peak_flops(dtype) if d.processors > 1 else d.achievable_flops(dtype) for d in devices]
+        if kernel.fused is not None:
+            rates += [d.attention_flops(dtype) for d in devices]
+        forward = op.flops * causal_share(op) / max(rates)
+        learning = self.graph.learning
+        if not any(o.value in learning for o in op.outputs):
+            return forward, 0.0
+        factors = [i for i in op.inputs if not i.once][:2]
+        return forward, forward * kernel.backward_factor * sum(i.value in learning for i in factors)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def memory_bytes(self, plan: Plan) -> float:
+        """Of the fullest device, at least."""
+        held: dict[Placement, float] = {}
+        weights: dict[tuple[Placement, str], float] = {}  # the share of each that devices hold
+        for value in self.graph.values.values():
+            if value.origin is not Origin.WEIGHT:
+                continue
+            for op in self.graph.readers.get(value.name, ()):
+                if (record := plan.of(op.name)).place is not None:
+                    key = record.place, value.name
+                    weights[key] = max(weights.get(key, 0.0), _share(plan, op, record, value.name))
+        sharded = {(s.state, w): s.axes for s in plan.shards for w in s.weights}
+        for (place, name), share in weights.items():
+            held[place] = held.get(place, 0.0) + share * self._state_bytes(plan, place, name, sharded)
+        return max((sum(b for p, b in held.items() if _covers(p, place)) for place in held), default=0.0)
+
+    def _state_bytes(
+        self, plan: Plan, place: Placement, name: str, sharded: dict[tuple[Kept, str], tuple[str, ...]]
+    ) -> float:
+        value = self.graph.values[name]
+        sizes = dict(next(m for m in plan.meshes if m.name == place.mesh).axes)
+        kept = {Kept.WEIGHTS: ITEMSIZE.get(value.dtype, 4)}
+        if name in self.graph.learning:
+            kept |= {
+                Kept.GRADS: self.state.gradient_bytes(value.dtype),
+                Kept.OPTIMIZER: self.state.optimizer_bytes(value.dtype),
+            }
+        over = {kind: prod(sizes.get(axis, 1) for axis in sharded.get((kind, name), ())) for kind in kept}
+        return prod(value.shape) * sum(size / over[kind] for kind, size in kept.items())
+
+    def capacity_bytes(self, plan: Plan) -> float:
+        """Of the smallest device that the plan uses."""
+        devices = self.cluster.devices(tuple(range(plan.devices)))
+        return min(d.memory_bytes for d in devices) / self.cluster.sharing(plan.devices)
+
+
+def _cuts(plan: Plan, record: OpPlan) -> tuple[list[Index], list[Index]]:
+    """The indices over devices, and those in time."""
+    home = record.home
+    axes = dict(next(m for m in plan.meshes if m.name == home.mesh).axes).keys() - {axis for axis, _ in home.fixed}
+    return [i for i in record.indices if i.name in axes], [i for i in record.indices if i.name not in axes]
+
+
+def _least(index: Index) -> float:
+    """The smallest part, as a share of the mean."""
+    return 1.0 if (sizes := index.sizes) is None else min(sizes) * len(sizes) / sum(sizes)
+
+
+def _share(plan: Plan, op: Operator, record: OpPlan, weight: str) -> float:
+    """How much of a weight each device needs that runs a part of the operator."""
+    operand = next(i for i in op.inputs if i.value == weight)
+    return 1 / prod(i.count for i in _cuts(plan, record)[0] if operand.carries(i.dim))
+
+
+def _covers(outer: Placement, inner: Placement) -> bool:
+    """Whether every device of a place is one of another."""
+    return outer.mesh == inner.mesh and set(outer.fixed) <= set(inner.fixed)

@@ -1,0 +1,97 @@
+"""Why one plan is slower than another: where its devices spend the time that the other one's do not."""
+
+from dataclasses import dataclass
+
+from ssdsl.simulate.report import Report
+from ssdsl.sketch.search import Found, Tried
+
+MUCH = 100  # times as much: the other sends next to nothing
+WORDS = {"compute": "computes", "communication": "communicates", "optimizer": "updates weights"}
+LEAST = 0.005  # of a step: a difference that is none
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of all devices together in a step."""
+
+    compute: float
+    communication: float
+    optimizer: float
+    waiting: float
+
+    @property
+    def all(self) -> float:
+        return self.compute + self.communication + self.optimizer + self.waiting
+
+
+def spent(report: Report) -> Spent:
+    """What the devices of a step do, and how long they wait for each other."""
+    compute = communication = optimizer = waiting = 0.0
+    for device in report.devices:
+        ranks = len(device.ranks)
+        talks = device.communication_s + device.reduce_s
+        compute += ranks * device.compute_s
+        communication += ranks * talks
+        optimizer += ranks * device.optimizer_s
+        waiting += ranks * max(0.0, report.step_s - device.compute_s - talks - device.optimizer_s)
+    return Spent(compute, communication, optimizer, waiting)
+
+
+def reason(report: Report, best: Report) -> str:
+    """What costs a plan most that the better one does not pay: `bubble 22 %, not 7 %`, `sends 2.1 times as much over
+    nodes`."""
+    here, there = spent(report), spent(best)
+    more = {kind: getattr(here, kind) - getattr(there, kind) for kind in (*WORDS, "waiting")}
+    worst = max(more, key=lambda kind: more[kind])
+    if more[worst] <= LEAST * there.all:
+        return ""
+    if worst == "waiting":
+        if report.bubble > best.bubble + LEAST:
+            return f"bubble {report.bubble:.0%}, not {best.bubble:.0%}"
+        return f"devices wait {_times(here.waiting, there.waiting)}"
+    if worst == "communication" and (level := _level(report, best)):
+        return level
+    return f"{WORDS[worst]} {_times(getattr(here, worst), getattr(there, worst))}"
+
+
+def _times(here: float, there: float) -> str:
+    if there <= LEAST * here:
+        return "where the best hardly does"
+    ratio = here / there
+    return f"{ratio:.1f} times as long" if ratio >= 1.2 else f"{ratio - 1:.1%} longer"
+
+
+def _level(report: Report, best: Report) -> str:
+    """The outermost level of links that carries much more, if one does."""
+    here, there = _by_level(report), _by_level(best)
+    for level in reversed(here):
+        if here[level] > MUCH * there.get(level, 0):
+            return f"sends over {level}, the best hardly does"
+        if here[level] > 1.2 * there[level]:
+            return f"sends {here[level] / there[level]:.1f} times as much over {level}"
+    return ""
+
+
+def _by_level(report: Report) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for traffic in report.traffic:
+        found[traffic.level] = found.get(traffic.level, 0) + traffic.size_bytes
+    return found
+
+
+def notes(found: Found, best: Tried) -> dict[str, str]:
+    """For each open param of a plan what speaks for its number: what the best plan with another one lacks."""
+    return {p.name: f"{p.name} = {best.values[p.name]}: {_note(found, best, p.name)}" for p in best.sketch.open}
+
+
+def _note(found: Found, best: Tried, name: str) -> str:
+    def with_another(tried: Tried) -> bool:
+        return tried.sketch is best.sketch and tried.values[name] != best.values[name]
+
+    if (other := next(filter(with_another, found.ranked), None)) is not None:
+        why = reason(other.report, best.report)
+        slower = other.setting.device_s / best.setting.device_s - 1
+        return f"with {name} = {other.values[name]} at best {slower:.1%} slower{', ' if why else ''}{why}"
+    if (over := next(filter(with_another, found.over), None)) is not None:
+        return f"with {name} = {over.values[name]} a device needs {over.over_bytes / 1e9:.1f} GB more than it has"
+    return "no other number promised as much"

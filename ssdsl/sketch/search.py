@@ -1,0 +1,264 @@
+"""The search: settings of sketches, of which the promising ones are simulated, and those that are shown proved."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.model.graph import Graph
+from ssdsl.plan.interpret import Reading, read_plan
+from ssdsl.simulate.report import Report
+from ssdsl.simulate.state import MIXED, State
+from ssdsl.simulate.timeline import Timeline
+from ssdsl.sketch.bounds import Bounds
+from ssdsl.sketch.family import family
+from ssdsl.sketch.setting import Setting
+from ssdsl.sketch.sketch import Sketch, Values
+from ssdsl.solve.grid import Point, Worth, grid
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.workspace import Candidate, Workspace
+
+TRIES = 100  # simulations
+MOST = 20_000  # settings
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A setting of a sketch that was simulated, or refused. `over_bytes` is by how much the fullest device needs more
+    than it may. `unproved` is what the proof says against a plan that should not have been made: a bug."""
+
+    sketch: Sketch
+    values: Mapping[str, int]
+    setting: Setting
+    family: str = ""
+    over_bytes: int = 0
+    unproved: Diagnostic | None = None
+
+    @property
+    def report(self) -> Report:
+        """The simulated step, of one that is not refused."""
+        assert self.setting.report is not None
+        return self.setting.report
+
+    @property
+    def fits(self) -> bool:
+        """Whether all devices have the memory."""
+        return self.setting.report is not None and not self.over_bytes
+
+    @property
+    def cost(self) -> tuple[float, float]:
+        """Device-seconds of a step, and its seconds: the better of two that fit has the lower one."""
+        return self.setting.device_s, self.report.step_s
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search has found so far, or in all.
+
+    `tried` were simulated, in this order; the best is the one that fits and takes the fewest device-seconds. Of
+    `settings` that the sketches leave open, `refused` are no plans for the model, `cannot_fit` need more memory than
+    there is for their weights alone, `left` may still be better than the best by their bounds; none of these takes less
+    than `bound_s` device-seconds.
+    """
+
+    baseline: Tried
+    tried: tuple[Tried, ...]
+    settings: int
+    refused: int
+    cannot_fit: int
+    left: int
+    bound_s: float
+    seconds: float
+    devices: range
+    reasons: tuple[tuple[Diagnostic, int], ...] = ()
+
+    @property
+    def best(self) -> Tried | None:
+        """The best that fits and is proved."""
+        return next(iter(self.ranked), None)
+
+    @property
+    def ranked(self) -> tuple[Tried, ...]:
+        """All that fit, the best first."""
+        return tuple(sorted((t for t in self.tried if t.fits and t.unproved is None), key=lambda t: t.cost))
+
+    @property
+    def over(self) -> tuple[Tried, ...]:
+        """Those whose devices have too little memory, the nearest first."""
+        return tuple(sorted((t for t in self.tried if t.over_bytes), key=lambda t: t.over_bytes))
+
+    @property
+    def unproved(self) -> tuple[Tried, ...]:
+        """Those that the proof does not believe: bugs of ssdsl."""
+        return tuple(t for t in (self.baseline, *self.tried) if t.unproved is not None)
+
+    def best_of_families(self) -> tuple[Tried, ...]:
+        """The best of each kind of parallelism, the best first."""
+        first: dict[str, Tried] = {}
+        for tried in self.ranked:
+            first.setdefault(tried.family, tried)
+        return tuple(first.values())
+
+
+class _TimeIsUp(Exception):
+    pass
+
+
+@dataclass
+class Search:
+    """Sketches for a model on a cluster, searched from the beginning: `run` goes on where it was stopped.
+
+    `baseline` is a sketch at its defaults, with which all are compared. The same sketches and number of tries give the
+    same answer.
+    """
+
+    graph: Graph
+    cluster: Cluster
+    sketches: Sequence[Sketch]
+    baseline: Sketch
+    devices: range
+    state: State = MIXED
+    memory: float = 1.0  # the share of each device's memory that a plan may need
+    _workspace: Workspace = field(init=False)
+    _bounds: Bounds = field(init=False)
+    _tried: dict[Point, Tried] = field(default_factory=dict)
+    _families: dict[Point, str] = field(default_factory=dict)
+    _refusals: dict[str, list[Diagnostic]] = field(default_factory=dict)
+    _believed: set[tuple[int, tuple[tuple[str, int], ...]]] = field(default_factory=set)  # what was proved
+    _cannot_fit: int = 0
+    _until: float = float("inf")
+
+    def __post_init__(self) -> None:
+        self._workspace = Workspace(self.graph, self.cluster)
+        self._bounds = Bounds(self.graph, self.cluster, self.state)
+
+    def run(self, tries: int = TRIES, seconds: float = float("inf")) -> Iterator[Found]:
+        """What is found, again behind every simulation; the first has the baseline alone, the last is the answer."""
+        began = time.monotonic()
+        self._until = began + seconds
+        points = [(number, *values.values()) for number, values in self._settings()]
+        base = self._simulated(self.baseline, self.baseline.default)
+
+        def found(left: int, bound: float) -> Found:
+            reasons = tuple((those[0], len(those)) for those in self._refusals.values())
+            refused = sum(count for _, count in reasons)
+            spent = time.monotonic() - began
+            return Found(
+                baseline=base,
+                tried=(*self._tried.values(),),
+                settings=len(points),
+                refused=refused,
+                cannot_fit=self._cannot_fit,
+                left=left,
+                bound_s=bound,
+                seconds=spent,
+                devices=self.devices,
+                reasons=reasons,
+            )
+
+        yield found(len(points), 0.0)
+        left, bound = len(points), 0.0
+        try:
+            for answer in grid(points, self._bound, self._measure, self._families.__getitem__):
+                left, bound = answer.left, answer.bound
+                yield found(left, bound)
+                if len(self._tried) >= tries or time.monotonic() > self._until:
+                    return
+        except _TimeIsUp:
+            pass
+        yield found(left, bound)
+
+    def proved(self, found: Found, wanted: int) -> Found:
+        """The same with proofs of what is shown: the baseline, the best few and the best of each family. What is not
+        proved is no row, and the next one takes its place."""
+        found = replace(found, baseline=self._proved(found.baseline))
+        while True:
+            rows = {id(t): t for t in (*found.ranked[:wanted], *found.best_of_families())}
+            asked = {key: self._proved(t) for key, t in rows.items()}
+            found = replace(found, tried=tuple(asked.get(id(t), t) for t in found.tried))
+            if all(t.unproved is None for t in asked.values()):
+                return found
+
+    # -- points --------------------------------------------------------------------------------------------------------
+
+    def _settings(self) -> Iterator[tuple[int, Values]]:
+        """All settings, those of the baseline's sketch first, its defaults before all."""
+        for number, sketch in enumerate(self.sketches):
+            default = sketch.default
+            settings = list(sketch.settings(self.devices))
+            for values in sorted(settings, key=lambda v: v != default):
+                yield number, values
+
+    def _values(self, point: Point) -> tuple[Sketch, Values]:
+        sketch = self.sketches[point[0]]
+        return sketch, dict(zip((p.name for p in sketch.open), point[1:], strict=True))
+
+    def _bound(self, point: Point) -> Worth | None:
+        if time.monotonic() > self._until:
+            raise _TimeIsUp
+        sketch, values = self._values(point)
+        try:
+            reading = self._read(sketch, values, orders=False)
+            if reading.plan.devices not in self.devices:
+                return None
+            self.cluster.check_size(reading.plan.devices)
+        except PlanError as error:
+            first = error.diagnostics[0]
+            self._refusals.setdefault(first.code, []).append(first)
+            return None
+        plan = reading.plan
+        self._families[point] = family(plan)
+        share = self._bounds.memory_bytes(plan) / (self.memory * self._bounds.capacity_bytes(plan))
+        self._cannot_fit += share > 1
+        return Worth(self._bounds.step_s(plan, reading.context.facts.halved) * plan.devices, share)
+
+    def _read(self, sketch: Sketch, values: Values, orders: bool = True) -> Reading:
+        model, overrides = self._workspace.model, sketch.overrides(values)
+        return read_plan(sketch.script, model, overrides, sketch.folder, most=1, orders=orders)
+
+    def _measure(self, point: Point) -> Worth | None:
+        """A setting that is better than all before it is proved at once: what is not is no solution."""
+        sketch, values = self._values(point)
+        tried = self._simulated(sketch, values)
+        if tried.setting.refused is not None:
+            self._tried[point] = tried
+            self._refusals.setdefault(tried.setting.refused.code, []).append(tried.setting.refused)
+            return None
+        best = min((t.cost for t in self._tried.values() if t.fits and t.unproved is None), default=None)
+        if tried.fits and (best is None or tried.cost < best):
+            tried = self._proved(tried)
+        self._tried[point] = tried
+        return None if tried.unproved else Worth(tried.setting.device_s, (tried.setting.filled or 0.0) / self.memory)
+
+    def _simulated(self, sketch: Sketch, values: Values) -> Tried:
+        """A setting with its step; what its timeline needs is made again when somebody asks for it."""
+        words = {**values, **{name: sketch.fixed[name] for name in sorted(sketch.given)}}
+        try:
+            candidate = self.candidate(sketch, values)
+            report = self._workspace.simulate(candidate, self.cluster, state=self.state)
+        except PlanError as error:
+            return Tried(sketch, values, Setting(words, refused=error.diagnostics[0]))
+
+        def timeline() -> Timeline:
+            again = self.candidate(sketch, values)
+            return self._workspace.simulate(again, self.cluster, state=self.state).timeline
+
+        over = [d.peak_bytes - int(self.memory * d.capacity_bytes) for d in report.devices if d.capacity_bytes]
+        setting = Setting(words, replace(report, draw=timeline))
+        return Tried(sketch, values, setting, family(candidate.plan), max(0, *over, 0))
+
+    def _proved(self, tried: Tried) -> Tried:
+        """The same, or with what its proof says against it."""
+        key = id(tried.sketch), tuple(tried.values.items())
+        if tried.setting.refused is not None or key in self._believed:
+            return tried
+        try:
+            self._workspace.proved(self.candidate(tried.sketch, dict(tried.values)))
+        except PlanError as error:
+            return replace(tried, unproved=error.diagnostics[0])
+        self._believed.add(key)
+        return tried
+
+    def candidate(self, sketch: Sketch, values: Values) -> Candidate:
+        """The program of a setting, unproved. Raises PlanError."""
+        return self._workspace.formed(self._read(sketch, values))

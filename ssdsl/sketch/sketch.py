@@ -1,0 +1,189 @@
+"""A plan with what it leaves open: params, and the numbers of each that a search tries."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ssdsl.lang import nodes
+from ssdsl.lang.parse import parse
+from ssdsl.plan.declarations import params
+from ssdsl.plan.facts import Facts
+from ssdsl.plan.interpret import said
+from ssdsl.plan.model_index import ModelIndex
+from ssdsl.plan.statements.param import names_in
+from ssdsl.text.source import Source
+
+LISTED = "listed in the plan"
+Values = dict[str, int]
+Meshes = tuple[tuple[str | int, ...], ...]  # the width of each axis of each mesh: a number, or the param that it is
+
+
+@dataclass(frozen=True, slots=True)
+class OpenParam:
+    """A param that a search may set: its default, the numbers that are tried, and why it is open. Where these follow
+    from earlier params (`varies`), `tried` are those of the default setting."""
+
+    name: str
+    default: int
+    tried: tuple[int, ...]
+    why: str
+    varies: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """A plan's text with its open params. `fixed` are the others: what the user set, and what stays at its default.
+
+    `meshes` is None where widths are more than numbers and params: how many devices a setting takes is then known once
+    the plan has been read.
+    """
+
+    source: Source
+    script: nodes.Script
+    folder: Path | None
+    open: tuple[OpenParam, ...]
+    fixed: Mapping[str, int]
+    given: frozenset[str]  # of `fixed`, what the user set
+    meshes: Meshes | None
+
+    @property
+    def name(self) -> str:
+        """`megatron` of `examples/megatron.ssp`."""
+        return Path(self.source.name).stem
+
+    @property
+    def default(self) -> Values:
+        """The setting that the plan has by itself, with what the user set."""
+        return {p.name: p.default for p in self.open}
+
+    def settings(self, devices: range) -> Iterator[Values]:
+        """Every number of each open param with every one of the others that may take so many devices."""
+        yield from self._settings(self.open, {}, devices)
+
+    def sizes(self, devices: range) -> Iterator[tuple[Values, int]]:
+        """Settings that take so many devices, with how many; nothing where that is not known from the text alone."""
+        for values in self.settings(devices):
+            count, whole = self._devices(values)
+            if whole:
+                yield values, count
+
+    def overrides(self, values: Mapping[str, int]) -> Values:
+        """What a compiler is told: with what the user set."""
+        return {**{name: self.fixed[name] for name in self.given}, **values}
+
+    def _settings(self, left: Sequence[OpenParam], values: Values, devices: range) -> Iterator[Values]:
+        least, whole = self._devices(values)
+        if least > devices[-1] or (whole and least not in devices):
+            return
+        if not left:
+            yield values
+            return
+        tried = left[0].tried
+        if left[0].varies:
+            known = params(self.script, {**self.default, **self.overrides(values)})
+            tried = next(p.domain for p in known if p.name == left[0].name)
+        for value in tried:
+            yield from self._settings(left[1:], {**values, left[0].name: value}, devices)
+
+    def _devices(self, values: Values) -> tuple[int, bool]:
+        """How many devices a part of a setting takes at least, and whether that is all."""
+        if self.meshes is None:
+            return 0, False
+        known = {**self.fixed, **values}
+        widths = [[w if isinstance(w, int) else known.get(w, 0) for w in mesh] for mesh in self.meshes]
+        return sum(math.prod(w or 1 for w in mesh) for mesh in widths), all(w for mesh in widths for w in mesh)
+
+
+def sketch_of(
+    source: Source,
+    folder: Path | None,
+    model: ModelIndex,
+    devices: range,
+    asked: Mapping[str, Sequence[int]] | None = None,
+) -> Sketch:
+    """What a plan leaves open for a model on so many devices. `asked` has numbers that the user says: of a param with
+    one number, that is its value; with several, these are tried, the first being the default. What is no param of the
+    plan is left to other plans.
+
+    Open are params with `in`, and those that are the width of an axis or a number of parts: of these what divides the
+    devices, or the dimensions that they cut. Raises PlanError where the text does not parse.
+    """
+    script = parse(source)
+    names = {s.name.text for s in script.statements if isinstance(s, nodes.Param)}
+    asked = {name: numbers for name, numbers in (asked or {}).items() if name in names}
+    chosen = {name: numbers[0] for name, numbers in asked.items()}
+    facts = said(script, model, chosen, folder)
+    ones = said(script, model, {**dict.fromkeys(facts.params, 1), **chosen}, folder)  # defaults may cut unevenly
+    sizes = {*_cut_sizes(facts, model), *_cut_sizes(ones, model)}
+    free: dict[str, OpenParam] = {}
+    for s in script.statements:
+        if isinstance(s, nodes.Param) and (name := s.name.text) in facts.params:
+            tried, why = _tried(facts, sizes, name, devices, asked.get(name, ()))
+            varies = why == LISTED and s.domain is not None and not free.keys().isdisjoint(_names(s.domain))
+            if len(tried) > 1 or varies:
+                value = facts.params[name]
+                free[name] = OpenParam(name, value, tuple(dict.fromkeys((value, *tried))), why, varies)
+    fixed = {**facts.params, **chosen}
+    fixed = {name: value for name, value in fixed.items() if name not in free}
+    given = frozenset(chosen.keys() - free.keys())
+    return Sketch(source, script, folder, tuple(free.values()), fixed, given, _meshes(script, facts, free))
+
+
+def _tried(
+    facts: Facts, sizes: set[tuple[int, str]], name: str, devices: range, asked: Sequence[int]
+) -> tuple[Sequence[int], str]:
+    if asked:
+        return asked, "set"
+    if facts.domains[name]:
+        return facts.domains[name], LISTED
+    axes = [axis for (_, axis), origin in facts.axis_origins.items() if origin.param == name]
+    cut = {size for size, param in sizes if param == name}
+    if axes:
+        return _widths(devices), f"the width of {axes[0]}"
+    if cut:
+        return _divisors(math.gcd(*cut)), "a number of parts"
+    return (), ""
+
+
+def _widths(devices: range) -> list[int]:
+    """What divides a number of devices that is asked for."""
+    if len(devices) == 1:
+        return _divisors(devices[0])
+    return list(range(1, devices[-1] + 1))
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def _cut_sizes(facts: Facts, model: ModelIndex) -> Iterator[tuple[int, str]]:
+    """The sizes of dimensions that are cut into as many parts as a param says, with the param."""
+    seen = set()
+    for name, record in facts.operators.items():
+        for index in record.indices:
+            origin = facts.cut_origins.get(index.span)
+            if origin is not None:
+                seen.add((model.operators[name].dims[index.dim].size, origin.param))
+    yield from seen
+
+
+def _meshes(script: nodes.Script, facts: Facts, free: Mapping[str, object]) -> Meshes | None:
+    """Widths as numbers and open params, where they are no more than that."""
+    written = [s for s in script.statements if isinstance(s, nodes.Mesh)]
+    if len(written) != len(facts.meshes):
+        return None  # some stand in a loop or a condition
+    found = []
+    for s in written:
+        sizes = dict(facts.meshes[s.name.text].axes)
+        free_here = [free.keys() & _names(axis.value) for axis in s.axes]
+        origins = [facts.axis_origins.get((s.name.text, axis.name.text)) for axis in s.axes]
+        if any(names and o is None for names, o in zip(free_here, origins, strict=True)):
+            return None
+        pairs = zip(origins, s.axes, strict=True)
+        found.append(tuple(o.param if o and o.param in free else sizes[axis.name.text] for o, axis in pairs))
+    return tuple(found)
+
+
+def _names(e: nodes.Expr) -> set[str]:
+    return {name.text for name in names_in(e)}

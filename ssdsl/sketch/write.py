@@ -1,0 +1,50 @@
+"""The text of a plan with answers in place of its defaults: what a search leaves."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ssdsl.lang import nodes
+from ssdsl.lang.format import format_script
+from ssdsl.lang.parse import parse
+from ssdsl.sketch.sketch import Sketch
+from ssdsl.text.source import Source
+
+
+def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str], folder: Path | None = None) -> str:
+    """The sketch's text with these defaults, and above each param that has one its note as a comment.
+
+    A number that the param does not list is added to its list. Files that the plan uses are named as they are seen from
+    `folder`.
+    """
+    text = sketch.source.text
+    for s in reversed(sketch.script.statements):
+        match s:
+            case nodes.Param():
+                text = _with_default(text, s, values, notes)
+            case nodes.Use(module=nodes.Text() as module) if folder is not None and sketch.folder is not None:
+                text = _with_path(text, module, sketch.folder, folder)
+    source = Source(sketch.source.name, text)
+    return format_script(parse(source), source)
+
+
+def _with_default(text: str, s: nodes.Param, values: Mapping[str, int], notes: Mapping[str, str]) -> str:
+    name = s.name.text
+    if name not in values:
+        return text
+    value = values[name]
+    if isinstance(s.domain, nodes.ListOf) and str(value) not in (
+        text[i.span.start : i.span.end] for i in s.domain.items
+    ):
+        last = s.domain.items[-1].span.end
+        text = f"{text[:last]}, {value}{text[last:]}"
+    text = f"{text[: s.default.span.start]}{value}{text[s.default.span.end :]}"
+    if note := notes.get(name):
+        text = f"{text[: s.span.start]}# {note}\n{text[s.span.start :]}"
+    return text
+
+
+def _with_path(text: str, module: nodes.Text, old: Path, new: Path) -> str:
+    name = text[module.span.start : module.span.end].strip("\"'")
+    moved = os.path.relpath(old / name, new)
+    return f'{text[: module.span.start]}"{moved}"{text[module.span.end :]}'

@@ -1,0 +1,61 @@
+"""A bound is never crossed: no simulated step is faster, and no peak smaller, than a plan's text promises at least."""
+
+from pathlib import Path
+
+import pytest
+
+from ssdsl.cluster.load import load_cluster
+from ssdsl.lang.parse import parse
+from ssdsl.lang.read import read_source
+from ssdsl.plan.interpret import read_plan
+from ssdsl.plan.plan import HALVES
+from ssdsl.simulate.state import MIXED
+from ssdsl.sketch.bounds import Bounds
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.workspace import Workspace
+from tests.captured import graph_of
+
+ROOT = Path(__file__).parents[2]
+SLOW = [pytest.param(m, marks=pytest.mark.slow) for m in ("swin:tiny", "t5:tiny", "mixtral:tiny", "alphafold2:tiny")]
+CLUSTERS = ("a100x64", "two_sites")
+PLANS = (*sorted((ROOT / "examples").glob("*.ssp")), *sorted((ROOT / "tests/prove/plans").glob("*.ssp")))
+SETTINGS: tuple[dict[str, int], ...] = ({}, {"M": 8}, {"D": 2, "M": 2}, {"S": 2, "M": 4}, {"T": 2, "S": 1, "M": 1})
+
+
+@pytest.mark.parametrize("model", ["gpt:tiny", *SLOW])
+def test_bounds_hold(model: str) -> None:
+    graph = graph_of(model)
+    seen = 0
+    for cluster in map(load_cluster, CLUSTERS):
+        workspace, bounds = Workspace(graph, cluster), Bounds(graph, cluster, MIXED)
+        for path in PLANS:
+            source = read_source(path)
+            script = parse(source)
+            for settings in SETTINGS:
+                try:
+                    reading = read_plan(script, workspace.model, settings, path.parent)
+                    candidate = workspace.formed(reading)
+                    report = workspace.simulate(candidate, cluster)
+                except PlanError:
+                    continue
+                plan, seen = reading.plan, seen + 1
+                without = read_plan(script, workspace.model, settings, path.parent, orders=False)
+                halved = any(tasks.phase in HALVES for tasks in plan.ordered())
+                where = f"{path.name} {settings} on {cluster.name}"
+                assert without.context.facts.halved >= halved, where
+                assert bounds.step_s(without.plan, without.context.facts.halved) <= report.step_s * (1 + 1e-9), where
+                assert bounds.memory_bytes(plan) <= report.peak_bytes, where
+    assert seen > 10
+
+
+def test_the_bubble_of_a_pipeline_is_in_the_bound() -> None:
+    graph, cluster = graph_of("gpt:tiny"), load_cluster("a100x64")
+    workspace, bounds = Workspace(graph, cluster), Bounds(graph, cluster, MIXED)
+    path = ROOT / "examples/pipeline.ssp"
+    script = parse(read_source(path))
+
+    def bound(micro_batches: int) -> float:
+        plan = read_plan(script, workspace.model, {"S": 4, "M": micro_batches}, path.parent).plan
+        return bounds.step_s(plan, False)
+
+    assert bound(1) > 1.5 * bound(8)

@@ -1,0 +1,42 @@
+"""A found plan is the sketch's text with other defaults: its comments stay, and it says the same."""
+
+from pathlib import Path
+
+from ssdsl.lang.parse import parse
+from ssdsl.lang.read import read_source
+from ssdsl.plan.declarations import params
+from ssdsl.plan.model_index import index_model
+from ssdsl.sketch.sketch import Sketch, sketch_of
+from ssdsl.sketch.write import written
+from ssdsl.text.source import Source
+from tests.captured import graph_of
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def sketch(source: Source, folder: Path | None) -> Sketch:
+    return sketch_of(source, folder, index_model(graph_of("gpt:tiny")), range(8, 9))
+
+
+def test_only_defaults_and_notes_are_new() -> None:
+    source = read_source(EXAMPLES / "megatron.ssp")
+    text = written(sketch(source, EXAMPLES), {"D": 1, "T": 4, "M": 8}, {"T": "T = 4: because"})
+    found = {p.name: p.default for p in params(parse(Source("x.ssp", text)))}
+    assert found == {"D": 1, "T": 4, "S": 2, "M": 8}
+    new = [line for line in text.splitlines() if line not in source.text.splitlines()]
+    assert new == ["# T = 4: because", 'param T = 4 "tensor-parallel width"', 'param M = 8 "micro-batches"']
+    assert text.replace("# T = 4: because\n", "").count("\n") == source.text.count("\n")
+
+
+def test_a_number_that_is_not_listed_is_added() -> None:
+    text = 'param T = 2 in [1, 2] "width"\n\nmesh gpus(tp = T)\n\nassign model to gpus\n'
+    found = written(sketch(Source("x.ssp", text), None), {"T": 4}, {})
+    assert 'param T = 4 in [1, 2, 4] "width"' in found
+
+
+def test_files_beside_the_sketch_are_found_from_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans/mine.ssp").write_text("def put(ops, at):\n    assign ops to at\n")
+    text = 'use "mine.ssp": put\n\nparam T = 2\n\nmesh gpus(tp = T)\n\nput(model, gpus)\n'
+    found = written(sketch(Source("x.ssp", text), tmp_path / "plans"), {"T": 1}, {}, tmp_path / "found")
+    assert 'use "../plans/mine.ssp": put' in found

@@ -1,0 +1,116 @@
+"""The grid's solver against the enumeration of made-up problems, and what it promises on the way."""
+
+import math
+import random
+import statistics
+from itertools import product
+
+import pytest
+
+from ssdsl.solve.grid import Answer, Point, Worth, grid
+
+TRIES = 100
+
+
+class Problem:
+    """Parallel training in a few numbers: arithmetic that widths share, traffic that they cause, a pipeline's bubble,
+    kernels that are worse when they are small, memory that widths and micro-batches save. The bound knows the
+    arithmetic and the bubble only."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(seed)
+        self.devices = 2 ** rng.randint(4, 9)
+        self.batch = 2 ** rng.randint(5, 10)
+        self.wide, self.deep = 2 ** rng.randint(2, 5), 2 ** rng.randint(3, 6)
+        self.work = rng.uniform(0.3, 3) * self.devices
+        self.slow = {n: rng.uniform(0.001, 1.0) for n in "dts"}
+        self.small, self.state, self.kept = rng.uniform(0, 0.02), rng.uniform(0.2, 8), rng.uniform(0.1, 4)
+        self.points = [
+            (0, d, t, s, m)
+            for d, t, s in product(self.divisors(self.devices), repeat=3)
+            if d * t * s == self.devices and t <= self.wide and s <= self.deep and d <= self.batch
+            for m in self.divisors(self.batch // d)
+        ]
+        rng.shuffle(self.points)
+
+    @staticmethod
+    def divisors(number: int) -> list[int]:
+        return [2**n for n in range(number.bit_length())]
+
+    def bound(self, point: Point) -> Worth:
+        _, _, t, s, m = point
+        return Worth(self.work / self.devices * (1 + (s - 1) / m), self.state / (t * s))
+
+    def value(self, point: Point) -> Worth:
+        _, d, t, s, m = point
+        least = self.bound(point)
+        kernels = 1 + self.small * t * m * d / self.batch * 8
+        traffic = self.slow["d"] * (d - 1) / d / t / s + self.slow["t"] * (t - 1) * (2 if t > 8 else 1) / 4
+        cost = least.cost * kernels + traffic + self.slow["s"] * 0.05 * (s > 1) * m / 8
+        return Worth(cost, least.share + self.kept * min(m, s) / m / t / s + 0.01)
+
+
+def solved(problem: Problem) -> list[Answer]:
+    found = []
+    for answer in grid(problem.points, problem.bound, problem.value):
+        found.append(answer)
+        if len(found) == TRIES:
+            break
+    return found
+
+
+def best(values: list[Worth]) -> float:
+    return min((w.cost for w in values if w.share <= 1), default=math.inf)
+
+
+def test_it_finds_what_enumeration_finds() -> None:
+    gaps = []
+    for seed in range(60):
+        problem = Problem(seed)
+        truth = best([problem.value(p) for p in problem.points])
+        answers = solved(problem)
+        assert len(answers) <= TRIES
+        if math.isfinite(truth):
+            gaps.append(best([a.worth for a in answers if a.worth]) / truth)
+    assert len(gaps) > 40
+    assert statistics.median(gaps) == 1.0
+    assert max(gaps) <= 1.05
+
+
+def test_it_measures_far_fewer_than_there_are() -> None:
+    shares = [len(solved(p)) / len(p.points) for p in map(Problem, range(60)) if len(p.points) > 100]
+    assert len(shares) > 10
+    assert statistics.median(shares) < 0.35
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_it_says_of_the_rest_is_true(seed: int) -> None:
+    problem = Problem(seed)
+    measured: set[Point] = set()
+    for answer in solved(problem):
+        measured.add(answer.point)
+        now = best([problem.value(p) for p in measured])
+        rest = [w for p in problem.points if p not in measured and (w := problem.value(p)).share <= 1]
+        if len(measured) > 2:  # all bounds are known
+            assert all(w.cost >= min(answer.bound, now) for w in rest)
+
+
+def test_the_first_point_is_measured_first_and_answers_are_the_same_again() -> None:
+    problem = Problem(3)
+    first = [a.point for a in solved(problem)]
+    assert first[0] == problem.points[0]
+    assert first == [a.point for a in solved(problem)]
+
+
+def test_what_is_no_point_is_left_out() -> None:
+    points = [(0, n) for n in range(1, 9)]
+
+    def bound(point: Point) -> Worth | None:
+        return None if point[1] % 2 else Worth(1.0)
+
+    def measure(point: Point) -> Worth | None:
+        return None if point[1] == 2 else Worth(float(point[1]))
+
+    answers = list(grid(points, bound, measure))
+    assert {a.point[1] for a in answers if a.worth} == {4, 6, 8} or best([a.worth for a in answers if a.worth]) == 4.0
+    assert all(a.point[1] % 2 == 0 for a in answers)
