@@ -18,6 +18,8 @@ def clock(ctx: Context, scope: Scope, s: nodes.Clock) -> None:
     """The rows of all turns of the loop, sorted; a row whose index is out of range names no task."""
     if s.by.text != "clock":
         raise PlanError(NoSuchOrder(s.by.span, s.by.text))
+    if not ctx.orders:
+        return
     rows: list[tuple[Number, int, Timed]] = []
     said: set[tuple[int, TaskSet, Number]] = set()  # a loop that goes on without a row's tasks says them again
     of_one = False

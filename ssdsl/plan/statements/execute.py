@@ -77,8 +77,6 @@ def _statement(ctx: Context, scope: Scope, s: nodes.Statement) -> Returned | Non
             split(ctx, scope, s)
         case nodes.Assign():
             assign(ctx, scope, s)
-        case nodes.Order() | nodes.Clock() if not ctx.orders:
-            pass
         case nodes.Order():
             order(ctx, scope, s)
         case nodes.Clock():

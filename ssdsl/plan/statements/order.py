@@ -19,6 +19,8 @@ def names_halves(s: nodes.Statement) -> bool:
 
 def order(ctx: Context, scope: Scope, s: nodes.Order) -> None:
     """Each step before the next; a step whose index is out of range names no task, and relates to none."""
+    if not ctx.orders:
+        return
     values = [evaluate(ctx, scope, step) for step in s.steps]
     tasks = [task_set(ctx, step, value) for step, value in zip(s.steps, values, strict=True)]
     site = ctx.stack.site
