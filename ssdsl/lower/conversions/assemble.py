@@ -59,13 +59,18 @@ class _Assembling:
         self.drafts = [_Draft(n, s) for n, s in enumerate(lowering.segments)]
         self.updates = {value: buffer for buffer, value in self.graph.updates.items()}
         self.transfers: dict[tuple[str, int], Transfer] = {}  # by value and consumer
+        self.readers: dict[tuple[int, Name], list[tuple[int, Name]]] = {}  # elsewhere, of what a function leaves
 
     def assembled(self) -> Lowering:
         for number, operator in in_order(self.lowering.segments):
             self._operator(self.drafts[number], operator)
         loss = self._loss()
         results = tuple(self._result(name, ask) for name, ask in self.lowering.reported.items())
-        functions = tuple(_finished(d, self.lowering.learning, self.graph.loss) for d in self.drafts)
+        live = [_live(d.body, self.lowering.learning) for d in self.drafts]
+        for (number, left), readers in self.readers.items():
+            if any(name in live[reader] for reader, name in readers):
+                live[number].add(left)
+        functions = tuple(_finished(d, live[d.number], self.lowering.learning, self.graph.loss) for d in self.drafts)
         returning = {i.message for f in functions for i in f.inputs if i.gradient}
         transfers = (t if t.number in returning else replace(t, backward=None) for t in self.transfers.values())
         return replace(self.lowering, functions=functions, messages=tuple(transfers), loss=loss, results=results)
@@ -151,6 +156,7 @@ class _Assembling:
         value = var.name.value
         left = Name(value, received.left.version)
         self._reach(source, left)
+        self.readers.setdefault((source.number, left), []).append((draft.number, var.name))
         slot, message = self._leave(source, left).slot, None
         if received.sent is not None:
             transfer = self._sent(draft, source, received.sent, value, slot)
@@ -191,12 +197,12 @@ class _Assembling:
 # -- what has a gradient -----------------------------------------------------------------------------------------------
 
 
-def _finished(draft: _Draft, learning: frozenset[str], loss: str) -> Function:
-    """The function of a draft; `learning` are the values of the graph that have a gradient."""
-    segment, body = draft.segment, tuple(draft.body)
+def _finished(draft: _Draft, live: set[Name], learning: frozenset[str], loss: str) -> Function:
+    """The function of a draft; `live` are its values to which a gradient comes back, `learning` those of the graph that
+    have one."""
+    segment, body = draft.segment, tuple(_given_none(i, live) for i in draft.body)
     learns = any(o.value in learning for op in segment.operators for o in op.outputs)
     outputs = tuple(draft.outputs.values())
-    live = _live(draft.body, learning)
     parameters = tuple(p if p.var.name in live else Parameter(replace(p.var, gradient=None)) for p in draft.parameters)
     return Function(
         draft.number,
@@ -234,6 +240,13 @@ def _live(body: list[Instr], learning: frozenset[str]) -> set[Name]:
             case Write():
                 pass
     return live
+
+
+def _given_none(instr: Instr, live: set[Name]) -> Instr:
+    """A conversion; one of which only other functions read the result, and give it no gradient, has none."""
+    if isinstance(instr, Reshard) and instr.result.gradient is not None and instr.result.name not in live:
+        return replace(instr, result=replace(instr.result, gradient=None), backward=())
+    return instr
 
 
 def _given_back(given: Input, live: set[Name]) -> Input:
