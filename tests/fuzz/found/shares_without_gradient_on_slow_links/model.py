@@ -1,4 +1,4 @@
-"""A value is read with a gradient, and without one for a buffer, by functions on other devices: it travels in shares."""
+"""A value is read with a gradient, and without one for a buffer, elsewhere: over slow links it travels in shares."""
 
 import torch
 from torch import Tensor, nn
