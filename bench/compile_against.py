@@ -22,7 +22,7 @@ from bench.same.checkouts import ROOT, checkout
 from ssdsl.show.view import Column, Kind, View, table
 
 ONCE = ROOT / "bench" / "compile_once.py"
-EXAMPLES = ROOT / "examples"
+EXAMPLES = Path("examples")  # of each checkout its own: a plan may say what an earlier language cannot
 WIDTH = 130  # of the table
 SAID = ("capture", *PASSES, "simulate")
 Figure = Callable[[Sequence[Times]], float]

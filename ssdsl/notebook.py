@@ -124,4 +124,4 @@ def search(
     first = sketches[-1] if baseline is not None else sketches[0]
     work = Search(graph, on, sketches[: len(named)], first, wanted, memory=memory)
     *_, found = work.run(tries, seconds)
-    return SearchReport(work.proved(found, top), graph, on, top)
+    return SearchReport(work.proved(work.ordered(found), top), graph, on, top)

@@ -92,11 +92,13 @@ class Worker:
         )
 
     def ask(self, arguments: list[str]) -> None:
-        """Let a command begin."""
+        """Let a command begin; of the examples each checkout has its own."""
+        shipped = ROOT / "examples"
+        own = [str(self.root / Path(a).relative_to(ROOT)) if Path(a).is_relative_to(shipped) else a for a in arguments]
         self.process = self.process or self.start()
         with contextlib.suppress(OSError):  # it has died, as its answer will say
             assert self.process.stdin
-            print(json.dumps(arguments), file=self.process.stdin, flush=True)
+            print(json.dumps(own), file=self.process.stdin, flush=True)
 
     def answer(self) -> Answer:
         """What the command that was asked last says when it has ended."""

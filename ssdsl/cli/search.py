@@ -51,6 +51,9 @@ Memory = Annotated[float, typer.Option(min=1e-6, max=1.0, help="The share of eac
 Top = Annotated[int, typer.Option(min=1, help="How many of the best are shown.")]
 Tries = Annotated[int, typer.Option(min=1, help="How many plans are simulated at most.")]
 Seconds = Annotated[float | None, typer.Option(min=1e-3, help="How long to search at most.", show_default="no end")]
+Orders = Annotated[
+    bool, typer.Option("--orders/--no-orders", help="Seek other orders for pipelines.")
+]
 Out = Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="Write the best plan.")]
 Html = Annotated[
     str | None, typer.Option("--html", metavar="FILE", help="Save a page with a plot of time against memory.")
@@ -69,6 +72,7 @@ def search(
     top: Top = 5,
     tries: Tries = 100,
     seconds: Seconds = None,
+    orders: Orders = True,
     out: Out = None,
     compile_: Compile = None,
     html: Html = None,
@@ -105,7 +109,11 @@ def search(
     first = sketches[baseline or named[0]]
     state = state_of(master_weights, fp32_grads)
     work = Search(graph, on, [sketches[name] for name in named], first, wanted, state, memory)
-    found = work.proved(_searched(work, tries, seconds), top)
+    found = _searched(work, tries, seconds)
+    if orders:
+        with working("ordering the tasks of pipelines"):
+            found = work.ordered(found)
+    found = work.proved(found, top)
     title = f"search for {graph.name} on {on.name}"
     if json:
         print_json(search_json(found, graph, on, top))
@@ -120,10 +128,15 @@ def search(
     if (best := found.best) is None:
         raise typer.Exit(1)
     if out is not None:
-        _write(out, found, best)
+        _write(out, found, best, texts[_named(best, sketches)][1].text)
     if compile_ is not None:
-        path, source = texts[next(name for name in named if sketches[name] is best.sketch)]
-        _compile(compile_, Loaded(path, source, model_, graph, comparison), best, on)
+        path = texts[_named(best, sketches)][0]
+        _compile(compile_, Loaded(path, best.sketch.source, model_, graph, comparison), best, on)
+
+
+def _named(best: "Tried", sketches: "dict[str, Sketch]") -> str:
+    """The plan of which the best one is a setting."""
+    return next(name for name, sketch in sketches.items() if sketch.source.name == best.sketch.source.name)
 
 
 def _range(devices: str | None, cluster: "Cluster") -> range:
@@ -187,14 +200,15 @@ def _progress() -> "Iterator[Callable[[Found], None]]":
         yield say
 
 
-def _write(file: str, found: "Found", best: "Tried") -> None:
+def _write(file: str, found: "Found", best: "Tried", before: str) -> None:
+    """Saves the best plan, and prints what it changes."""
     from ssdsl.sketch.reasons import notes
     from ssdsl.sketch.write import written
 
     text = written(best.sketch, best.setting.params, notes(found, best), Path(file).resolve().parent)
     save_text(file, text)
-    old = best.sketch.source.text.splitlines()
-    for line in difflib.unified_diff(old, text.splitlines(), best.sketch.source.name, file, lineterm="", n=1):
+    names = best.sketch.source.name, file
+    for line in difflib.unified_diff(before.splitlines(), text.splitlines(), *names, lineterm="", n=1):
         results.print(line, markup=False, soft_wrap=True)
 
 

@@ -52,7 +52,7 @@ def _table(title: str, rows: Sequence[tuple[str, Tried]], found: Found, graph: G
 def row(tried: Tried, found: Found, graph: Graph) -> dict[str, Any]:
     """A setting in figures; of one that is refused, most are None."""
     figures: dict[str, Any] = dict.fromkeys(c.key for c in COLUMNS)
-    figures |= {"plan": tried.sketch.name, "setting": tried.setting.words or "as it is", "why": why(tried, found)}
+    figures |= {"plan": tried.sketch.name, "setting": _setting(tried), "why": why(tried, found)}
     if tried.setting.report is not None:
         report, cost, all_ = tried.report, tried.setting.device_s, spent(tried.report)
         counts = zip(RATES, rates(graph), strict=True)
@@ -61,6 +61,11 @@ def row(tried: Tried, found: Found, graph: Graph) -> dict[str, Any]:
         figures |= {"communication_share": all_.communication / all_.all}
         figures |= {"peak_bytes": report.peak_bytes, "devices": tried.setting.devices}
     return figures
+
+
+def _setting(tried: Tried) -> str:
+    words = tried.setting.words or "as it is"
+    return f"{words}, another order" if tried.ordered else words
 
 
 def rates(graph: Graph) -> tuple[int | None, int | None]:
@@ -131,7 +136,7 @@ def _notes(found: Found, cluster: Cluster) -> Iterator[str]:
     for tried in found.unproved:
         yield f"a bug of ssdsl, please report it: {tried.sketch.name} {tried.setting.words}: {tried.unproved}"
     yield _error_bar(found, cluster)
-    sketches = {t.sketch.name: t.sketch for t in found.tried}
+    sketches = {t.sketch.name: t.sketch for t in found.tried if not t.ordered}
     for name, sketch in sketches.items():
         opened = "; ".join(f"{p.name} in {listed(p.tried)} ({p.why})" for p in sketch.open) or "nothing"
         fixed = "".join(f", {param} = {value}" for param, value in sketch.fixed.items())
@@ -170,7 +175,7 @@ def search_json(found: Found, graph: Graph, cluster: Cluster, top: int) -> dict[
         figures = row(tried, found, graph)
         del figures["setting"]
         cost = tried.setting.device_s if tried.setting.report is not None else None
-        own = {"params": dict(tried.setting.params), "family": tried.family, "device_s": cost}
+        own = {"params": dict(tried.setting.params), "ordered": tried.ordered, "family": tried.family, "device_s": cost}
         return figures | own | {"over_bytes": tried.over_bytes}
 
     best = found.best

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ssdsl.simulate.report import Report
+from ssdsl.sketch.orders import SCHEDULE
 from ssdsl.sketch.search import Found, Tried
 
 MUCH = 100  # times as much: the other sends next to nothing
@@ -81,12 +82,21 @@ def _by_level(report: Report) -> dict[str, int]:
 
 def notes(found: Found, best: Tried) -> dict[str, str]:
     """For each open param of a plan what speaks for its number: what the best plan with another one lacks."""
-    return {p.name: f"{p.name} = {best.values[p.name]}: {_note(found, best, p.name)}" for p in best.sketch.open}
+    sketch = next((t.sketch for t in found.tried if t.sketch.name == best.sketch.name), best.sketch)
+    said = {p.name: f"{p.name} = {best.values[p.name]}: {_note(found, best, p.name)}" for p in sketch.open}
+    if best.ordered and (plain := next((t for t in found.ranked if _is_plain(t, best)), None)) is not None:
+        slower, why = plain.setting.device_s / best.setting.device_s - 1, reason(plain.report, best.report)
+        said[SCHEDULE] = f"the plan's own order is {slower:.1%} slower{', ' if why else ''}{why}"
+    return said
+
+
+def _is_plain(tried: Tried, best: Tried) -> bool:
+    return tried.sketch.name == best.sketch.name and tried.values == best.values and not tried.ordered
 
 
 def _note(found: Found, best: Tried, name: str) -> str:
     def with_another(tried: Tried) -> bool:
-        return tried.sketch is best.sketch and tried.values[name] != best.values[name]
+        return tried.sketch.name == best.sketch.name and tried.values[name] != best.values[name]
 
     if (other := next(filter(with_another, found.ranked), None)) is not None:
         why = reason(other.report, best.report)

@@ -12,6 +12,7 @@ from ssdsl.simulate.state import MIXED, State
 from ssdsl.simulate.timeline import Timeline
 from ssdsl.sketch.bounds import Bounds
 from ssdsl.sketch.family import family
+from ssdsl.sketch.orders import is_open, schedule_of, with_order
 from ssdsl.sketch.setting import Setting
 from ssdsl.sketch.sketch import Sketch, Values
 from ssdsl.solve.grid import Point, Worth, grid
@@ -20,6 +21,8 @@ from ssdsl.workspace import Candidate, Workspace
 
 TRIES = 100  # simulations
 MOST = 20_000  # settings
+ORDERS = 5  # that are simulated for one plan
+WORTH_ORDERING = 1.3  # times the best
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class Tried:
     setting: Setting
     family: str = ""
     over_bytes: int = 0
+    ordered: bool = False  # by an order that the sketch did not have
     unproved: Diagnostic | None = None
 
     @property
@@ -98,6 +102,17 @@ class Found:
         for tried in self.ranked:
             first.setdefault(tried.family, tried)
         return tuple(first.values())
+
+
+def _least_share(report: Report, memory: float) -> float:
+    """Of the device that is the fullest: how much of its activations it has room for."""
+    shares = []
+    for device in report.devices:
+        taken = dict(device.peak_parts).get("activations", 0)
+        if device.capacity_bytes and taken:
+            room = memory * device.capacity_bytes - (device.peak_bytes - taken)
+            shares.append(max(0.05, room / taken))
+    return min(shares, default=1.0)
 
 
 class _TimeIsUp(Exception):
@@ -168,6 +183,26 @@ class Search:
             pass
         yield found(left, bound)
 
+    def ordered(self, found: Found) -> Found:
+        """The same with orders for pipelines that call one of the standard library's: as two numbers a stage, found for
+        their stages' times. It is asked of the best plan of each kind that another order may make the best of all."""
+        near = [t for t in found.best_of_families() if t.cost[0] <= WORTH_ORDERING * found.ranked[0].cost[0]]
+        new = [tried for best in near if is_open(best.sketch) for tried in self._orders(best)]
+        return replace(found, tried=(*found.tried, *new), settings=found.settings + len(new))
+
+    def _orders(self, best: Tried) -> Iterator[Tried]:
+        """Orders of one plan until one has room: what late gradients of weights keep is known behind a simulation."""
+        room = 1.0
+        for _ in range(ORDERS):
+            if (schedule := schedule_of(best.report, room)) is None:
+                return
+            sketch = with_order(best.sketch, dict(best.values), schedule)
+            tried = replace(self._simulated(sketch, {}), values=best.values, ordered=True)
+            yield tried
+            if tried.setting.refused is not None or not tried.over_bytes:
+                return
+            room *= 0.97 * min(1.0, _least_share(tried.report, self.memory))
+
     def proved(self, found: Found, wanted: int) -> Found:
         """The same with proofs of what is shown: the baseline, the best few and the best of each family. What is not
         proved is no row, and the next one takes its place."""
@@ -232,7 +267,8 @@ class Search:
 
     def _simulated(self, sketch: Sketch, values: Values) -> Tried:
         """A setting with its step; what its timeline needs is made again when somebody asks for it."""
-        words = {**values, **{name: sketch.fixed[name] for name in sorted(sketch.given)}}
+        known = sketch.overrides(values)
+        words = {name: known[name] for name in sketch.params if name in known}
         try:
             candidate = self.candidate(sketch, values)
             report = self._workspace.simulate(candidate, self.cluster, state=self.state)
@@ -253,7 +289,8 @@ class Search:
         if tried.setting.refused is not None or key in self._believed:
             return tried
         try:
-            self._workspace.proved(self.candidate(tried.sketch, dict(tried.values)))
+            values = {name: value for name, value in tried.values.items() if name not in tried.sketch.given}
+            self._workspace.proved(self.candidate(tried.sketch, values))
         except PlanError as error:
             return replace(tried, unproved=error.diagnostics[0])
         self._believed.add(key)

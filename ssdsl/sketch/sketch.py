@@ -53,6 +53,11 @@ class Sketch:
         return Path(self.source.name).stem
 
     @property
+    def params(self) -> list[str]:
+        """The names of all params, in the order of the text."""
+        return [s.name.text for s in self.script.statements if isinstance(s, nodes.Param)]
+
+    @property
     def default(self) -> Values:
         """The setting that the plan has by itself, with what the user set."""
         return {p.name: p.default for p in self.open}

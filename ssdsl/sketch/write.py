@@ -22,6 +22,8 @@ def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str],
         match s:
             case nodes.Param():
                 text = _with_default(text, s, values, notes)
+            case nodes.Do(call=nodes.Call(function=nodes.Name(text=name))) if name in notes and name not in values:
+                text = f"{text[: s.span.start]}# {notes[name]}\n{text[s.span.start :]}"
             case nodes.Use(module=nodes.Text() as module) if folder is not None and sketch.folder is not None:
                 text = _with_path(text, module, sketch.folder, folder)
     source = Source(sketch.source.name, text)

@@ -1,0 +1,52 @@
+"""Orders that a search finds for a pipeline: better than the plan's own, proved, and written as two numbers a stage."""
+
+from pathlib import Path
+
+from ssdsl.cluster.load import load_cluster
+from ssdsl.lang.parse import parse
+from ssdsl.lang.read import read_source
+from ssdsl.plan.model_index import index_model
+from ssdsl.sketch.orders import is_open, with_order
+from ssdsl.sketch.reasons import notes
+from ssdsl.sketch.search import Search
+from ssdsl.sketch.sketch import Sketch, sketch_of
+from ssdsl.sketch.write import written
+from ssdsl.solve.order import Schedule
+from ssdsl.text.source import Source
+from ssdsl.workspace import Workspace
+from tests.captured import graph_of
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MODEL = "gpt:350m,layers=8,batch=32"
+SETTING = {"D": (1,), "T": (1,), "S": (4,), "M": (8,)}
+
+
+def sketch(plan: str = "megatron") -> Sketch:
+    source = read_source(EXAMPLES / f"{plan}.ssp")
+    return sketch_of(source, EXAMPLES, index_model(graph_of(MODEL, meta=True)), range(4, 5), SETTING)
+
+
+def test_a_better_order_is_found_and_proved() -> None:
+    graph, cluster = graph_of(MODEL, meta=True), load_cluster("a100x8")
+    work = Search(graph, cluster, [sketch()], sketch(), range(4, 5))
+    *_, before = work.run()
+    found = work.proved(work.ordered(before), 5)
+    assert before.best is not None and found.best is not None
+    assert found.best.ordered and found.best.report.step_s < 0.97 * before.best.report.step_s
+    text = written(found.best.sketch, found.best.setting.params, notes(found, found.best))
+    assert "use pipeline: schedule\n" in text and "# the plan's own order is" in text
+    again = Workspace(graph, cluster)
+    candidate = again.candidate(Source("found.ssp", text), {}, None)
+    again.proved(candidate)
+    assert again.simulate(candidate, cluster).step_s == found.best.report.step_s
+
+
+def test_what_is_no_schedule_of_one_stage_a_device_stays() -> None:
+    assert is_open(sketch()) and not is_open(sketch("data_parallel"))
+    assert not is_open(sketch("v_shaped"))
+
+
+def test_the_text_has_the_numbers() -> None:
+    found = with_order(sketch(), {"S": 4}, Schedule((4, 3, 2, 1), (0, 1, 2, 3), 1.0, 1.0, 4.0, 0))
+    assert "schedule(stage, M, ahead = [4, 3, 2, 1], late = [0, 1, 2, 3])\n" in found.source.text
+    assert found.open == () and parse(found.source)
