@@ -280,6 +280,7 @@ def _combines(operator: Operator) -> bool:
 def check_linear(operator: Operator, carried: Carried) -> None:
     """Raises Wrong unless the operator is linear in the operands of which it gets addends."""
     values = [o.value for o in operator.inputs]
+    word = operator.target.removeprefix("aten::").partition(".")[0]  # a rewrite keeps the kind, as `normal` of `where`
     carrying = [at for at, v in enumerate(values) if v in carried.operands]
     wrong = Wrong(
         Rule.LINEAR, f"operands in which `{operator.kind}` is linear", ", ".join(sorted(carried.operands)) or "none"
@@ -290,14 +291,14 @@ def check_linear(operator: Operator, carried: Carried) -> None:
         is_linear = carrying == [0] and operator.target in OF_OURS and values[0] not in values[1:]
     elif not operator.target.startswith("aten::") or operator.found is not None:  # a row or an experiment says it
         is_linear = registry_is_linear(operator, carrying)
-    elif operator.kind in TOGETHER:
+    elif word in TOGETHER:
         given = list(_tensors_and_numbers(operator))
-        is_linear = len(carrying) == len(values) and (operator.kind not in ("add", "sub") or all(given))
-    elif operator.kind in SOME:
+        is_linear = len(carrying) == len(values) and (word not in ("add", "sub") or all(given))
+    elif word in SOME:
         held = [v for at, v in enumerate(values) if at not in carrying]
-        is_linear = tuple(carrying) in SOME[operator.kind] and not carried.operands.intersection(held)
+        is_linear = tuple(carrying) in SOME[word] and not carried.operands.intersection(held)
     else:
-        allowed = ONE_BY_ONE.get(operator.kind, ())
+        allowed = ONE_BY_ONE.get(word, ())
         is_linear = len(carrying) == 1 and carrying[0] in allowed and len(set(values)) == len(values)
     options = dict(operator.kwargs)
     rounds = options.get("rounding_mode") is not None or any(w in str(options.get("dtype")) for w in ("int", "bool"))
