@@ -161,6 +161,7 @@ VALUES = {
     "--tries": "--tries 1",
     "--seconds": "--seconds 0.001",
     "--compile": "--compile elsewhere",
+    "--orders": "--no-orders",
     "--costs": "--costs nowhere.json",
     "--data": "--data nowhere.py:data",
     "--eval-data": "--eval-data nowhere.py:data",
@@ -234,6 +235,7 @@ OTHERWISE = {  # where that is what the call says already, or needs more beside 
 AS_IT_IS = {  # and these change nothing: dimensions are the model's, and these calls name their scheduler
     ("show dims", "--set"),
     ("show graph", "--set"),
+    ("search", "--orders"),  # of a plan without a pipeline
     ("launch", "--slurm"),
     ("launch script", "--slurm"),
     ("launch kubernetes", "--kubernetes"),
