@@ -3,14 +3,17 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.state import MIXED, State
 from ssdsl.simulate.timeline import Timeline
 from ssdsl.sketch.bounds import Bounds
+from ssdsl.sketch.errors import TooManySettings
 from ssdsl.sketch.family import family
 from ssdsl.sketch.orders import is_open, schedule_of, with_order
 from ssdsl.sketch.setting import Setting
@@ -148,10 +151,13 @@ class Search:
         self._bounds = Bounds(self.graph, self.cluster, self.state)
 
     def run(self, tries: int = TRIES, seconds: float = float("inf")) -> Iterator[Found]:
-        """What is found, again behind every simulation; the first has the baseline alone, the last is the answer."""
+        """What is found, again behind every simulation; the first has the baseline alone, the last is the answer.
+        Raises PlanError where too much is open."""
         began = time.monotonic()
         self._until = began + seconds
-        points = [(number, *values.values()) for number, values in self._settings()]
+        points = [(number, *values.values()) for number, values in islice(self._settings(), MOST + 1)]
+        if len(points) > MOST:
+            raise PlanError(self._too_many())
         base = self._simulated(self.baseline, self.baseline.default)
 
         def found(left: int, bound: float) -> Found:
@@ -220,9 +226,14 @@ class Search:
         """All settings, those of the baseline's sketch first, its defaults before all."""
         for number, sketch in enumerate(self.sketches):
             default = sketch.default
-            settings = list(sketch.settings(self.devices))
+            settings = list(islice(sketch.settings(self.devices), MOST + 1))
             for values in sorted(settings, key=lambda v: v != default):
                 yield number, values
+
+    def _too_many(self) -> TooManySettings:
+        names = joined([f"`{sketch.name}`" for sketch in self.sketches], "and")
+        widest = max((p for sketch in self.sketches for p in sketch.open), key=lambda p: len(p.tried))
+        return TooManySettings(None, names, MOST, widest.name)
 
     def _values(self, point: Point) -> tuple[Sketch, Values]:
         sketch = self.sketches[point[0]]

@@ -1,5 +1,6 @@
 """The search on real models: what it finds is what enumeration finds, proved, the same again, and all that fits."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from ssdsl.prove.prove import require_proof
 from ssdsl.sketch.search import Found, Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
 from ssdsl.text.source import Source
 from ssdsl.workspace import Workspace
 from tests.captured import graph_of
 
+ERRORS = Path(__file__).parents[1] / "errors"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MODEL = "gpt:tiny"
 
@@ -125,6 +128,14 @@ def test_time_is_up() -> None:
     searching = work(load_cluster("a100x8"), range(8, 9), "megatron")
     *_, found = searching.run(100, 1e-9)
     assert found.baseline.report.step_s > 0 and len(found.tried) <= 1
+
+
+def test_too_much_is_open(golden: Callable[[Path, str], None]) -> None:
+    searching = work(load_cluster("a100x1024"), range(1, 1025), "megatron")
+    with pytest.raises(PlanError) as raised:
+        next(searching.run())
+    (diagnostic,) = raised.value.diagnostics
+    golden(ERRORS / f"{diagnostic.code}.err", render(diagnostic))
 
 
 def test_what_is_open() -> None:
