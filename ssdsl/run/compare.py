@@ -12,9 +12,9 @@ bfloat16; there the program and the single device are compared in float64 too (`
 gradient of a correct run, of 64 micro-batches, was off by 1.4 times the growth; in float32 one was by 4.6 times, where
 the plan's sums are longer than the single device's.
 
-A sum that cancels in exact arithmetic is rounding in every run, and so is the difference; but no run's rounding is zero
-in every element. A gradient that is zero everywhere, where the single device's is not, is therefore missing, however
-small it is.
+A sum that cancels in exact arithmetic is rounding in every run, and so is the difference; but no run's rounding of
+several numbers is zero in all of them. A gradient that is zero everywhere, where the single device's is not, is
+therefore missing, however small it is.
 
 AdamW needs one thing more. Its first step is lr times the sign of the gradient, so that it turns the rounding of a
 gradient near zero into a whole step, and two correct runs part ways. The single device is therefore kept on the plan's
@@ -39,7 +39,7 @@ HALVES = torch.bfloat16, torch.float16
 LOSS_UNITS = 4  # its parts are means, and a few of them are added
 STEP_UNITS = 2  # of a weight, each step: weight decay rounds it, and so does the update
 SHARP = 1e-3  # of a tensor's largest element
-CHANCE = 8  # this many elements are not all zero by rounding
+CHANCE = 8  # this many numbers, rounded apart, are not all zero
 UNITS = {torch.float64: 2.0**-40}  # its last twelve bits are left to the longest of sums, eleven digits are compared
 
 
@@ -161,8 +161,18 @@ def tensors(
     at = int(error.argmax()) if error.numel() else 0
     index = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), error.shape)) if error.numel() else ()
     values = (float(ours[index]), float(theirs[index]), float(error[index])) if error.numel() else (0.0, 0.0, 0.0)
-    missing = kind == "gradient" and not ours.any() and int(theirs.count_nonzero()) >= CHANCE
+    missing = kind == "gradient" and not ours.any() and _roundings(theirs) >= CHANCE
     return Comparison(kind, name, error.numel(), index, *values, _largest(theirs), growth, rounding, missing=missing)
+
+
+def _roundings(gradient: torch.Tensor) -> int:
+    """How many numbers were rounded apart, at least, if rounding is all that it is. That of a weight is a product: one
+    number's rounding may stand in a whole row, or column."""
+    there = gradient.squeeze() != 0
+    if there.ndim < 2:
+        return int(there.sum())
+    there = there.flatten(1)
+    return min(int(there.any(1).sum()), int(there.any(0).sum()))
 
 
 def _sum_rounding(tensor: torch.Tensor) -> float:

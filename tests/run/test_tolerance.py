@@ -148,6 +148,21 @@ def test_a_gradient_of_rounding_only_may_be_another_but_not_zero() -> None:
     assert found.differs and found.limit is Limit.ZERO
 
 
+def test_a_gradient_that_is_one_rounding_in_a_row_may_be_zero() -> None:
+    """Each number of a gradient of rows is rounded once, whatever the input has beside it."""
+    given = model()
+    single = reference(given, SGD)
+    plan = reference(given, SGD)
+    one_row, zero = (torch.zeros_like(single.grads[0]["faint.weight"]) for _ in range(2))
+    one_row[1] = 1e-17
+    single.grads[0]["faint.weight"], plan.grads[0]["faint.weight"] = one_row, zero
+    growth = largest_of([growth_between(single, single)])
+    missing = [c.missing for c in compare(plan, single, growth) if c.name == "step 0 faint.weight"]
+    assert missing == [False]
+    single.grads[0]["faint.weight"] = torch.full_like(one_row, 1e-17)
+    assert [c.missing for c in compare(plan, single, growth) if c.name == "step 0 faint.weight"] == [True]
+
+
 def test_a_gradient_that_one_device_does_not_have() -> None:
     given = model()
     given.module.faint.bias.requires_grad_(False)
