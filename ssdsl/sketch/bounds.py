@@ -37,6 +37,15 @@ class _Before(NamedTuple):
     backward: tuple[str, ...]
 
 
+class _Use(NamedTuple):
+    """An operator, by its signature too, reads a weight as an operand."""
+
+    weight: str
+    operator: Operator
+    signature: int
+    operand: int
+
+
 @dataclass(slots=True)
 class _Work:
     """What the devices of one place compute, how soon they can begin, and what follows their last backward."""
@@ -58,7 +67,9 @@ class Bounds:
     graph: Graph
     cluster: Cluster
     state: State
-    _before: dict[str, _Before] = field(default_factory=dict)
+    _order: list[tuple[Operator, int, _Before]] = field(default_factory=list)
+    _uses: list[_Use] = field(default_factory=list)
+    _kept: dict[str, tuple[tuple[Kept, int], ...]] = field(default_factory=dict)  # bytes of a weight's state
     _seconds: dict[int, tuple[float, float]] = field(default_factory=dict)  # of whole operators, by signature
 
     def step_s(self, plan: Plan, halved: bool) -> float:
@@ -78,14 +89,13 @@ class Bounds:
     def _by_place(self, plan: Plan) -> dict[Placement, _Work]:
         found: dict[Placement, _Work] = {}
         parts: dict[tuple[int, int], _Part] = {}
-        signatures = self.graph.signatures
         ends: dict[str, float] = {}  # of one micro-batch's forward, from the step's start
         back: dict[str, float] = {}  # of its backward, to the end of the last one that follows
-        for op, before in self._operators():
+        for op, signature, before in self._operators():
             record = plan.of(op.name)
             if record.place is None:
                 continue
-            key = id(record), signatures[op.name]
+            key = id(record), signature
             if (part := parts.get(key)) is None:
                 part = parts[key] = self._part(plan, op, record)
             head = max([ends.get(p, 0.0) for p in before.forward], default=0.0)
@@ -96,16 +106,17 @@ class Bounds:
                 work.add(_Work((part.forward + part.backward) * part.times, head, tail))
         return found
 
-    def _operators(self) -> list[tuple[Operator, _Before]]:
-        compute = [op for op in self.graph.operators if op.stage is Stage.COMPUTE]
-        if not self._before:
-            makers, learning = self.graph.makers, self.graph.learning
-            for op in compute:
+    def _operators(self) -> list[tuple[Operator, int, _Before]]:
+        """Those that a plan places, each with its signature and what stands before it."""
+        if not self._order:
+            graph, makers, learning = self.graph, self.graph.makers, self.graph.learning
+            for op in (op for op in graph.operators if op.stage is Stage.COMPUTE):
                 made = {i.value: makers[i.value].name for i in op.inputs if i.value in makers}
                 learns = any(o.value in learning for o in op.outputs)
                 back = (name for value, name in made.items() if learns and value in learning)
-                self._before[op.name] = _Before(tuple(made.values()), tuple(back))
-        return [(op, self._before[op.name]) for op in compute]
+                before = _Before(tuple(dict.fromkeys(made.values())), tuple(dict.fromkeys(back)))
+                self._order.append((op, graph.signatures[op.name], before))
+        return self._order
 
     def _part(self, plan: Plan, op: Operator, record: OpPlan) -> _Part:
         forward, backward = self._whole(op)
@@ -141,33 +152,45 @@ class Bounds:
 
     def memory_bytes(self, plan: Plan) -> float:
         """Of the fullest device, at least."""
-        held: dict[Placement, float] = {}
+        shares: dict[tuple[int, int, int], float] = {}  # of a weight that an operator like this reads
         weights: dict[tuple[Placement, str], float] = {}  # the share of each that devices hold
-        for value in self.graph.values.values():
-            if value.origin is not Origin.WEIGHT:
+        for use in self._weights():
+            record = plan.of(use.operator.name)
+            if record.place is None:
                 continue
-            for op in self.graph.readers.get(value.name, ()):
-                if (record := plan.of(op.name)).place is not None:
-                    key = record.place, value.name
-                    weights[key] = max(weights.get(key, 0.0), _share(plan, op, record, value.name))
+            key = id(record), use.signature, use.operand
+            if (share := shares.get(key)) is None:
+                share = shares[key] = _share(plan, use.operator, record, use.operand)
+            where = record.place, use.weight
+            weights[where] = max(weights.get(where, 0.0), share)
         sharded = {(s.state, w): s.axes for s in plan.shards for w in s.weights}
+        sizes = {mesh.name: dict(mesh.axes) for mesh in plan.meshes}
+        held: dict[Placement, float] = {}
         for (place, name), share in weights.items():
-            held[place] = held.get(place, 0.0) + share * self._state_bytes(plan, place, name, sharded)
+            total = 0.0
+            for kind, size in self._kept[name]:
+                axes = sharded.get((kind, name), ())
+                total += size / prod(sizes[place.mesh].get(axis, 1) for axis in axes) if axes else size
+            held[place] = held.get(place, 0.0) + share * total
         return max((sum(b for p, b in held.items() if _covers(p, place)) for place in held), default=0.0)
 
-    def _state_bytes(
-        self, plan: Plan, place: Placement, name: str, sharded: dict[tuple[Kept, str], tuple[str, ...]]
-    ) -> float:
-        value = self.graph.values[name]
-        sizes = dict(next(m for m in plan.meshes if m.name == place.mesh).axes)
-        kept = {Kept.WEIGHTS: ITEMSIZE.get(value.dtype, 4)}
-        if name in self.graph.learning:
-            kept |= {
-                Kept.GRADS: self.state.gradient_bytes(value.dtype),
-                Kept.OPTIMIZER: self.state.optimizer_bytes(value.dtype),
-            }
-        over = {kind: prod(sizes.get(axis, 1) for axis in sharded.get((kind, name), ())) for kind in kept}
-        return prod(value.shape) * sum(size / over[kind] for kind, size in kept.items())
+    def _weights(self) -> list[_Use]:
+        """Every operand that is a weight; beside it the bytes that are kept of each weight."""
+        if not self._uses:
+            graph, signatures = self.graph, self.graph.signatures
+            for value in graph.values.values():
+                if value.origin is not Origin.WEIGHT:
+                    continue
+                kept = {Kept.WEIGHTS: ITEMSIZE.get(value.dtype, 4)}
+                if value.name in graph.learning:
+                    kept[Kept.GRADS] = self.state.gradient_bytes(value.dtype)
+                    kept[Kept.OPTIMIZER] = self.state.optimizer_bytes(value.dtype)
+                self._kept[value.name] = tuple((kind, prod(value.shape) * size) for kind, size in kept.items())
+                for op in dict.fromkeys(o.name for o in graph.readers.get(value.name, ())):
+                    operator = graph.by_name[op]
+                    at = next(n for n, o in enumerate(operator.inputs) if o.value == value.name)
+                    self._uses.append(_Use(value.name, operator, signatures[op], at))
+        return self._uses
 
     def capacity_bytes(self, plan: Plan) -> float:
         """Of the smallest device that the plan uses."""
@@ -187,9 +210,9 @@ def _least(index: Index) -> float:
     return 1.0 if (sizes := index.sizes) is None else min(sizes) * len(sizes) / sum(sizes)
 
 
-def _share(plan: Plan, op: Operator, record: OpPlan, weight: str) -> float:
-    """How much of a weight each device needs that runs a part of the operator."""
-    operand = next(i for i in op.inputs if i.value == weight)
+def _share(plan: Plan, op: Operator, record: OpPlan, number: int) -> float:
+    """How much of an operand, a weight, each device needs that runs a part of the operator."""
+    operand = op.inputs[number]
     return 1 / prod(i.count for i in _cuts(plan, record)[0] if operand.carries(i.dim))
 
 
