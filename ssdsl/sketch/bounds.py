@@ -148,6 +148,14 @@ class Bounds:
         factors = [i for i in op.inputs if not i.once][:2]
         return forward, forward * kernel.backward_factor * sum(i.value in learning for i in factors)
 
+    def tasks(self, plan: Plan) -> int:
+        """About as many as a simulation goes through: forwards and backwards of all parts in time."""
+        most: dict[Placement, int] = {}
+        for record in {id(r): r for r in plan.operators.values() if r.place is not None}.values():
+            parts = prod(i.count for i in _cuts(plan, record)[1])
+            most[record.home] = max(most.get(record.home, 0), parts)
+        return 2 * sum(most.values())
+
     # -- memory --------------------------------------------------------------------------------------------------------
 
     def memory_bytes(self, plan: Plan) -> float:

@@ -24,6 +24,7 @@ from ssdsl.workspace import Candidate, Workspace
 
 TRIES = 100  # simulations
 MOST = 20_000  # settings
+EFFORT = 500_000  # tasks: so many are worth a step that is twice as short
 ORDERS = 5  # that are simulated for one plan
 WORTH_ORDERING = 1.3  # times the best
 
@@ -256,7 +257,8 @@ class Search:
         self._families[point] = family(plan)
         share = self._bounds.memory_bytes(plan) / (self.memory * self._bounds.capacity_bytes(plan))
         self._cannot_fit += share > 1
-        return Worth(self._bounds.step_s(plan, reading.context.facts.halved) * plan.devices, share)
+        step_s = self._bounds.step_s(plan, reading.context.facts.halved)
+        return Worth(step_s * plan.devices, share, self._bounds.tasks(plan) / EFFORT)
 
     def _read(self, sketch: Sketch, values: Values, orders: bool = True) -> Reading:
         model, overrides = self._workspace.model, sketch.overrides(values)

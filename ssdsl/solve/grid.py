@@ -24,10 +24,17 @@ FIRST = 24  # bounds that are found before the first measurement
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What a point costs, and the share of what it may use that it uses: above one, it is no solution."""
+    """What a point costs, and the share of what it may use that it uses: above one, it is no solution. `effort` is how
+    much a measurement takes: of two that promise the same the easier comes first; 0.1 is worth a tenth of the cost."""
 
     cost: float
     share: float = 0.0
+    effort: float = 0.0
+
+    @property
+    def with_effort(self) -> tuple[float, float]:
+        """By which points are measured: of those that are no solutions the nearest comes first."""
+        return (self.share if self.share > 1 else 0.0), self.cost * (1 + self.effort)
 
     @property
     def key(self) -> tuple[bool, float, float]:
@@ -113,7 +120,7 @@ class _Grid:
         if not open_:
             return
         likely = {p: self._estimate(o) for p, o in open_.items()}
-        point = min(likely, key=lambda p: (likely[p].key, p))
+        point = min(likely, key=lambda p: (likely[p].share > 1, *likely[p].with_effort, p))
         doubt = SURE * max(self.wrong) if kinds is None else 1.0
         if best.share <= 1 and likely[point].cost > doubt * best.cost:
             return
@@ -144,7 +151,8 @@ class _Grid:
         for distance, other in point.near:
             more, weight = self.more[other], _weight(distance)
             weights, cost, share = weights + weight, cost + weight * more[0], share + weight * more[1]
-        return Worth(point.least.cost * cost / weights, point.least.share * share / weights)
+        least = point.least
+        return Worth(least.cost * cost / weights, least.share * share / weights, least.effort)
 
 
 def _may_win(least: Worth, best: Worth) -> bool:
