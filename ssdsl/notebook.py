@@ -25,8 +25,9 @@ from ssdsl.show.sweep_html import sweep_html
 from ssdsl.show.view import table
 from ssdsl.sketch.reasons import notes
 from ssdsl.sketch.search import TRIES, Found, Search, Tried
-from ssdsl.sketch.sketch import sketch_of
+from ssdsl.sketch.sketch import sketch_of, unknown_params, wanted_devices
 from ssdsl.sketch.write import written
+from ssdsl.text.diagnostic import PlanError
 
 WIDTH = 160  # characters of the tables as text
 
@@ -96,32 +97,49 @@ def search(
     *,
     baseline: str | os.PathLike[str] | None = None,
     params: Mapping[str, int | Sequence[int]] | None = None,
-    devices: int | range | None = None,
+    devices: int | Sequence[int] | None = None,
     memory: float = 1.0,
     tries: int = TRIES,
     seconds: float = float("inf"),
     top: int = 5,
+    orders: bool = True,
     meta: bool = False,
 ) -> SearchReport:
     """Searches what plans leave open, for a model on a cluster; what is returned is proved.
 
     `plans` are files or names of plans that come with ssdsl, None means all of these. `model` is as in `--model`, or
-    from `ssdsl.model_of`; `cluster` a name or a file. `params` sets params: to a number, or to several that are tried.
-    `devices` are how many a plan takes, by default all of the cluster; of a range the best use of each device is
-    sought. `memory` is the share of each device's memory that a plan may need. It simulates at most `tries` plans, and
-    takes `seconds` or a little more. Raises PlanError for what is wrong with plans, model or cluster.
+    from `ssdsl.model_of`; `cluster` a name or a file. `baseline` is what they are compared with, by default the first
+    of them. `params` sets params: to a number, or to several that are tried. `devices` are how many a plan takes, by
+    default all of the cluster; of several, from the least to the most, the best use of each device is sought. `memory`
+    is the share of each device's memory that a plan may need. It simulates at most `tries` settings, and takes
+    `seconds` or a little more; with `orders` it seeks other orders for pipelines.
+
+    Raises PlanError for what is wrong with plans, model or cluster, ValueError for numbers that are none.
     """
     on = load_cluster(cluster)
     given = load(model, meta=meta or None) if isinstance(model, str) else model
     graph = capture(computing(given))
-    wanted = range(on.size, on.size + 1) if devices is None else devices
-    wanted = range(wanted, wanted + 1) if isinstance(wanted, int) else wanted
+    span = (on.size, on.size) if devices is None else devices
+    first, last = (span, span) if isinstance(span, int) else (min(span, default=0), max(span, default=0))
+    wanted = wanted_devices(first, last, on)
+    if not 0 < memory <= 1:
+        raise ValueError(f"memory is a share of a device's, above 0 and at most 1, not {memory}")
     named = [plans] if isinstance(plans, str | os.PathLike) else list(plans or example_plans())
-    index = index_model(graph)
-    asked = {name: (n,) if isinstance(n, int) else tuple(n) for name, n in (params or {}).items()}
-    paths = [plan_path(os.fspath(name)) for name in (*named, *([baseline] if baseline is not None else []))]
-    sketches = [sketch_of(read_source(path), path.parent, index, wanted, asked) for path in paths]
-    first = sketches[-1] if baseline is not None else sketches[0]
-    work = Search(graph, on, sketches[: len(named)], first, wanted, memory=memory)
+    compared = baseline or ("data_parallel" if not plans else named[0])
+    index, asked = index_model(graph), {name: _numbers(name, given) for name, given in (params or {}).items()}
+    paths = list(dict.fromkeys(plan_path(os.fspath(name)) for name in (*named, compared)))
+    sketches = {path: sketch_of(read_source(path), path.parent, index, wanted, asked) for path in paths}
+    if wrong := unknown_params(asked, list(sketches.values())):
+        raise PlanError(*wrong)
+    searched = [sketches[path] for path in dict.fromkeys(plan_path(os.fspath(name)) for name in named)]
+    work = Search(graph, on, searched, sketches[plan_path(os.fspath(compared))], wanted, memory=memory)
     *_, found = work.run(tries, seconds)
-    return SearchReport(work.proved(work.ordered(found), top), graph, on, top)
+    return SearchReport(work.proved(work.ordered(found) if orders else found, top), graph, on, top)
+
+
+def _numbers(name: str, given: int | Sequence[int]) -> tuple[int, ...]:
+    """The numbers that are given for a param."""
+    numbers = (given,) if isinstance(given, int) else tuple(given)
+    if not numbers or not all(isinstance(n, int) for n in numbers):
+        raise ValueError(f"`{name}` is a whole number, or several that are tried, not {given!r}")
+    return numbers

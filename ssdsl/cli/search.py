@@ -91,7 +91,7 @@ def search(
         check_folder(file)
     on = chosen_cluster(cluster)
     wanted = _range(devices, on)
-    named = plans or [path.stem for path in example_plans()]
+    named = list(dict.fromkeys(plans or [path.stem for path in example_plans()]))
     baseline = baseline or (None if plans else ALONE)
     texts = {name: parsed(name) for name in (*named, *([baseline] if baseline else []))}
     model_, graph, comparison = captured(model, meta=meta, precision=precision)
@@ -99,26 +99,24 @@ def search(
     from ssdsl.show.search import pareto_text, search_json, search_views
     from ssdsl.show.view import table
     from ssdsl.sketch.search import Search
-    from ssdsl.sketch.sketch import sketch_of
+    from ssdsl.sketch.sketch import sketch_of, unknown_params
+    from ssdsl.text.diagnostic import PlanError
 
     index, asked = index_model(graph), numbers_of(set_)
     sketches = {name: sketch_of(source, path.parent, index, wanted, asked) for name, (path, source) in texts.items()}
-    _check_asked(asked, list(sketches.values()))
+    if wrong := unknown_params(asked, list(sketches.values())):
+        raise PlanError(*wrong)
     first = sketches[baseline or named[0]]
     state = state_of(master_weights, fp32_grads)
     work = Search(graph, on, [sketches[name] for name in named], first, wanted, state, memory)
-    found = _searched(work, tries, seconds)
-    if orders:
-        with working("ordering the tasks of pipelines"):
-            found = work.ordered(found)
-    found = work.proved(found, top)
+    found = work.proved(_searched(work, tries, seconds, orders), top)
     title = f"search for {graph.name} on {on.name}"
     if json:
         print_json(search_json(found, graph, on, top))
     else:
         for view in search_views(title, found, graph, on, top):
             results.print(table(view, results.width))
-        print_text(pareto_text(found, results.width))
+        print_text(pareto_text(found, results.width) + "\n")
     if html is not None:
         from ssdsl.show.sweep_html import sweep_html
 
@@ -139,38 +137,27 @@ def _named(best: "Tried", sketches: "dict[str, Sketch]") -> str:
 
 def _range(devices: str | None, cluster: "Cluster") -> range:
     """The numbers of devices that a plan may take."""
-    if devices is None:
-        return range(cluster.size, cluster.size + 1)
-    first, dots, last = devices.partition("..")
-    if not first.isdecimal() or not (last.isdecimal() if dots else True) or not 1 <= int(first) <= int(last or first):
-        raise typer.BadParameter(
-            f"`{devices}` is neither a number nor a range, as 64 or 1..64", param_hint="'--devices'"
-        )
-    found = range(int(first), int(last or first) + 1)
-    if found[-1] > cluster.size and not cluster.shares_cores:
-        text = f"{cluster.name} has {cluster.size} devices, not {found[-1]}"
+    from ssdsl.sketch.sketch import wanted_devices
+
+    first, dots, last = (devices or str(cluster.size)).partition("..")
+    if not first.isdecimal() or (dots and not last.isdecimal()):
+        text = f"`{devices}` is neither a number nor a range, as 64 or 1..64"
         raise typer.BadParameter(text, param_hint="'--devices'")
-    return found
+    try:
+        return wanted_devices(int(first), int(last or first), cluster)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--devices'") from None
 
 
-def _check_asked(asked: dict[str, tuple[int, ...]], sketches: "list[Sketch]") -> None:
-    """Raises where a param is set that no plan has; of many plans, each takes those that it has."""
-    from ssdsl.lang import nodes
-    from ssdsl.plan.errors.names import UnknownParam
-    from ssdsl.text.diagnostic import PlanError
-
-    known = {s.name.text for sketch in sketches for s in sketch.script.statements if isinstance(s, nodes.Param)}
-    if wrong := [UnknownParam(None, n, v[0], tuple(sorted(known))) for n, v in asked.items() if n not in known]:
-        raise PlanError(*wrong)
-
-
-def _searched(work: "Search", tries: int, seconds: float | None) -> "Found":
+def _searched(work: "Search", tries: int, seconds: float | None, orders: bool) -> "Found":
     """What the search finds; on a terminal the best so far is shown. Ctrl-C ends it."""
     last: Found | None = None
     with _progress() as say:
         try:
             for last in work.run(tries, seconds or float("inf")):
                 say(last)
+            if orders and last is not None:
+                last = work.ordered(last)
         except KeyboardInterrupt:
             if last is None:
                 raise

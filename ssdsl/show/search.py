@@ -9,6 +9,7 @@ from ssdsl.show.scatter import scatter
 from ssdsl.show.view import Column, Kind, View, seconds, size
 from ssdsl.sketch.reasons import notes, reason, spent
 from ssdsl.sketch.search import Found, Tried
+from ssdsl.sketch.sketch import Sketch
 
 VERSION = 1  # of the keys of `search_json`
 OVER_SHOWN = 3  # of those out of memory
@@ -40,7 +41,7 @@ def search_views(title: str, found: Found, graph: Graph, cluster: Cluster, top: 
 
 def _table(title: str, rows: Sequence[tuple[str, Tried]], found: Found, graph: Graph, below: tuple[str, ...]) -> View:
     figures = [row(t, found, graph) for _, t in rows]
-    several = len({f["plan"] for f in figures}) > 1
+    several = len({t.sketch.file for _, t in rows}) > 1
     empty = {key for key in RATES if not any(f[key] for f in figures)} | ({"plan"} if not several else set())
     shown = [c for c in COLUMNS if c.key not in empty]
     for f in figures:
@@ -52,7 +53,7 @@ def _table(title: str, rows: Sequence[tuple[str, Tried]], found: Found, graph: G
 def row(tried: Tried, found: Found, graph: Graph) -> dict[str, Any]:
     """A setting in figures; of one that is refused, most are None."""
     figures: dict[str, Any] = dict.fromkeys(c.key for c in COLUMNS)
-    figures |= {"plan": tried.sketch.name, "setting": _setting(tried), "why": why(tried, found)}
+    figures |= {"plan": _name(tried.sketch, found), "setting": _setting(tried), "why": why(tried, found)}
     if tried.setting.report is not None:
         report, cost, all_ = tried.report, tried.setting.device_s, spent(tried.report)
         counts = zip(RATES, rates(graph), strict=True)
@@ -61,6 +62,12 @@ def row(tried: Tried, found: Found, graph: Graph) -> dict[str, Any]:
         figures |= {"communication_share": all_.communication / all_.all}
         figures |= {"peak_bytes": report.peak_bytes, "devices": tried.setting.devices}
     return figures
+
+
+def _name(sketch: Sketch, found: Found) -> str:
+    """The plan's name; of two of one name their files."""
+    files = {t.sketch.file for t in (found.baseline, *found.tried) if t.sketch.name == sketch.name}
+    return sketch.name if len(files) < 2 else sketch.file
 
 
 def _setting(tried: Tried) -> str:
@@ -84,6 +91,10 @@ def why(tried: Tried, found: Found) -> str:
     best = found.best
     if (d := tried.setting.refused) is not None:
         return f"{d.code}: {d.text(d.title)}"
+    if tried.setting.devices not in found.devices:
+        return f"takes {tried.setting.devices} devices" + (
+            f", over by {size(tried.over_bytes)}" if tried.over_bytes else ""
+        )
     if tried.over_bytes:
         return f"over by {size(tried.over_bytes)}"
     if best is None:
@@ -109,8 +120,8 @@ def _headline(found: Found) -> str:
     more = best.report.peak_bytes - base.report.peak_bytes
     bubbles = f"bubble {base.report.bubble:.0%} -> {best.report.bubble:.0%}"
     memory = f"{'+' if more >= 0 else '-'}{size(abs(more))} on the fullest device"
-    unit = " of all devices together" if per_device else ""
-    return f"baseline {here}; best {there}{unit} ({change:+.0%}): {bubbles}, {memory}"
+    what = "device time of a step: " if per_device else ""
+    return f"{what}baseline {here}; best {there} ({change:+.0%}): {bubbles}, {memory}"
 
 
 def _no_setting(found: Found) -> str:
@@ -126,21 +137,30 @@ def _no_setting(found: Found) -> str:
 
 
 def _notes(found: Found, cluster: Cluster) -> Iterator[str]:
-    yield f"{found.settings:,} settings in {found.seconds:.1f} s: {len(found.tried)} simulated, {found.refused} refused"
-    yield f"{found.cannot_fit} too large for the memory by their weights alone; {found.left} left, which promise less"
+    ordered = sum(t.ordered for t in found.tried)
+    again = f", and {ordered} with another order" if ordered else ""
+    yield f"{found.settings:,} settings in {found.seconds:.1f} s: {len(found.tried) - ordered} simulated{again}"
+    counts = {
+        "refused": found.refused,
+        "for another number of devices": found.elsewhere,
+        "too large for the memory by their weights alone": found.cannot_fit,
+        "left, whose bounds are below the best": found.left,
+    }
+    if any(counts.values()):
+        yield "; ".join(f"{count:,} {what}" for what, count in counts.items() if count)
     for diagnostic, count in found.reasons[:3]:
-        yield f"refused {count}: {diagnostic.code}: {diagnostic.text(diagnostic.title)}"
+        yield f"{count} refused, such as {diagnostic.code}: {diagnostic.text(diagnostic.title)}"
     if over := found.over:
         nearest = "; ".join(f"{t.sketch.name} {t.setting.words} by {size(t.over_bytes)}" for t in over[:OVER_SHOWN])
         yield f"out of memory: {len(over)}, the nearest {nearest}"
     for tried in found.unproved:
         yield f"a bug of ssdsl, please report it: {tried.sketch.name} {tried.setting.words}: {tried.unproved}"
     yield _error_bar(found, cluster)
-    sketches = {t.sketch.name: t.sketch for t in found.tried if not t.ordered}
-    for name, sketch in sketches.items():
+    sketches = {t.sketch.file: t.sketch for t in found.tried if not t.ordered}
+    for sketch in sketches.values():
         opened = "; ".join(f"{p.name} in {listed(p.tried)} ({p.why})" for p in sketch.open) or "nothing"
         fixed = "".join(f", {param} = {value}" for param, value in sketch.fixed.items())
-        yield f"{name}: open: {opened}{'; fixed' if fixed else ''}{fixed.removeprefix(',')}"
+        yield f"{_name(sketch, found)}: open: {opened}{'; fixed' if fixed else ''}{fixed.removeprefix(',')}"
     yield "for the sizes of this example's batch"
 
 
@@ -183,8 +203,10 @@ def search_json(found: Found, graph: Graph, cluster: Cluster, top: int) -> dict[
         "version": VERSION,
         "cluster": cluster.name,
         "settings": found.settings,
-        "simulated": len(found.tried),
+        "simulated": sum(not t.ordered for t in found.tried),
         "refused": found.refused,
+        "reasons": [{"code": d.code, "message": d.text(d.title), "settings": n} for d, n in found.reasons],
+        "other_devices": found.elsewhere,
         "cannot_fit": found.cannot_fit,
         "left": found.left,
         "bound_device_s": found.bound_s if found.left else None,

@@ -8,6 +8,7 @@ the optimizer keeps of them.
 """
 
 from dataclasses import dataclass, field
+from itertools import product
 from math import inf, prod
 from typing import NamedTuple
 
@@ -18,6 +19,12 @@ from ssdsl.plan.plan import Index, OpPlan, Placement, Plan
 from ssdsl.plan.plan import State as Kept
 from ssdsl.simulate.launch_time import causal_share
 from ssdsl.simulate.state import State
+
+WITH = {  # what lies in parts with a state, as in ZeRO: with weights their gradients, with these what updates them
+    Kept.OPTIMIZER: (Kept.OPTIMIZER,),
+    Kept.GRADS: (Kept.OPTIMIZER, Kept.GRADS),
+    Kept.WEIGHTS: (Kept.OPTIMIZER, Kept.GRADS, Kept.WEIGHTS),
+}
 
 
 class _Part(NamedTuple):
@@ -171,7 +178,10 @@ class Bounds:
                 share = shares[key] = _share(plan, use.operator, record, use.operand)
             where = record.place, use.weight
             weights[where] = max(weights.get(where, 0.0), share)
-        sharded = {(s.state, w): s.axes for s in plan.shards for w in s.weights}
+        sharded: dict[tuple[Kept, str], set[str]] = {}
+        for shard in plan.shards:
+            for kind, weight in product(WITH[shard.state], shard.weights):
+                sharded.setdefault((kind, weight), set()).update(shard.axes)
         sizes = {mesh.name: dict(mesh.axes) for mesh in plan.meshes}
         held: dict[Placement, float] = {}
         for (place, name), share in weights.items():

@@ -45,16 +45,16 @@ def with_order(sketch: Sketch, values: Values, schedule: Schedule) -> Sketch:
     return replace(sketch, source=source, script=parse(source), open=(), fixed=fixed, given=frozenset(fixed))
 
 
-def schedule_of(report: Report, room: float) -> Schedule | None:
+def schedule_of(report: Report, room: float, share: float) -> Schedule | None:
     """An order for the pipeline of a simulated step whose stages run one micro-batch after another; the activations of
-    each may take `room` times the memory that is left for them, by what they take in that step."""
+    each may take `room` times what is left for them of this share of the memory, by what they take in that step."""
     rows = [[e for e in report.timeline.events if e.row == n] for n in range(len(report.devices))]
     micro_batches = min((len({e.coordinate for e in row if e.kind is Kind.FORWARD}) for row in rows), default=0)
     times = [_times(row, micro_batches) for row in rows]
     if len(rows) < 2 or micro_batches < 2 or any(not all(t) for t in times):
         return None
     forward, backward, weights = zip(*times, strict=True)
-    memory = [_room(report.timeline.memory[n], micro_batches, len(rows) - n) for n in range(len(rows))]
+    memory = [_room(report.timeline.memory[n], micro_batches, len(rows) - n, share) for n in range(len(rows))]
     limit = tuple(max(1.0, room * most) for most in memory)
     pipeline = Pipeline(forward, backward, weights, _transfer(report), micro_batches, KEPT, limit)
     *_, found = (None, *order(pipeline, EFFORT))
@@ -94,11 +94,11 @@ def _transfer(report: Report) -> float:
     return median(seconds) if seconds else 0.0
 
 
-def _room(memory: Memory, micro_batches: int, in_flight: int) -> float:
+def _room(memory: Memory, micro_batches: int, in_flight: int, share: float) -> float:
     """How many micro-batches a stage has room for, by what the peak of so many in flight is made of."""
     if memory.capacity_bytes is None:
         return float(micro_batches)
     parts = dict(memory.peak_parts)
     each = parts.get("activations", 0) / max(1, min(in_flight, micro_batches))
-    left = memory.capacity_bytes - (memory.peak_bytes - parts.get("activations", 0))
+    left = share * memory.capacity_bytes - (memory.peak_bytes - parts.get("activations", 0))
     return left / each if each else float(micro_batches)

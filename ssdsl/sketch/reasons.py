@@ -6,6 +6,7 @@ from ssdsl.simulate.report import Report
 from ssdsl.sketch.orders import SCHEDULE
 from ssdsl.sketch.search import Found, Tried
 
+SAME = 0.0005  # of a step
 MUCH = 100  # times as much: the other sends next to nothing
 WORDS = {"compute": "computes", "communication": "communicates", "optimizer": "updates weights"}
 LEAST = 0.005  # of a step: a difference that is none
@@ -49,17 +50,17 @@ def reason(report: Report, best: Report) -> str:
     if worst == "waiting":
         if report.bubble > best.bubble + LEAST:
             return f"bubble {report.bubble:.0%}, not {best.bubble:.0%}"
-        return f"devices wait {_times(here.waiting, there.waiting)}"
+        return _times("waits", here.waiting, there.waiting)
     if worst == "communication" and (level := _level(report, best)):
         return level
-    return f"{WORDS[worst]} {_times(getattr(here, worst), getattr(there, worst))}"
+    return _times(WORDS[worst], getattr(here, worst), getattr(there, worst))
 
 
-def _times(here: float, there: float) -> str:
+def _times(does: str, here: float, there: float) -> str:
     if there <= LEAST * here:
-        return "where the best hardly does"
+        return f"{does}, the best hardly does"
     ratio = here / there
-    return f"{ratio:.1f} times as long" if ratio >= 1.2 else f"{ratio - 1:.1%} longer"
+    return f"{does} {ratio:.1f} times as long" if ratio >= 1.2 else f"{does} {ratio - 1:.1%} longer"
 
 
 def _level(report: Report, best: Report) -> str:
@@ -82,7 +83,7 @@ def _by_level(report: Report) -> dict[str, int]:
 
 def notes(found: Found, best: Tried) -> dict[str, str]:
     """For each open param of a plan what speaks for its number: what the best plan with another one lacks."""
-    sketch = next((t.sketch for t in found.tried if t.sketch.name == best.sketch.name), best.sketch)
+    sketch = next((t.sketch for t in found.tried if t.sketch.file == best.sketch.file), best.sketch)
     said = {p.name: f"{p.name} = {best.values[p.name]}: {_note(found, best, p.name)}" for p in sketch.open}
     if best.ordered and (plain := next((t for t in found.ranked if _is_plain(t, best)), None)) is not None:
         slower, why = plain.setting.device_s / best.setting.device_s - 1, reason(plain.report, best.report)
@@ -91,16 +92,18 @@ def notes(found: Found, best: Tried) -> dict[str, str]:
 
 
 def _is_plain(tried: Tried, best: Tried) -> bool:
-    return tried.sketch.name == best.sketch.name and tried.values == best.values and not tried.ordered
+    return tried.sketch.file == best.sketch.file and tried.values == best.values and not tried.ordered
 
 
 def _note(found: Found, best: Tried, name: str) -> str:
     def with_another(tried: Tried) -> bool:
-        return tried.sketch.name == best.sketch.name and tried.values[name] != best.values[name]
+        return tried.sketch.file == best.sketch.file and tried.values[name] != best.values[name]
 
     if (other := next(filter(with_another, found.ranked), None)) is not None:
         why = reason(other.report, best.report)
         slower = other.setting.device_s / best.setting.device_s - 1
+        if slower < SAME:
+            return f"with {name} = {other.values[name]} it is the same"
         return f"with {name} = {other.values[name]} at best {slower:.1%} slower{', ' if why else ''}{why}"
     if (over := next(filter(with_another, found.over), None)) is not None:
         return f"with {name} = {over.values[name]} a device needs {over.over_bytes / 1e9:.1f} GB more than it has"

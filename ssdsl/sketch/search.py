@@ -65,8 +65,8 @@ class Found:
 
     `tried` were simulated, in this order; the best is the one that fits and takes the fewest device-seconds. Of
     `settings` that the sketches leave open, `refused` are no plans for the model, `cannot_fit` need more memory than
-    there is for their weights alone, `left` may still be better than the best by their bounds; none of these takes less
-    than `bound_s` device-seconds.
+    there is for their weights alone, `elsewhere` take another number of devices, and `left` may still be better than
+    the best by their bounds; none of these takes less than `bound_s` device-seconds.
     """
 
     baseline: Tried
@@ -74,6 +74,7 @@ class Found:
     settings: int
     refused: int
     cannot_fit: int
+    elsewhere: int
     left: int
     bound_s: float
     seconds: float
@@ -145,6 +146,7 @@ class Search:
     _refusals: dict[str, list[Diagnostic]] = field(default_factory=dict)
     _believed: set[tuple[int, tuple[tuple[str, int], ...]]] = field(default_factory=set)  # what was proved
     _cannot_fit: int = 0
+    _elsewhere: int = 0
     _until: float = float("inf")
 
     def __post_init__(self) -> None:
@@ -171,6 +173,7 @@ class Search:
                 settings=len(points),
                 refused=refused,
                 cannot_fit=self._cannot_fit,
+                elsewhere=self._elsewhere,
                 left=left,
                 bound_s=bound,
                 seconds=spent,
@@ -179,7 +182,7 @@ class Search:
             )
 
         yield found(len(points), 0.0)
-        left, bound = len(points), 0.0
+        left, bound = 0, float("inf")  # where no point can be measured
         try:
             for answer in grid(points, self._bound, self._measure, self._families.__getitem__):
                 left, bound = answer.left, answer.bound
@@ -187,21 +190,24 @@ class Search:
                 if len(self._tried) >= tries or time.monotonic() > self._until:
                     return
         except _TimeIsUp:
-            pass
+            if not self._tried:
+                left, bound = len(points), 0.0
         yield found(left, bound)
 
     def ordered(self, found: Found) -> Found:
         """The same with orders for pipelines that call one of the standard library's: as two numbers a stage, found for
         their stages' times. It is asked of the best plan of each kind that another order may make the best of all."""
+        if time.monotonic() > self._until:
+            return found
         near = [t for t in found.best_of_families() if t.cost[0] <= WORTH_ORDERING * found.ranked[0].cost[0]]
         new = [tried for best in near if is_open(best.sketch) for tried in self._orders(best)]
-        return replace(found, tried=(*found.tried, *new), settings=found.settings + len(new))
+        return replace(found, tried=(*found.tried, *new))
 
     def _orders(self, best: Tried) -> Iterator[Tried]:
         """Orders of one plan until one has room: what late gradients of weights keep is known behind a simulation."""
         room = 1.0
         for _ in range(ORDERS):
-            if (schedule := schedule_of(best.report, room)) is None:
+            if (schedule := schedule_of(best.report, room, self.memory)) is None:
                 return
             sketch = with_order(best.sketch, dict(best.values), schedule)
             tried = replace(self._simulated(sketch, {}), values=best.values, ordered=True)
@@ -247,6 +253,7 @@ class Search:
         try:
             reading = self._read(sketch, values, orders=False)
             if reading.plan.devices not in self.devices:
+                self._elsewhere += 1
                 return None
             self.cluster.check_size(reading.plan.devices)
         except PlanError as error:

@@ -5,16 +5,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ssdsl.cluster.cluster import Cluster
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
 from ssdsl.plan.declarations import params
+from ssdsl.plan.errors.names import UnknownParam
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.interpret import said
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.statements.param import names_in
+from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source
 
-LISTED = "listed in the plan"
+LISTED, ASKED = "listed in the plan", "as you ask"
 Values = dict[str, int]
 Meshes = tuple[tuple[str | int, ...], ...]  # the width of each axis of each mesh: a number, or the param that it is
 
@@ -51,6 +54,11 @@ class Sketch:
     def name(self) -> str:
         """`megatron` of `examples/megatron.ssp`."""
         return Path(self.source.name).stem
+
+    @property
+    def file(self) -> str:
+        """What tells it from sketches of the same name, and not from itself in another order."""
+        return self.source.name
 
     @property
     def params(self) -> list[str]:
@@ -135,11 +143,27 @@ def sketch_of(
     return Sketch(source, script, folder, tuple(free.values()), fixed, given, _meshes(script, facts, free))
 
 
+def unknown_params(asked: Mapping[str, Sequence[int]], sketches: Sequence[Sketch]) -> list[Diagnostic]:
+    """What the user sets and no plan has; of many plans, each takes what it has."""
+    known = tuple(sorted({name for sketch in sketches for name in sketch.params}))
+    return [UnknownParam(None, name, numbers[0], known) for name, numbers in asked.items() if name not in known]
+
+
+def wanted_devices(first: int, last: int, cluster: Cluster) -> range:
+    """From one number of devices to another, as a search wants them. Raises ValueError for none, or more than there
+    are."""
+    if not 1 <= first <= last:
+        raise ValueError(f"{first} to {last} are no numbers of devices")
+    if last > cluster.size and not cluster.shares_cores:
+        raise ValueError(f"{cluster.name} has {cluster.size} devices, not {last}")
+    return range(first, last + 1)
+
+
 def _tried(
     facts: Facts, sizes: set[tuple[int, str]], name: str, devices: range, asked: Sequence[int]
 ) -> tuple[Sequence[int], str]:
     if asked:
-        return asked, "set"
+        return asked, ASKED
     if facts.domains[name]:
         return facts.domains[name], LISTED
     axes = [axis for (_, axis), origin in facts.axis_origins.items() if origin.param == name]

@@ -7,7 +7,7 @@ from pathlib import Path
 from ssdsl.lang import nodes
 from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
-from ssdsl.sketch.sketch import Sketch
+from ssdsl.sketch.sketch import ASKED, Sketch
 from ssdsl.text.source import Source
 
 
@@ -18,10 +18,11 @@ def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str],
     `folder`.
     """
     text = sketch.source.text
+    asked = {*sketch.given, *(p.name for p in sketch.open if p.why == ASKED)}
     for s in reversed(sketch.script.statements):
         match s:
             case nodes.Param():
-                text = _with_default(text, s, values, notes)
+                text = _with_default(text, s, values, notes, s.name.text in asked)
             case nodes.Do(call=nodes.Call(function=nodes.Name(text=name))) if name in notes and name not in values:
                 text = f"{text[: s.span.start]}# {notes[name]}\n{text[s.span.start :]}"
             case nodes.Use(module=nodes.Text() as module) if folder is not None and sketch.folder is not None:
@@ -30,14 +31,16 @@ def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str],
     return format_script(parse(source), source)
 
 
-def _with_default(text: str, s: nodes.Param, values: Mapping[str, int], notes: Mapping[str, str]) -> str:
+def _with_default(
+    text: str, s: nodes.Param, values: Mapping[str, int], notes: Mapping[str, str], is_asked: bool
+) -> str:
     name = s.name.text
     if name not in values:
         return text
     value = values[name]
-    if isinstance(s.domain, nodes.ListOf) and str(value) not in (
-        text[i.span.start : i.span.end] for i in s.domain.items
-    ):
+    listed = [text[i.span.start : i.span.end] for i in s.domain.items] if isinstance(s.domain, nodes.ListOf) else []
+    if is_asked and listed and str(value) not in listed:
+        assert isinstance(s.domain, nodes.ListOf)
         last = s.domain.items[-1].span.end
         text = f"{text[:last]}, {value}{text[last:]}"
     text = f"{text[: s.default.span.start]}{value}{text[s.default.span.end :]}"

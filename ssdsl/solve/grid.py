@@ -44,8 +44,8 @@ class Worth:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A point that was measured. No point that has not been yet costs less than `bound`, as far as bounds are known;
-    `left` may still be better than the best."""
+    """A point that was measured. None of the others costs less than `bound`; `left` of them may still be better than
+    the best, as far as bounds are known."""
 
     point: Point
     worth: Worth | None  # None: it could not be measured
@@ -68,6 +68,7 @@ def grid(points: Sequence[Point], bound: Bound, measure: Measure, kind: Kind = l
     """
     search = _Grid(bound, measure, kind)
     for number, point in enumerate(_spread(points)):
+        search.unread = len(points) - number - 1
         search.add(point)
         if number == 0 or number == FIRST:
             yield from search.step()
@@ -99,6 +100,7 @@ class _Grid:
     bound: Bound
     measure: Measure
     kind: Kind
+    unread: int = 0  # points of which not even a bound is known
     open: dict[Point, _Open] = field(default_factory=dict)
     more: dict[Point, tuple[float, float]] = field(default_factory=dict)  # than the bound: cost and share of measured
     least: tuple[float, float] = (math.inf, math.inf)  # of these
@@ -130,7 +132,8 @@ class _Grid:
                 self.wrong.append(likely[point].cost / max(found.cost, TINY))
             self._learn(point, opened, found)
         left = [o.least.cost for o in self.open.values() if _may_win(o.least, self.best)]
-        yield Answer(point, found, min(left, default=math.inf), len(left))
+        least = 0.0 if self.unread else min(left, default=math.inf)
+        yield Answer(point, found, least, len(left) + self.unread)
 
     def _learn(self, point: Point, opened: _Open, found: Worth) -> None:
         least = opened.least

@@ -12,6 +12,7 @@ from ssdsl.plan.plan import HALVES
 from ssdsl.simulate.state import MIXED
 from ssdsl.sketch.bounds import Bounds
 from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Source
 from ssdsl.workspace import Workspace
 from tests.captured import graph_of
 
@@ -46,6 +47,25 @@ def test_bounds_hold(model: str) -> None:
                 assert bounds.step_s(without.plan, without.context.facts.halved) <= report.step_s * (1 + 1e-9), where
                 assert bounds.memory_bytes(plan) <= report.peak_bytes, where
     assert seen > 10
+
+
+ONLY = """
+param D = 4
+mesh gpus(dp = D)
+split model by batch into dp
+split model.{state} by row into dp
+assign model to gpus
+"""
+
+
+@pytest.mark.parametrize("state", ["weights", "grads", "optimizer"])
+def test_what_lies_in_parts_with_a_state(state: str) -> None:
+    """With weights lie their gradients and what the optimizer keeps, as in ZeRO."""
+    graph, cluster = graph_of("gpt:tiny"), load_cluster("a100x64")
+    workspace, bounds = Workspace(graph, cluster), Bounds(graph, cluster, MIXED)
+    candidate = workspace.candidate(Source("x.ssp", ONLY.format(state=state)), {})
+    peak = workspace.simulate(candidate, cluster).peak_bytes
+    assert 0.2 * peak < bounds.memory_bytes(candidate.plan) <= peak
 
 
 def test_the_bubble_of_a_pipeline_is_in_the_bound() -> None:

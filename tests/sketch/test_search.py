@@ -11,6 +11,7 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.read import read_source
 from ssdsl.plan.model_index import index_model
 from ssdsl.prove.prove import require_proof
+from ssdsl.sketch.reasons import notes
 from ssdsl.sketch.search import Found, Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.text.diagnostic import PlanError
@@ -107,7 +108,7 @@ def test_what_is_not_proved_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def proof(program: object) -> object:
         if dict(program.plan.params) == dict(wrong):  # type: ignore[attr-defined]
-            raise PlanError(search_module_error())
+            raise PlanError(any_error())
         return require_proof(program)  # type: ignore[arg-type]
 
     monkeypatch.setattr("ssdsl.workspace.require_proof", proof)
@@ -117,7 +118,7 @@ def test_what_is_not_proved_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found.best.setting.device_s >= right.best.setting.device_s
 
 
-def search_module_error():  # type: ignore[no-untyped-def]
+def any_error():  # type: ignore[no-untyped-def]
     """Any diagnostic will do."""
     from ssdsl.plan.errors.names import UnknownParam
 
@@ -136,6 +137,25 @@ def test_too_much_is_open(golden: Callable[[Path, str], None]) -> None:
         next(searching.run())
     (diagnostic,) = raised.value.diagnostics
     golden(ERRORS / f"{diagnostic.code}.err", render(diagnostic))
+
+
+def test_two_plans_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    index, sketches = index_model(graph_of(MODEL)), []
+    for folder, param, dim in (("a", "T", "heads"), ("b", "D", "batch")):
+        text = f"param {param} = 2\nmesh gpus(x = {param})\nsplit model by {dim} into x\nassign model to gpus\n"
+        sketches.append(sketch_of(Source(f"{folder}/p.ssp", text), tmp_path, index, range(2, 3)))
+    found = searched(Search(graph_of(MODEL), load_cluster("a100x8"), sketches, sketches[0], range(2, 3)))
+    assert found.best is not None and {t.sketch.file for t in found.ranked} == {"a/p.ssp", "b/p.ssp"}
+    assert notes(found, found.best).keys() <= {*found.best.values}
+
+
+def test_what_was_not_looked_at_is_left() -> None:
+    searching = work(load_cluster("a100x8"), range(8, 9), "megatron")
+    *_, first = searching.run(1)
+    assert len(first.tried) == 1 and first.left == first.settings - 1 and first.bound_s == 0.0
+    refused = work(load_cluster("a100x8"), range(7, 8), "data_parallel")
+    *_, none = refused.run()
+    assert none.best is None and none.refused == none.settings == 1 and none.left == 0
 
 
 def test_what_is_open() -> None:

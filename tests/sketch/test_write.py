@@ -14,8 +14,8 @@ from tests.captured import graph_of
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def sketch(source: Source, folder: Path | None) -> Sketch:
-    return sketch_of(source, folder, index_model(graph_of("gpt:tiny")), range(8, 9))
+def sketch(source: Source, folder: Path | None, **asked: tuple[int, ...]) -> Sketch:
+    return sketch_of(source, folder, index_model(graph_of("gpt:tiny")), range(8, 9), asked)
 
 
 def test_only_defaults_and_notes_are_new() -> None:
@@ -30,7 +30,7 @@ def test_only_defaults_and_notes_are_new() -> None:
 
 def test_a_number_that_is_not_listed_is_added() -> None:
     text = 'param T = 2 in [1, 2] "width"\n\nmesh gpus(tp = T)\n\nassign model to gpus\n'
-    found = written(sketch(Source("x.ssp", text), None), {"T": 4}, {})
+    found = written(sketch(Source("x.ssp", text), None, T=(2, 4)), {"T": 4}, {})
     assert 'param T = 4 in [1, 2, 4] "width"' in found
 
 
