@@ -24,7 +24,7 @@ from ssdsl.workspace import Candidate, Workspace
 
 TRIES = 100  # simulations
 MOST = 20_000  # settings
-EFFORT = 500_000  # tasks: so many are worth a step that is twice as short
+EFFORT = 100_000  # tasks: a simulation of so many is put off behind plans that promise up to twice as much
 ORDERS = 5  # that are simulated for one plan
 WORTH_ORDERING = 1.3  # times the best
 
