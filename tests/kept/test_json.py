@@ -21,6 +21,7 @@ from tests.cli.commands import commands
 
 KEPT = Path(__file__).parent
 CALLS = dict(line.split(": ") for line in (KEPT / "calls.txt").read_text("utf-8").splitlines())
+NEWER = {"search"}  # commands that the revision did not have
 RANKED = {"sweep": ".best"}  # by the time of all devices now
 SIMULATED = ("simulate", "profiled", "show-schedule", "show-memory", "diff", "sweep")
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
@@ -107,7 +108,7 @@ def numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
 
 def test_every_command_with_json_is_here() -> None:
     able = {name for name, command in commands() if any("--json" in p.opts for p in command.params)}  # type: ignore[attr-defined]
-    assert able == {name for name in able if any(words.startswith(name) for words in CALLS.values())}
+    assert able - NEWER == {name for name in able if any(words.startswith(name) for words in CALLS.values())}
 
 
 @pytest.mark.parametrize("name", CALLS)
