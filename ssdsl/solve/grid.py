@@ -124,7 +124,7 @@ class _Grid:
         likely = {p: self._estimate(o) for p, o in open_.items()}
         point = min(likely, key=lambda p: (likely[p].share > 1, *likely[p].with_effort, p))
         doubt = SURE * max(self.wrong) if kinds is None else 1.0
-        if best.share <= 1 and likely[point].cost > doubt * best.cost:
+        if best.share <= 1 and min(likely.values(), key=lambda w: w.key).cost > doubt * best.cost:
             return
         opened, found = self.open.pop(point), self.measure(point)
         if found is not None:

@@ -114,3 +114,14 @@ def test_what_is_no_point_is_left_out() -> None:
     answers = list(grid(points, bound, measure))
     assert {a.point[1] for a in answers if a.worth} == {4, 6, 8} or best([a.worth for a in answers if a.worth]) == 4.0
     assert all(a.point[1] % 2 == 0 for a in answers)
+
+
+def test_what_takes_long_to_measure_is_put_off_and_not_forgotten() -> None:
+    """The best is the hardest to measure, and the easy ones that come before it are hopeless."""
+    points = [(0, 2**n) for n in range(8)]
+    costs = {**dict.fromkeys(points, 400.0), points[0]: 100.0, points[-1]: 60.0}
+
+    def bound(point: Point) -> Worth:
+        return Worth(costs[point] / 2, 0.0, 9.0 if point == points[-1] else 0.0)
+
+    assert points[-1] in {a.point for a in grid(points, bound, lambda point: Worth(costs[point]))}
