@@ -11,23 +11,20 @@ from rich.console import Console
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
-from ssdsl.lang.read import read_source
 from ssdsl.lang.save import save_text
-from ssdsl.lang.shipped import example_plans, plan_path
 from ssdsl.model.graph import Graph
 from ssdsl.model.half import computing
 from ssdsl.model.load import load
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
-from ssdsl.plan.model_index import index_model
 from ssdsl.show.search import search_views
 from ssdsl.show.sweep_html import sweep_html
 from ssdsl.show.view import table
 from ssdsl.sketch.reasons import notes
-from ssdsl.sketch.search import TRIES, Found, Search, Tried
-from ssdsl.sketch.sketch import sketch_of, unknown_params, wanted_devices
+from ssdsl.sketch.search import TRIES, Found, Tried, search_of
+from ssdsl.sketch.sketch import wanted_devices
+from ssdsl.sketch.texts import read_texts
 from ssdsl.sketch.write import written
-from ssdsl.text.diagnostic import PlanError
 
 WIDTH = 160  # characters of the tables as text
 
@@ -124,15 +121,9 @@ def search(
     wanted = wanted_devices(first, last, on)
     if not 0 < memory <= 1:
         raise ValueError(f"memory is a share of a device's, above 0 and at most 1, not {memory}")
-    named = [plans] if isinstance(plans, str | os.PathLike) else list(plans or example_plans())
-    compared = baseline or ("data_parallel" if not plans else named[0])
-    index, asked = index_model(graph), {name: _numbers(name, given) for name, given in (params or {}).items()}
-    paths = list(dict.fromkeys(plan_path(os.fspath(name)) for name in (*named, compared)))
-    sketches = {path: sketch_of(read_source(path), path.parent, index, wanted, asked) for path in paths}
-    if wrong := unknown_params(asked, list(sketches.values())):
-        raise PlanError(*wrong)
-    searched = [sketches[path] for path in dict.fromkeys(plan_path(os.fspath(name)) for name in named)]
-    work = Search(graph, on, searched, sketches[plan_path(os.fspath(compared))], wanted, memory=memory)
+    named = [plans] if isinstance(plans, str | os.PathLike) else list(plans or ())
+    asked = {name: _numbers(name, given) for name, given in (params or {}).items()}
+    work = search_of(graph, on, read_texts(named, baseline), wanted, asked, memory=memory)
     *_, found = work.run(tries, seconds)
     return SearchReport(work.proved(work.ordered(found) if orders else found, top), graph, on, top)
 

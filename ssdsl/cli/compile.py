@@ -1,5 +1,6 @@
 """`ssdsl compile`: write the program that torchrun can start where ssdsl is not installed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,14 +9,16 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.clusters import named_cluster
 from ssdsl.cli.options import Generator, settings
-from ssdsl.cli.pipeline import compiled, evaluation, load, working
+from ssdsl.cli.pipeline import Loaded, compiled, evaluation, load, working
 from ssdsl.cli.terminal import print_text, results
 from ssdsl.cli.training import write
 from ssdsl.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
+    from ssdsl.cluster.cluster import Cluster
     from ssdsl.lower.lower import After
     from ssdsl.lower.lowering import Lowering
+    from ssdsl.workspace import Compiled
 
 Folder = Annotated[
     str | None, typer.Option("--out", "-o", metavar="DIR", help="Output folder; an earlier program there is replaced.")
@@ -61,13 +64,17 @@ def compile_(
     program = compiled(loaded, overrides, _printer(print_after or []), chosen)
     if out is None:
         return
-    evaluates = evaluation(loaded, program, output or (), chosen)
+    put(loaded, program, out, output or (), chosen)
+
+
+def put(loaded: Loaded, program: "Compiled", folder: str, outputs: Sequence[str], cluster: "Cluster | None") -> None:
+    """Write a program, and the one that evaluates, and say how it is started."""
+    evaluates = evaluation(loaded, program, outputs, cluster)
     with working("writing"):
-        write(loaded, program, Path(out), evaluates)
+        write(loaded, program, Path(folder), evaluates)
     from ssdsl.runtime.start import command
 
-    devices = program.plan.devices
-    results.print(command(devices, str(Path(out) / "main.py")), markup=False, soft_wrap=True)
+    results.print(command(program.plan.devices, str(Path(folder) / "main.py")), markup=False, soft_wrap=True)
 
 
 def _printer(wanted: list[str]) -> "After":

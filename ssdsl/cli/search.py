@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ssdsl.cli import options
+from ssdsl.cli.compile import put
 from ssdsl.cli.names import complete_plan
 from ssdsl.cli.pictures import save_page
-from ssdsl.cli.pipeline import Loaded, captured, compiled, evaluation, parsed, state_of, working
+from ssdsl.cli.pipeline import Loaded, captured, compiled, state_of
 from ssdsl.cli.sweep import Values, numbers_of
 from ssdsl.cli.terminal import print_json, print_text, results, talk
-from ssdsl.cli.training import write
 from ssdsl.lang.save import check_folder, save_text
-from ssdsl.lang.shipped import example_plans
 
 if TYPE_CHECKING:
     from ssdsl.cluster.cluster import Cluster
     from ssdsl.sketch.search import Found, Search, Tried
-    from ssdsl.sketch.sketch import Sketch
 
-ALONE = "data_parallel"  # with what all plans are compared where none is named
 Plans = Annotated[
     list[str] | None,
     typer.Argument(
@@ -86,29 +83,19 @@ def search(
     with 1 if no plan fits.
     """
     from ssdsl.cli.clusters import chosen_cluster
+    from ssdsl.sketch.texts import read_texts
 
     for file in (out, html):
         check_folder(file)
     on = chosen_cluster(cluster)
     wanted = _range(devices, on)
-    named = list(dict.fromkeys(plans or [path.stem for path in example_plans()]))
-    baseline = baseline or (None if plans else ALONE)
-    texts = {name: parsed(name) for name in (*named, *([baseline] if baseline else []))}
+    texts = read_texts(plans or (), baseline)
     model_, graph, comparison = captured(model, meta=meta, precision=precision)
-    from ssdsl.plan.model_index import index_model
     from ssdsl.show.search import pareto_text, search_json, search_views
     from ssdsl.show.view import table
-    from ssdsl.sketch.search import Search
-    from ssdsl.sketch.sketch import sketch_of, unknown_params
-    from ssdsl.text.diagnostic import PlanError
+    from ssdsl.sketch.search import search_of
 
-    index, asked = index_model(graph), numbers_of(set_)
-    sketches = {name: sketch_of(source, path.parent, index, wanted, asked) for name, (path, source) in texts.items()}
-    if wrong := unknown_params(asked, list(sketches.values())):
-        raise PlanError(*wrong)
-    first = sketches[baseline or named[0]]
-    state = state_of(master_weights, fp32_grads)
-    work = Search(graph, on, [sketches[name] for name in named], first, wanted, state, memory)
+    work = search_of(graph, on, texts, wanted, numbers_of(set_), state_of(master_weights, fp32_grads), memory)
     found = work.proved(_searched(work, tries, seconds, orders), top)
     title = f"search for {graph.name} on {on.name}"
     if json:
@@ -123,16 +110,12 @@ def search(
         save_page(html, sweep_html(title, tuple(t.setting for t in (found.baseline, *found.tried))))
     if (best := found.best) is None:
         raise typer.Exit(1)
+    path, source = texts.of(best.sketch.file)
     if out is not None:
-        _write(out, found, best, texts[_named(best, sketches)][1].text)
+        _write(out, found, best, source.text)
     if compile_ is not None:
-        path = texts[_named(best, sketches)][0]
-        _compile(compile_, Loaded(path, best.sketch.source, model_, graph, comparison), best, on)
-
-
-def _named(best: "Tried", sketches: "dict[str, Sketch]") -> str:
-    """The plan of which the best one is a setting."""
-    return next(name for name, sketch in sketches.items() if sketch.source.name == best.sketch.source.name)
+        loaded = Loaded(path, best.sketch.source, model_, graph, comparison)
+        put(loaded, compiled(loaded, best.setting.params, cluster=on), compile_, (), on)
 
 
 def _range(devices: str | None, cluster: "Cluster") -> range:
@@ -195,13 +178,3 @@ def _write(file: str, found: "Found", best: "Tried", before: str) -> None:
     names = best.sketch.source.name, file
     for line in difflib.unified_diff(before.splitlines(), text.splitlines(), *names, lineterm="", n=1):
         results.print(line, markup=False, soft_wrap=True)
-
-
-def _compile(folder: str, loaded: Loaded, best: "Tried", cluster: "Cluster") -> None:
-    program = compiled(loaded, best.setting.params, cluster=cluster)
-    evaluates = evaluation(loaded, program, (), cluster)
-    with working("writing"):
-        write(loaded, program, Path(folder), evaluates)
-    from ssdsl.runtime.start import command
-
-    results.print(command(program.plan.devices, str(Path(folder) / "main.py")), markup=False, soft_wrap=True)

@@ -129,6 +129,11 @@ class State(StrEnum):
     GRADS = "grads"
     OPTIMIZER = "optimizer"
 
+    @property
+    def stage(self) -> int:
+        """Of ZeRO: what lies in parts at a stage does so at the later ones."""
+        return {State.OPTIMIZER: 1, State.GRADS: 2, State.WEIGHTS: 3}[self]
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:

@@ -63,8 +63,13 @@ def combining(operator: Operator, *, together: bool = False) -> Combining | None
     """What combines the parts of an operator of torch's; `together`: of two dimensions that are cut alike."""
     if together:
         return TOGETHER_WITH.get(operator.kind)
-    called = operator.target.removeprefix("aten::").partition(".")[0]  # a draw is written as calls of other names
-    return COMBINING.get(operator.target) or COMBINING.get(operator.kind) or COMBINING.get(called)
+    return COMBINING.get(operator.target) or COMBINING.get(operator.kind) or COMBINING.get(_called(operator))
+
+
+def _called(operator: Operator) -> str:
+    """The word of what is called: a draw is written as calls of other names, as `normal` by `where`, and keeps its
+    kind."""
+    return operator.target.removeprefix("aten::").partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +285,7 @@ def _combines(operator: Operator) -> bool:
 def check_linear(operator: Operator, carried: Carried) -> None:
     """Raises Wrong unless the operator is linear in the operands of which it gets addends."""
     values = [o.value for o in operator.inputs]
-    word = operator.target.removeprefix("aten::").partition(".")[0]  # a rewrite keeps the kind, as `normal` of `where`
+    word = _called(operator)
     carrying = [at for at, v in enumerate(values) if v in carried.operands]
     wrong = Wrong(
         Rule.LINEAR, f"operands in which `{operator.kind}` is linear", ", ".join(sorted(carried.operands)) or "none"

@@ -20,12 +20,6 @@ from ssdsl.plan.plan import State as Kept
 from ssdsl.simulate.launch_time import causal_share
 from ssdsl.simulate.state import State
 
-WITH = {  # what lies in parts with a state, as in ZeRO: with weights their gradients, with these what updates them
-    Kept.OPTIMIZER: (Kept.OPTIMIZER,),
-    Kept.GRADS: (Kept.OPTIMIZER, Kept.GRADS),
-    Kept.WEIGHTS: (Kept.OPTIMIZER, Kept.GRADS, Kept.WEIGHTS),
-}
-
 
 class _Part(NamedTuple):
     """One part of an operator: seconds of its forward and its backward, how many run one after another, and whether it
@@ -180,8 +174,9 @@ class Bounds:
             weights[where] = max(weights.get(where, 0.0), share)
         sharded: dict[tuple[Kept, str], set[str]] = {}
         for shard in plan.shards:
-            for kind, weight in product(WITH[shard.state], shard.weights):
-                sharded.setdefault((kind, weight), set()).update(shard.axes)
+            for kind, weight in product(Kept, shard.weights):
+                if kind.stage <= shard.state.stage:
+                    sharded.setdefault((kind, weight), set()).update(shard.axes)
         sizes = {mesh.name: dict(mesh.axes) for mesh in plan.meshes}
         held: dict[Placement, float] = {}
         for (place, name), share in weights.items():

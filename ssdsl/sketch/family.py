@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from ssdsl.plan.plan import OpPlan, Plan, State
+from ssdsl.plan.plan import OpPlan, Plan
 
-ZERO = {State.OPTIMIZER: 1, State.GRADS: 2, State.WEIGHTS: 3}
 OF_DIMENSION = {"batch": "data", "seq": "sequence", "experts": "expert"}
 KINDS = ("data", "tensor", "sequence", "expert", "pipeline")
 
@@ -13,7 +12,7 @@ def family(plan: Plan) -> str:
     """`data + tensor + pipeline, ZeRO-1`: what the axes of its meshes cut; `one device` where they cut nothing."""
     kinds = {kind for mesh, axis in _axes(plan) if (kind := _kind(plan, mesh, axis))}
     words = " + ".join(kind for kind in KINDS if kind in kinds) or "one device"
-    sharded = max((ZERO[s.state] for s in plan.shards if _wide(plan, s.axes)), default=0)
+    sharded = max((s.state.stage for s in plan.shards if _wide(plan, s.axes)), default=0)
     return f"{words}, ZeRO-{sharded}" if sharded else words
 
 

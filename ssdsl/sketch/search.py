@@ -9,6 +9,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import Reading, read_plan
+from ssdsl.plan.model_index import index_model
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.state import MIXED, State
 from ssdsl.simulate.timeline import Timeline
@@ -17,7 +18,8 @@ from ssdsl.sketch.errors import TooManySettings
 from ssdsl.sketch.family import family
 from ssdsl.sketch.orders import is_open, schedule_of, with_order
 from ssdsl.sketch.setting import Setting
-from ssdsl.sketch.sketch import Sketch, Values
+from ssdsl.sketch.sketch import Sketch, Values, sketch_of, unknown_params
+from ssdsl.sketch.texts import Texts
 from ssdsl.solve.grid import Point, Worth, grid
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.workspace import Candidate, Workspace
@@ -64,15 +66,14 @@ class Found:
     """What a search has found so far, or in all.
 
     `tried` were simulated, in this order; the best is the one that fits and takes the fewest device-seconds. Of
-    `settings` that the sketches leave open, `refused` are no plans for the model, `cannot_fit` need more memory than
-    there is for their weights alone, `elsewhere` take another number of devices, and `left` may still be better than
-    the best by their bounds; none of these takes less than `bound_s` device-seconds.
+    `settings` that the sketches leave open, `reasons` say why how many are no plans for the model, `cannot_fit` need
+    more memory than there is for their weights alone, `elsewhere` take another number of devices, and `left` may still
+    be better than the best by their bounds; none of these takes less than `bound_s` device-seconds.
     """
 
     baseline: Tried
     tried: tuple[Tried, ...]
     settings: int
-    refused: int
     cannot_fit: int
     elsewhere: int
     left: int
@@ -80,6 +81,11 @@ class Found:
     seconds: float
     devices: range
     reasons: tuple[tuple[Diagnostic, int], ...] = ()
+
+    @property
+    def refused(self) -> int:
+        """How many settings were refused, for all reasons."""
+        return sum(count for _, count in self.reasons)
 
     @property
     def best(self) -> Tried | None:
@@ -124,9 +130,28 @@ class _TimeIsUp(Exception):
     pass
 
 
+def search_of(
+    graph: Graph,
+    cluster: Cluster,
+    texts: Texts,
+    devices: range,
+    asked: Mapping[str, Sequence[int]],
+    state: State = MIXED,
+    memory: float = 1.0,
+) -> "Search":
+    """The search of these texts; `asked` are numbers of params that the user says. Raises PlanError where a param is
+    set that no plan has."""
+    model = index_model(graph)
+    sketches = {path: sketch_of(source, path.parent, model, devices, asked) for path, source in texts.all.items()}
+    if wrong := unknown_params(asked, list(sketches.values())):
+        raise PlanError(*wrong)
+    searched = [sketches[path] for path in texts.searched]
+    return Search(graph, cluster, searched, sketches[texts.baseline[0]], devices, state, memory)
+
+
 @dataclass
 class Search:
-    """Sketches for a model on a cluster, searched from the beginning: `run` goes on where it was stopped.
+    """Sketches for a model on a cluster, for one run.
 
     `baseline` is a sketch at its defaults, with which all are compared. The same sketches and number of tries give the
     same answer.
@@ -165,13 +190,11 @@ class Search:
 
         def found(left: int, bound: float) -> Found:
             reasons = tuple((those[0], len(those)) for those in self._refusals.values())
-            refused = sum(count for _, count in reasons)
             spent = time.monotonic() - began
             return Found(
                 baseline=base,
                 tried=(*self._tried.values(),),
                 settings=len(points),
-                refused=refused,
                 cannot_fit=self._cannot_fit,
                 elsewhere=self._elsewhere,
                 left=left,

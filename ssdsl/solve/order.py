@@ -103,10 +103,8 @@ def _starts(pipeline: Pipeline) -> Iterator[tuple[list[int], list[int]]]:
     forth, back = (sum(seconds) / p + pipeline.transfer for seconds in (pipeline.forward, pipeline.backward))
     hidden = (forth + back) / max(forth - pipeline.transfer, 1e-12)
     spare = max(0.0, hidden * (p - 1) + 1 - pipeline.memory[0])
-    for slope, less in [(hidden, n) for n in (spare, spare - 0.1, spare + 0.1, 1.0, 0.5, 0.0)] + [
-        (1.0, 0.0),
-        (1.5, 0.0),
-    ]:
+    slopes = *((hidden, n) for n in (spare, spare - 0.1, spare + 0.1, 1.0, 0.5, 0.0)), (1.0, 0.0), (1.5, 0.0)
+    for slope, less in slopes:
         needed = (math.ceil(slope * (p - 1 - s) + 1 - less - 1e-9) for s in range(p))
         ahead = [int(max(1, min(n, m, most))) for n, most in zip(needed, pipeline.memory, strict=True)]
         latest = [_latest(pipeline, s, a) for s, a in enumerate(ahead)]
