@@ -135,6 +135,7 @@ class Whole:
 
     `sums`: they are addends of a sum; `split`: the operator is itself split by the index; `backward`: they read what
     the operator makes, and the sum is its gradient. With `beside` it needs these alone, for one `part` of its own.
+    `outside` is an index in whose parts those of this one lie: of which positions a part is hangs on that one's size.
     """
 
     kind: str
@@ -147,6 +148,7 @@ class Whole:
     backward: bool = False
     beside: tuple[int, ...] = ()
     part: int = 0
+    outside: str = ""
 
     @property
     def fact(self) -> str:
@@ -164,12 +166,18 @@ class Whole:
             some = ", ".join(map(str, self.beside))
             return f"{where} reads windows: its part {self.part} waits for {self.index} = {some}"
         why = "reads a sum over them, in which it is not linear" if self.sums else "mixes them"
+        if self.split and self.outside and not self.sums:
+            why = f"has other ones, as `{self.outside}` cuts it in front of `{self.index}` and not alike everywhere"
         return f"{where} {why}: it waits for {self.index} = {every}"
 
     @property
     def change(self) -> str:
         if self.beside:
             return "take the `order` away: each part runs as soon as those are there that it reads"
+        if self.split and self.outside and not self.sums:
+            return (
+                f"cut by `{self.index}` first, `into {self.index} = {self.parts}, {self.outside}`: parts are then alike"
+            )
         if self.split:
             return (
                 f"leave `{self.kind}` and what follows out of the split into `{self.index}`, or take the `order` away"

@@ -65,5 +65,5 @@ def declarations(script: nodes.Script) -> Declarations:
         for s in script.statements
         if isinstance(s, nodes.Def) and not s.name.text.startswith("_")
     )
-    is_plan = any(isinstance(s, nodes.Mesh) for s in script.statements)
+    is_plan = any(isinstance(node, nodes.Mesh) for node in nodes.walk(script))
     return Declarations(summary(script.span.source), is_plan, params(script), functions)

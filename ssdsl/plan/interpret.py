@@ -190,14 +190,16 @@ def _give_up(ctx: Context, scope: Scope, statement: nodes.Statement) -> None:
     """What would have been bound by a statement that failed: its uses are no mistakes of their own."""
     for name in _bound(statement):
         scope.give_up(name)
-    if isinstance(statement, nodes.Mesh):
-        ctx.facts.broken.update(axis.name.text for axis in statement.axes)
+    for mesh in (node for node in nodes.walk(statement) if isinstance(node, nodes.Mesh)):
+        ctx.facts.broken.update(axis.name.text for axis in mesh.axes)
 
 
 def _bound(statement: nodes.Statement) -> Iterator[str]:
     """The names that a statement binds in the scope in which it stands."""
     match statement:
         case nodes.Param(name) | nodes.Let(name) | nodes.Mesh(name) | nodes.Def(name):
+            yield name.text
+        case nodes.For(_, (nodes.Mesh(name),), True):
             yield name.text
         case nodes.Use(_, names):
             yield from (word.text for word in names)

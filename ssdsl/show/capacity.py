@@ -133,8 +133,7 @@ class _Advice:
 
     def _wider(self, axis: str) -> str:
         """Twice the devices along an axis, if a param of the plan says how many they are."""
-        statements = parse(self.source).statements
-        for mesh in (s for s in statements if isinstance(s, nodes.Mesh)):
+        for mesh in (node for node in nodes.walk(parse(self.source)) if isinstance(node, nodes.Mesh)):
             for keyed in mesh.axes:
                 if mesh.name.text == self.role.submesh.mesh.name and keyed.name.text == axis:
                     return self._more(keyed.value)

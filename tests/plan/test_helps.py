@@ -188,6 +188,7 @@ WAYS: dict[str, tuple[Follow, ...]] = {  # one for each line of a help
     "E0265": (put("2"),),
     "E0281": (behind("model - first"),),
     "E0282": (number,),
+    "E0284": (change(r", before = .*]", ""),),
     "E0380": (append,),
     "E0381": (settings,),
     "E0382": (change(r"where \w+", "{0}"),),

@@ -13,6 +13,16 @@ def test_meshes_take_consecutive_ranks(plan) -> None:
     assert made.devices == 8
 
 
+def test_meshes_of_a_loop_are_a_list(plan) -> None:
+    made = plan(
+        'let n = [2, 3]\nmesh gpus(tp = n[s]) for s in 0..2\nlet stage = cut(model, 2, before = ["h.1"])\n'
+        "assign stage[s] to gpus[s] for s in 0..2\nsplit model by heads into tp\n"
+    )
+    assert [(m.name, m.first) for m in made.meshes] == [("gpus[0]", 0), ("gpus[1]", 2)]
+    counts = {r.home.mesh: i.count for r in made.operators.values() if r.place for i in r.indices}
+    assert counts == {"gpus[0]": 2, "gpus[1]": 3}
+
+
 def test_placements(plan) -> None:
     made = plan(STAGES)
     assert {record.place.fixed for record in made.operators.values() if record.place} == {
@@ -36,6 +46,12 @@ def test_stages_may_share_devices_in_turn(plan) -> None:
     [
         ("", "E0250"),
         ("mesh gpus(dp = 2)", "E0252"),
+        ("mesh gpus(dp = s) for s in 0..2", "E0251"),
+        ("mesh gpus(dp = s) for s in 1..2\nmesh gpus(dp = s) for s in 1..2", "E0251"),
+        ("mesh gpus(dp = s) for s in 1..3\nassign model to gpus", "E0210"),
+        ("mesh gpus(dp = s) for s in 1..3\nassign model to gpus[2]", "E0211"),
+        ("mesh gpus(dp = s) for s in 1..3\nsplit model by batch into dp\nassign model to gpus[0]", "E0207"),
+        ("mesh gpus(dp = s) for s in 0..0\nassign model to gpus[0]", "E0211"),
         ("mesh gpus(dp = 2)\nassign model to gpus[tp = 0]", "E0254"),
         ("mesh gpus(dp = 2)\nassign model to gpus[dp = 2]", "E0255"),
         ("mesh gpus(dp = 2)\nassign model to gpus[dp = 0-1]", "E0255"),

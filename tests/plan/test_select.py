@@ -98,6 +98,12 @@ def test_functions(plan) -> None:
         ("let x = balance(3, 7)", "E0210"),
         ("let x = balance(model)", "E0229"),
         ("let x = balance(stages = 3)", "E0229"),
+        ("let x = cut(model, 2, behind = 1)", "E0229"),
+        ('let x = cut(model, 2, before = "h.1")', "E0210"),
+        ('let x = cut(model, 3, before = ["h.1"])', "E0284"),
+        ('let x = cut(model, 3, before = ["h.1", "h.0"])', "E0284"),
+        ('let x = cut(model, 2, before = ["h.77"])', "E0240"),
+        ('let x = cut(model.weights, 2, before = ["h.1"])', "E0210"),
         ("let x = model[0]", "E0210"),
         ("let x = (0..3)[0-1]", "E0211"),
         ("let x = 1 + model", "E0210"),
@@ -184,3 +190,14 @@ def test_a_deep_model(graph_of: Callable[[int], Graph]) -> None:
     big = graph_of(200)
     made = interpret(parse(read_source(path)), big, {"S": 8, "M": 8}, path.parent)
     assert len(made.clocks[0].rows) == 2 * 8 * 8
+
+
+def test_cuts_are_before_modules(plan) -> None:
+    def homes(stages: str) -> dict[str, tuple[tuple[str, int], ...]]:
+        made = plan(f"mesh gpus(pp = 2)\nlet s = {stages}\nassign s[i] to gpus[pp = i] for i in 0..2\n")
+        return {name: record.home.fixed for name, record in made.operators.items() if record.place}
+
+    assert homes("cut(model, 2)") == homes("balance(model, 2)")
+    first, last = (homes(f'cut(model, 2, before = ["{path}"])') for path in ("h.0", "ln_f"))
+    assert sum(at == (("pp", 0),) for at in first.values()) < sum(at == (("pp", 0),) for at in last.values())
+    assert len(first) == len(last)

@@ -59,6 +59,7 @@ PROGRAMS: tuple[tuple[str, dict[str, int]], ...] = (
     ("uneven", {}),
     ("interlaced_loss", {}),
     ("unequal_meshes", {}),
+    ("unequal_stages", {}),
     ("halves_everywhere", {}),
     ("recomputed", {}),
     ("across", {}),

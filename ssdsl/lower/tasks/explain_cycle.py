@@ -158,8 +158,18 @@ def _joins(graph: TaskGraph, producer: Function, reader: Function, at: At) -> Wh
                 part = at[[t.name for t in reader.time].index(index.name)]
                 beside = merge.read_by(part)
                 return Whole(*where, index.name, index.parts, sums=False, split=True, beside=beside, part=part)
-            return Whole(*where, index.name, index.parts, isinstance(merge, Sum), is_split)
+            ends = graph.operator_of(_maker(producer, _made(producer, given))), operator
+            cuts = [_outside(graph, op, index.name) for op in ends]
+            outside = "" if cuts[0] == cuts[1] else next(name for name, _ in cuts[0] + cuts[1])
+            return Whole(*where, index.name, index.parts, isinstance(merge, Sum), is_split, outside=outside)
     return None
+
+
+def _outside(graph: TaskGraph, operator: Operator, name: str) -> list[tuple[str, int]]:
+    """The indices in whose parts those of another one lie, along the same dimension of an operator, and their parts."""
+    indices = graph.plan.of(operator.name).indices
+    own = next((at for at, index in enumerate(indices) if index.name == name), 0)
+    return [(i.name, i.count) for i in indices[:own] if i.dim == indices[own].dim and i.count > 1]
 
 
 def _read_by_all(graph: TaskGraph, producer: Function, reader: Function, _: At) -> Whole | None:
@@ -167,11 +177,15 @@ def _read_by_all(graph: TaskGraph, producer: Function, reader: Function, _: At) 
     late = [index for index in reader.time if index not in producer.time]
     for given in reader.inputs:
         if given.producer == producer.number and given.gradient and late:
-            name = next(o.name for o in producer.outputs if o.name.value == given.var.name.value)  # sent or not
-            operator = graph.operator_of(_maker(producer, name))
+            operator = graph.operator_of(_maker(producer, _made(producer, given)))
             where = operator.kind, operator.path, operator.source
             return Whole(*where, late[0].name, late[0].parts, sums=True, split=False, backward=True)
     return None
+
+
+def _made(producer: Function, given: Input) -> Name:
+    """What an input of another function is called where it is made, sent or not."""
+    return next(o.name for o in producer.outputs if o.name.value == given.var.name.value)
 
 
 def _maker(function: Function, value: Name) -> str:

@@ -115,7 +115,8 @@ class WrongArguments(Traced, Diagnostic):
     def change(self) -> str:
         """How the call reads; a name that is misspelt is said."""
         if isinstance(self.formals, str):
-            return f"give {self.takes.strip('()')}, without names" if self.keyed else f"give {self.takes.strip('()')}"
+            words = self.takes.strip("()")
+            return f"give {words}, without names" if self.keyed and "=" not in words else f"give {words}"
         unknown = [name for name in self.keyed if name not in self.formals]
         found = suggest(unknown[0], self.formals) if unknown else ""
         return found or f"write `{self.name}({', '.join(self.formals)})`"

@@ -12,9 +12,9 @@ from ssdsl.text.diagnostic import Diagnostic
 class UnknownCount(Traced, Diagnostic):
     """Into how many parts? A bare index takes its number of parts from the mesh axis of the same name.
 
-    No mesh above the statement has such an axis, or several have it with different numbers of devices. Then the
-    statement says the number of the mesh that its operators are assigned to, or there is a statement for each mesh. An
-    index that is no axis of the operators' mesh is one in time: its parts run one after another on each device.
+    No mesh above the statement has such an axis, or several have it with different numbers of devices, and not all of
+    the operators have been assigned to one of these above the statement. An index that is no axis of the operators'
+    mesh is one in time: its parts run one after another on each device.
     """
 
     code = "E0207"
@@ -41,7 +41,7 @@ class UnknownCount(Traced, Diagnostic):
     @property
     def change(self) -> str:
         if each := joined([f"`{self.name} = {size}` for {meshes}" for size, meshes in self.sizes.items()], "or"):
-            return f"say the number of the mesh that these operators are assigned to: write {each}"
+            return f"write {each}, or assign these operators in a line above: each then has the number of its own mesh"
         if found := suggest(self.name, (axis for _, axes in self.meshes for axis, _ in axes)):
             return found
         mesh, axes = self.meshes[0] if self.meshes else ("gpus", ())

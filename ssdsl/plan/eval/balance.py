@@ -23,7 +23,7 @@ def balance(ctx: Context, e: nodes.Call, given: tuple[Value, ...]) -> tuple[Sele
     Units are the repeated modules: the outermost, unless that leaves too few, or a stage far heavier than the mean. A
     model with too few of them is cut between any two modules. Raises PlanError if there are fewer modules than stages.
     """
-    operators, stages = _arguments(ctx, e, given)
+    operators, stages = arguments(ctx, e, given, "balance")
     key = operators, stages
     if key not in ctx.model.balanced:
         ctx.model.balanced[key] = tuple(frozenset(names) for names in _balanced(ctx, e, operators, stages))
@@ -51,15 +51,15 @@ def _balanced(ctx: Context, e: nodes.Call, operators: frozenset[str], stages: in
     return best
 
 
-def _arguments(ctx: Context, e: nodes.Call, given: tuple[Value, ...]) -> tuple[frozenset[str], int]:
-    """Whole operators, some of them placed, and a number of stages."""
+def arguments(ctx: Context, e: nodes.Call, given: tuple[Value, ...], statement: str) -> tuple[frozenset[str], int]:
+    """Whole operators, some of them placed, and a number of stages; raises PlanError."""
     value, stages = given
-    operators_at, stages_at = (argument.span for argument in e.arguments)
+    operators_at, stages_at = (argument.span for argument in e.arguments[:2])
     if not isinstance(value, Selection):
         raise PlanError(WrongType(operators_at, Wanted.OPERATORS, value))
     if not is_whole(stages):
         raise PlanError(WrongType(stages_at, Wanted.WHOLE, stages))
-    require_whole(ctx, value, e, "balance")
+    require_whole(ctx, value, e, statement)
     if stages < 1:
         raise PlanError(BadCount(stages_at, stages))
     if not ctx.model.only_compute(value.operators):

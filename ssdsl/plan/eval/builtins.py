@@ -7,6 +7,7 @@ from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.balance import balance
+from ssdsl.plan.eval.cut import cut
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import by_path
 from ssdsl.plan.eval.values import Builtin, Marker, Selection, Value, is_list, is_whole
@@ -25,11 +26,13 @@ def builtin_scope(ctx: Context) -> Scope:
         "true": True,
         "false": False,
         "balance": Builtin("balance", "(operators, stages)", 2, 2, balance),
+        "cut": Builtin("cut", "(operators, stages, before = paths)", 2, 2, cut, frozenset({"before"})),
         "each": Builtin("each", "a path", 1, 1, _each),
         "len": Builtin("len", "a list", 1, 1, _len),
         "min": Builtin("min", "numbers, or a list of them", 1, 100, _extreme(min)),
         "max": Builtin("max", "numbers, or a list of them", 1, 100, _extreme(max)),
     }
+    scope.free = frozenset({"cut"})  # came later than the first plans
     return scope
 
 

@@ -19,10 +19,10 @@ def call(ctx: Context, e: nodes.Call, function: Value, given: list[Value], keyed
     """The value of a call; raises PlanError for wrong arguments, and what is raised inside."""
     ctx.budget.spend(e)
     match function:
-        case Builtin(name, takes, least, most, run):
-            if keyed or not least <= len(given) <= most:
+        case Builtin(name, takes, least, most, run, keys):
+            if not keyed.keys() <= keys or not least <= len(given) <= most:
                 raise PlanError(WrongArguments(e.span, name, takes, len(given), tuple(keyed)))
-            return run(ctx, e, tuple(given))
+            return run(ctx, e, tuple(given), **keyed)
         case Function():
             return _result(ctx, e, function, _bound(e, function, given, keyed))
         case _:

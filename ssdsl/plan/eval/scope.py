@@ -13,16 +13,17 @@ class Scope:
     """The names of a file, a function call or a turn of a loop, inside of those of its parent.
 
     `places` are where names were bound. `broken` are the names whose statement failed: what uses one fails in silence,
-    as its mistake has been reported.
+    as its mistake has been reported. `free` are words that a plan may give another meaning: it has known no others.
     """
 
-    __slots__ = ("broken", "parent", "places", "values")
+    __slots__ = ("broken", "free", "parent", "places", "values")
 
     def __init__(self, parent: "Scope | None" = None) -> None:
         self.parent = parent
         self.values: dict[str, Value] = {}
         self.places: dict[str, Span] = {}
         self.broken: set[str] = set()
+        self.free: frozenset[str] = frozenset()
 
     def bind(self, word: Word, value: Value) -> None:
         """A new name; raises PlanError where it has a meaning already."""
@@ -50,7 +51,7 @@ class Scope:
         for word in words:
             if word.text in seen:
                 raise PlanError(NameTaken(word.span, word.text, first=seen[word.text]))
-            if word.text in self.outermost.values:
+            if word.text in self.outermost.values and word.text not in self.outermost.free:
                 raise PlanError(NameTaken(word.span, word.text, "a word that every plan has"))
             seen[word.text] = word.span
 

@@ -85,13 +85,15 @@ class Function(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Builtin:
-    """A function of the language itself. It is given the call, for its span, and at least `least` arguments."""
+    """A function of the language itself. It is given the call, for its span, at least `least` arguments, and of `keys`
+    those that the call names."""
 
     name: str
     takes: str
     least: int
     most: int
-    function: "Callable[[Context, nodes.Call, tuple[Value, ...]], Value]"
+    function: "Callable[..., Value]"
+    keys: frozenset[str] = frozenset()
 
 
 Number: TypeAlias = int | Fraction

@@ -16,7 +16,7 @@ from ssdsl.plan.statements.assign import assign
 from ssdsl.plan.statements.clock import clock
 from ssdsl.plan.statements.dim import dim
 from ssdsl.plan.statements.let import let
-from ssdsl.plan.statements.mesh import mesh
+from ssdsl.plan.statements.mesh import mesh, meshes
 from ssdsl.plan.statements.order import names_halves, order
 from ssdsl.plan.statements.param import MisplacedParam, param
 from ssdsl.plan.statements.prefetch import prefetch
@@ -52,6 +52,8 @@ def _statement(ctx: Context, scope: Scope, s: nodes.Statement) -> Returned | Non
     if not ctx.orders and isinstance(s, SIMPLE) and not ctx.facts.halved:
         ctx.facts.halved = names_halves(s)
     match s:
+        case nodes.For(bindings, (nodes.Mesh() as one,), True):
+            meshes(ctx, scope, one, bindings)
         case nodes.For(bindings, body):
             return _loop(ctx, scope, bindings, body)
         case nodes.If():

@@ -1,4 +1,4 @@
-"""`mesh`: the devices."""
+"""`mesh`: the devices; with `for`, a list of meshes."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -7,7 +7,7 @@ from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.devices import mesh_size
-from ssdsl.plan.eval.expressions import whole_number
+from ssdsl.plan.eval.expressions import turns, whole_number
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Devices
 from ssdsl.plan.plan import Mesh
@@ -19,15 +19,26 @@ MOST_DEVICES = 65536
 
 def mesh(ctx: Context, scope: Scope, s: nodes.Mesh) -> None:
     """Declare a mesh, which takes the ranks behind those of the meshes before it; raises PlanError."""
+    scope.bind(s.name, _declared(ctx, scope, s, s.name.text))
+
+
+def meshes(ctx: Context, scope: Scope, s: nodes.Mesh, bindings: tuple[nodes.Binding, ...]) -> None:
+    """Declare a list of meshes, `gpus[0]` and so on, one for each turn of a loop; raises PlanError."""
+    scope.check_free(s.name)
+    found = [_declared(ctx, t, s, f"{s.name.text}[{k}]") for k, t in enumerate(turns(ctx, scope, bindings))]
+    scope.bind(s.name, tuple(found))
+
+
+def _declared(ctx: Context, scope: Scope, s: nodes.Mesh, name: str) -> Devices:
     axes = tuple((axis.name.text, whole_number(ctx, scope, axis.value)) for axis in s.axes)
     first = sum(map(mesh_size, ctx.facts.meshes.values()))
-    new = Mesh(s.name.text, axes, first, s.span)
+    new = Mesh(name, axes, first, s.span)
     _check(ctx, s, new)
-    scope.bind(s.name, Devices(s.name.text))
-    ctx.facts.meshes[s.name.text] = new
+    ctx.facts.meshes[name] = new
     for axis in s.axes:
         if origin := origin_of(ctx, scope, axis.value):
-            ctx.facts.axis_origins[s.name.text, axis.name.text] = origin
+            ctx.facts.axis_origins[name, axis.name.text] = origin
+    return Devices(name)
 
 
 def _check(ctx: Context, s: nodes.Mesh, new: Mesh) -> None:

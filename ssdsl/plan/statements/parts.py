@@ -4,6 +4,7 @@ import itertools
 from dataclasses import dataclass
 
 from ssdsl.lang import nodes
+from ssdsl.model.graph import Operator, Stage
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.parts import BadChunks, BadCount, NoSuchPhrase, UnknownCount
 from ssdsl.plan.errors.values import Wanted, WrongType
@@ -56,13 +57,24 @@ class Parts:
         return None if found == parts_of((size // self.count,) * self.count) and size % self.count == 0 else found
 
 
-def parts_of_cut(ctx: Context, scope: Scope, cut: nodes.Cut) -> Parts:
-    """The parts as written, or as many as the mesh axis of that name has devices; raises PlanError."""
+Cutting = tuple[list[Operator], Parts]
+
+
+def cuttings(ctx: Context, scope: Scope, cut: nodes.Cut, operators: list[Operator]) -> list[Cutting]:
+    """Operators with the parts that they are cut into: as written, or as many as the mesh axis of that name has
+    devices, which of several meshes is that of the operators'. Raises PlanError."""
+    if cut.count is None and cut.chunks is None:
+        return _of_axes(ctx, cut, operators)
+    return [(operators, _written(ctx, scope, cut))]
+
+
+def _written(ctx: Context, scope: Scope, cut: nodes.Cut) -> Parts:
     if cut.phrase is not None and cut.phrase.text != "parts":
         raise PlanError(NoSuchPhrase(cut.phrase.span, cut.phrase.text))
     chunks = None if cut.chunks is None else _chunks(ctx, cut, cut.chunks, evaluate(ctx, scope, cut.chunks))
     if cut.count is None:
-        return _of_axis(ctx, cut) if chunks is None else Parts(cut, len(chunks), chunks=chunks)
+        assert chunks is not None, "an index that says nothing is cut as its axis is"
+        return Parts(cut, len(chunks), chunks=chunks)
     value = evaluate(ctx, scope, cut.count)
     origin = origin_of(ctx, scope, cut.count)
     sizes = tuple(n for n in value if is_whole(n)) if is_list(value) else ()
@@ -110,12 +122,23 @@ def _wrong(parts: Chunks, numbers: list[int]) -> str:
     return "" if missing is None else f"chunk {missing} is in no part"
 
 
-def _of_axis(ctx: Context, cut: nodes.Cut) -> Parts:
+def _of_axes(ctx: Context, cut: nodes.Cut, operators: list[Operator]) -> list[Cutting]:
+    """Operators with as many parts as the axis of their mesh has devices; raises PlanError where meshes differ in that
+    and one of them is placed on none that has it. What has no place is then cut as those that read it."""
     name = cut.name.text
     if name in ctx.facts.broken:
         raise PlanError()
     sizes = {size: mesh for mesh, axis, size in ctx.facts.axes() if axis == name}
-    if len(sizes) != 1:
-        raise PlanError(UnknownCount(cut.name.span, name, tuple((m.name, m.axes) for m in ctx.facts.meshes.values())))
-    ((size, mesh),) = sizes.items()
-    return Parts(cut, size, origin=ctx.facts.axis_origins.get((mesh.name, name)))
+    groups: dict[int | None, list[Operator]] = {}
+    if len(sizes) == 1:
+        groups[next(iter(sizes))] = operators
+    elif sizes:
+        for op in (op for op in operators if op.stage is Stage.COMPUTE):
+            place = ctx.facts.of(op.name).place
+            axes = {} if place is None else dict(ctx.facts.meshes[place.mesh].axes)
+            groups.setdefault(axes.get(name), []).append(op)
+    if not groups or None in groups:
+        known = tuple((m.name, m.axes) for m in ctx.facts.meshes.values())
+        raise PlanError(UnknownCount(cut.name.span, name, known))
+    origins = ctx.facts.axis_origins
+    return [(those, Parts(cut, n, origin=origins.get((sizes[n].name, name)))) for n, those in groups.items() if n]

@@ -29,7 +29,7 @@ from ssdsl.plan.eval.values import StateOf
 from ssdsl.plan.facts import Cut
 from ssdsl.plan.model_index import Places
 from ssdsl.plan.plan import Index
-from ssdsl.plan.statements.parts import Parts, parts_of_cut
+from ssdsl.plan.statements.parts import Cutting, Parts, cuttings
 from ssdsl.plan.statements.shard import shard
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
@@ -47,29 +47,36 @@ def split(ctx: Context, scope: Scope, s: nodes.Split) -> None:
             shard(ctx, s, value)
             return
         operators = whole_operators(ctx, value, s.operators, "split")
-        for parts in _all_parts(ctx, scope, s, operators):
-            _add_index(ctx, s, operators, parts)
+        for cutting in _cuttings(ctx, scope, s, operators):
+            having = [(those, parts) for those, parts in cutting if find_dims(ctx, _varying(those), s.dim.text)]
+            for those, parts in having or cutting[:1]:
+                _add_index(ctx, s, those, parts)
     except PlanError:
         ctx.facts.broken.update(cut.name.text for cut in s.cuts)
         raise
 
 
-def _all_parts(ctx: Context, scope: Scope, s: nodes.Split, operators: list[Operator]) -> Iterator[Parts]:
+def _cuttings(ctx: Context, scope: Scope, s: nodes.Split, operators: list[Operator]) -> Iterator[list[Cutting]]:
     """The parts of each index; raises PlanError, also with what is wrong with the dimension."""
     for cut in s.cuts:
         try:
-            yield parts_of_cut(ctx, scope, cut)
+            yield cuttings(ctx, scope, cut, operators)
         except PlanError as error:
-            given = [op for op in operators if op.stage is not Stage.CONSTANT]
+            given = _varying(operators)
             if s.where is None and not find_dims(ctx, given, s.dim.text) and not _is_one(ctx, s.dim.text):
                 raise PlanError(no_such_dimension(ctx, s.dim, given), *error.diagnostics) from error
             raise
 
 
+def _varying(operators: list[Operator]) -> list[Operator]:
+    """Those that depend on the inputs: the others are everywhere."""
+    return [op for op in operators if op.stage is not Stage.CONSTANT]
+
+
 def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: Parts) -> None:
     """Add one index to all operators that have the dimension. Those that need all of it stay whole along it, as long as
     the statement names others."""
-    given = [op for op in operators if op.stage is not Stage.CONSTANT]
+    given = _varying(operators)
     found = find_dims(ctx, given, s.dim.text)
     if not found and s.where is None:
         if not _is_one(ctx, s.dim.text):

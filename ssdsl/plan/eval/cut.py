@@ -1,0 +1,67 @@
+"""`cut(OPS, S)`: operators as S runs in the order of the graph; `before` names the modules that begin them."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ssdsl.lang import nodes
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.traced import Traced
+from ssdsl.plan.errors.values import Wanted, WrongType
+from ssdsl.plan.eval.balance import arguments, balance
+from ssdsl.plan.eval.select import by_path
+from ssdsl.plan.eval.values import Selection, Value, is_list
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+
+def cut(ctx: Context, e: nodes.Call, given: tuple[Value, ...], before: Value = None) -> tuple[Selection, ...]:
+    """The selections of the stages, none empty: as `balance` has them, or each from the module in `before` on.
+
+    Raises PlanError if `before` is no list of S - 1 paths in the order of the model.
+    """
+    if before is None:
+        return balance(ctx, e, given)
+    operators, stages = arguments(ctx, e, given, "cut")
+    at = next(a.value for a in e.arguments if isinstance(a, nodes.Keyed))
+    paths = [path for path in before if isinstance(path, str)] if is_list(before) else []
+    if not is_list(before) or len(paths) != len(before):
+        raise PlanError(WrongType(at.span, Wanted.PATHS, before))
+    if len(paths) != stages - 1:
+        raise PlanError(BadCuts(at.span, tuple(paths), stages))
+    places = at.items if isinstance(at, nodes.ListOf) else (at,) * len(paths)
+    order = sorted(operators & ctx.model.compute, key=ctx.model.position.__getitem__)
+    ctx.budget.spend(e, 1 + len(order) // 64)
+    position = {name: k for k, name in enumerate(order)}
+    starts = [0]
+    for path, place in zip(paths, places, strict=True):
+        found = by_path(ctx, Selection(frozenset(order)), path, place).operators
+        starts.append(min(position[name] for name in found))
+        if starts[-1] <= starts[-2]:
+            raise PlanError(BadCuts(place.span, tuple(paths), stages, path))
+    return tuple(Selection(frozenset(order[a:b])) for a, b in pairwise([*starts, len(order)]))
+
+
+@dataclass(frozen=True)
+class BadCuts(Traced, Diagnostic):
+    """`cut(OPS, S, before = PATHS)` names the module that each stage but the first begins with, in the order of the
+    model: S - 1 of them, each behind the one before it.
+
+    `ssdsl search` writes these lists. They are of one number of stages; `cut(OPS, S)` alone is balanced for any.
+    """
+
+    code = "E0284"
+    title = "{reason}"
+    help = "{change}"
+    paths: tuple[str, ...]
+    stages: int
+    empty: str = ""  # the path that would leave the stage in front of it empty
+
+    @property
+    def reason(self) -> str:
+        if not self.empty:
+            return f"{self.stages} stages are cut at {self.stages - 1} places, not {len(self.paths)}"
+        return f"no operators are left for the stage in front of `{self.empty}`"
+
+    @property
+    def change(self) -> str:
+        wanted = f"name the modules that begin stages 1 to {self.stages - 1}, in the order of the model"
+        return f"{wanted}, or leave `before` out: stages are then balanced"
