@@ -75,7 +75,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "E0402": (in_text("mesh gpus(dp = 1)", "mesh gpus(m = 2)"), statistics),
     "E0402_replicas": (in_text("q = 1", "q = 1, m = 2"), statistics),
     "E0403": (in_text("order stage[1].fwd[m = 0] -> stage[0].fwd[m = 0]\n", ""),),
-    "E0403_outside": (in_text("into dp, m = 2", "{0}"),),
+    "E0403_outside": (in_text("into dp, m = 2", "into m = 2, dp"),),
     "E0403_back": (
         in_text("= model - first", "= model - first {1}"),
         in_text("[first, last]", "balance(model, 2)"),
