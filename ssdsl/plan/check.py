@@ -78,7 +78,7 @@ def _left_out(facts: Facts, model: ModelIndex) -> Iterator[OtherName]:
 
 def _uncut(facts: Facts, model: ModelIndex, cut: Cut) -> Iterator[Operator]:
     """The operators that a `split` names and that do not have its index."""
-    for op in (model.operators[name] for name in cut.operators):
+    for op in model.ordered(cut.operators):
         if cut.index not in {i.name for i in (*facts.of(op.name).indices, *facts.of(op.name).whole)}:
             yield op
 

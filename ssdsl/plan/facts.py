@@ -29,7 +29,7 @@ class Cut:
 
     dim: Word
     index: str
-    operators: tuple[str, ...]
+    operators: frozenset[str]
     classes: frozenset[int]
 
 

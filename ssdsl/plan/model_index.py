@@ -1,6 +1,6 @@
 """What a plan may ask of a model: its operators in order, those that a plan places, and its modules."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ssdsl.model.graph import Graph, Operator, Stage
@@ -8,6 +8,16 @@ from ssdsl.plan.eval.paths import match_paths
 
 Units = tuple[frozenset[str], ...]
 Places = list[tuple[Operator, int]]  # operators, each with the number of a dimension
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where operators have a dimension: in the order of the graph; in groups that a plan may cut alike, each with the
+    number of the dimension; and the classes that it has."""
+
+    places: Places
+    groups: tuple[tuple[int, tuple[Operator, ...]], ...]
+    classes: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +32,41 @@ class ModelIndex:
     compute_position: dict[str, int]  # of those, among themselves
     paths: dict[str, frozenset[str]]  # the operators of each module, not those of the modules in it
     calls: dict[str, int]  # of each operator a number: the same for those that a plan may cut alike
-    places: dict[Hashable, Places] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
+    places: dict[Hashable, Found] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
     balanced: dict[tuple[frozenset[str], int], Units] = field(default_factory=dict, repr=False)  # by number of stages
+    _ordered: dict[frozenset[str], list[Operator]] = field(default_factory=dict, repr=False)
     _computing: dict[frozenset[str], frozenset[str]] = field(default_factory=dict, repr=False)
+    _varying: dict[frozenset[str], frozenset[str]] = field(default_factory=dict, repr=False)
     _matches: dict[str, Units] = field(default_factory=dict, repr=False)
 
-    def ordered(self, names: Iterable[str]) -> list[Operator]:
+    def ordered(self, names: Iterable[str]) -> Sequence[Operator]:
         """Operators in the order of the graph."""
-        return [self.operators[name] for name in sorted(names, key=self.position.__getitem__)]
+        if not isinstance(names, frozenset):
+            return [self.operators[name] for name in sorted(names, key=self.position.__getitem__)]
+        if names not in self._ordered:
+            self._ordered[names] = [self.operators[n] for n in sorted(names, key=self.position.__getitem__)]
+        return self._ordered[names]
 
     def only_compute(self, names: frozenset[str]) -> frozenset[str]:
         """Those of them that are placed: the same set object for the same set, so that later look-ups are cheap."""
         if names not in self._computing:
             self._computing[names] = names if names <= self.compute else names & self.compute
         return self._computing[names]
+
+    def varying(self, names: frozenset[str]) -> frozenset[str]:
+        """Those of them that depend on the inputs: the others are everywhere. The same object for the same set."""
+        if names not in self._varying:
+            constant = {name for name in names if self.operators[name].stage is Stage.CONSTANT}
+            self._varying[names] = names - constant if constant else names
+        return self._varying[names]
+
+    def found(self, places: Places) -> Found:
+        """Operators with a dimension, in groups."""
+        groups: dict[tuple[int, int], list[Operator]] = {}
+        for op, at in places:
+            groups.setdefault((self.calls[op.name], at), []).append(op)
+        classes = frozenset(op.dims[at].cls for op, at in places)
+        return Found(places, tuple((at, tuple(those)) for (_, at), those in groups.items()), classes)
 
     def has_matched(self, pattern: str) -> bool:
         """Whether a pattern was looked for before, and is free now."""

@@ -4,7 +4,7 @@
 operators of `first` then runs elsewhere, and its operands and results cross to other devices and back.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import networkx
 
@@ -48,7 +48,7 @@ def _flows(model: ModelIndex, places: dict[str, str]) -> "networkx.DiGraph[str]"
     return flows
 
 
-def _runs(model: ModelIndex, places: dict[str, str], flows: "networkx.DiGraph[str]") -> Iterator[list[Operator]]:
+def _runs(model: ModelIndex, places: dict[str, str], flows: "networkx.DiGraph[str]") -> Iterator[Sequence[Operator]]:
     """Operators in one place that modules with modules in them call, those together that hand each other values."""
     own = dict(flows.nodes(data="is_own", default=False))
     together: networkx.Graph[str] = networkx.Graph()
@@ -58,7 +58,7 @@ def _runs(model: ModelIndex, places: dict[str, str], flows: "networkx.DiGraph[st
         yield model.ordered(names)
 
 
-def _around(places: dict[str, str], flows: "networkx.DiGraph[str]", run: list[Operator]) -> str | None:
+def _around(places: dict[str, str], flows: "networkx.DiGraph[str]", run: Sequence[Operator]) -> str | None:
     """The one other place where all is made that these operators read, and all that they make is read."""
     names = {o.name for o in run}
     makers = {places[n] for name in names for n in flows.predecessors(name) if n not in names}

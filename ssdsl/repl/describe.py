@@ -1,7 +1,7 @@
 """What a value is: in a few words behind a name, or as a table when it is asked for by itself."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -119,7 +119,7 @@ def _rows(ctx: Context, value: Selection) -> Iterator[tuple[str, str]]:
     yield "devices", _some(name if count == len(operators) else f"{name} ({count})" for name, count in places.items())
 
 
-def _modules(operators: list[Operator]) -> Iterator[str]:
+def _modules(operators: Sequence[Operator]) -> Iterator[str]:
     """Module paths, those of repeated layers as one."""
     groups: dict[str, list[str]] = {}
     for op in operators:
@@ -127,7 +127,7 @@ def _modules(operators: list[Operator]) -> Iterator[str]:
     yield from map(merged, groups.values())
 
 
-def _indices(ctx: Context, operators: list[Operator]) -> Iterator[str]:
+def _indices(ctx: Context, operators: Sequence[Operator]) -> Iterator[str]:
     """`tp=2 by heads (24)`: with the number of operators that have it, unless all have."""
     found: Counter[tuple[str, int, str]] = Counter()
     for op in operators:

@@ -48,7 +48,7 @@ def memories(program: Program, trace: Trace, activations: Activations, capacity:
         role = program.roles[r]
         live = _Liveness(program, activations, ran, arrived, sent)
         changes = [
-            *_state(program, activations.facts.state, role, ran),
+            *state_of(program, activations.facts.state, role, ran),
             Change(0.0, "inputs", inputs.of(role)),
             *live.changes(role),
         ]
@@ -79,7 +79,7 @@ def _curve(row: int, changes: list[Change], capacity: int | None) -> Memory:
 # -- state -------------------------------------------------------------------------------------------------------------
 
 
-def _state(program: Program, state: State, role: Role, ran: dict[Compute, Interval]) -> Iterator[Change]:
+def state_of(program: Program, state: State, role: Role, ran: dict[Compute, Interval]) -> Iterator[Change]:
     learned = _first_gradients(program, ran)
     for flat in program.flats_of(role):
         own = flat.elements // shards(flat)

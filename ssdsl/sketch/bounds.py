@@ -7,10 +7,11 @@ whatever order its tasks run, is in the bound. Its memory has its parts of the w
 the optimizer keeps of them.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import combinations, product
 from math import inf, prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.model.graph import ITEMSIZE, Graph, Operator, Origin, Stage
@@ -19,6 +20,8 @@ from ssdsl.plan.plan import Index, OpPlan, Placement, Plan
 from ssdsl.plan.plan import State as Kept
 from ssdsl.simulate.launch_time import causal_share
 from ssdsl.simulate.state import State
+
+T = TypeVar("T")
 
 
 class _Part(NamedTuple):
@@ -32,10 +35,11 @@ class _Part(NamedTuple):
 
 
 class _Before(NamedTuple):
-    """The operators whose values an operator reads, and those that its backward gives a gradient."""
+    """The operators whose values an operator reads, and those that its backward gives a gradient, by their numbers
+    among those that a plan places."""
 
-    forward: tuple[str, ...]
-    backward: tuple[str, ...]
+    forward: tuple[int, ...]
+    backward: tuple[int, ...]
 
 
 class _Use(NamedTuple):
@@ -80,9 +84,8 @@ class Bounds:
         longest = 0.0
         for place in found:
             work = _Work()
-            for other, own in found.items():
-                if _covers(other, place):
-                    work.add(own)
+            for own in _covering(place, found):
+                work.add(own)
             if work.seconds:
                 longest = max(longest, work.head + work.seconds + (0.0 if halved else work.tail))
         return longest * self.cluster.sharing(plan.devices)
@@ -90,29 +93,35 @@ class Bounds:
     def _by_place(self, plan: Plan) -> dict[Placement, _Work]:
         found: dict[Placement, _Work] = {}
         parts: dict[tuple[int, int], _Part] = {}
-        ends: dict[str, float] = {}  # of one micro-batch's forward, from the step's start
-        back: dict[str, float] = {}  # of its backward, to the end of the last one that follows
+        ends: list[float] = []  # of one micro-batch's forward, from the step's start
+        back: list[float] = []  # of its backward, to the end of the last one that follows
         for op, signature, before in self._operators():
             record = plan.of(op.name)
-            if record.place is None:
-                continue
-            key = id(record), signature
-            if (part := parts.get(key)) is None:
+            if (part := parts.get(key := (id(record), signature))) is None:
                 part = parts[key] = self._part(plan, op, record)
-            head = max([ends.get(p, 0.0) for p in before.forward], default=0.0)
-            tail = max([back.get(p, 0.0) for p in before.backward], default=0.0)
-            ends[op.name], back[op.name] = head + part.forward, tail + part.backward
+            head = tail = 0.0
+            for number in before.forward:
+                head = max(head, ends[number])
+            for number in before.backward:
+                tail = max(tail, back[number])
+            ends.append(head + part.forward)
+            back.append(tail + part.backward)
             if part.counts:
-                work = found.setdefault(record.place, _Work())
-                work.add(_Work((part.forward + part.backward) * part.times, head, tail))
+                if (work := found.get(record.home)) is None:
+                    work = found[record.home] = _Work()
+                work.seconds += (part.forward + part.backward) * part.times
+                work.head, work.tail = min(work.head, head), min(work.tail, tail)
         return found
 
     def _operators(self) -> list[tuple[Operator, int, _Before]]:
         """Those that a plan places, each with its signature and what stands before it."""
         if not self._order:
             graph, makers, learning = self.graph, self.graph.makers, self.graph.learning
-            for op in (op for op in graph.operators if op.stage is Stage.COMPUTE):
-                made = {i.value: makers[i.value].name for i in op.inputs if i.value in makers}
+            placed = [op for op in graph.operators if op.stage is Stage.COMPUTE]
+            numbers = {op.name: number for number, op in enumerate(placed)}
+            for op in placed:
+                inputs = [i.value for i in op.inputs if i.value in makers and makers[i.value].name in numbers]
+                made = {value: numbers[makers[value].name] for value in inputs}
                 learns = any(o.value in learning for o in op.outputs)
                 back = (name for value, name in made.items() if learns and value in learning)
                 before = _Before(tuple(dict.fromkeys(made.values())), tuple(dict.fromkeys(back)))
@@ -185,7 +194,7 @@ class Bounds:
                 axes = sharded.get((kind, name), ())
                 total += size / prod(sizes[place.mesh].get(axis, 1) for axis in axes) if axes else size
             held[place] = held.get(place, 0.0) + share * total
-        return max((sum(b for p, b in held.items() if _covers(p, place)) for place in held), default=0.0)
+        return max((sum(_covering(place, held)) for place in held), default=0.0)
 
     def _weights(self) -> list[_Use]:
         """Every operand that is a weight; beside it the bytes that are kept of each weight."""
@@ -229,6 +238,9 @@ def _share(plan: Plan, op: Operator, record: OpPlan, number: int) -> float:
     return 1 / prod(i.count for i in _cuts(plan, record)[0] if operand.carries(i.dim))
 
 
-def _covers(outer: Placement, inner: Placement) -> bool:
-    """Whether every device of a place is one of another."""
-    return outer.mesh == inner.mesh and set(outer.fixed) <= set(inner.fixed)
+def _covering(place: Placement, found: Mapping[Placement, T]) -> Iterator[T]:
+    """What is found of the places of which every device of a place is one: of itself, and of those that fix less."""
+    for count in range(len(place.fixed) + 1):
+        for fixed in combinations(place.fixed, count):
+            if (outer := Placement(place.mesh, fixed, place.span)) in found:
+                yield found[outer]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.collector import paused_collector
 from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import Reading, read_plan
@@ -19,6 +20,7 @@ from ssdsl.sketch.family import family
 from ssdsl.sketch.orders import is_open, schedule_of, with_order
 from ssdsl.sketch.setting import Setting
 from ssdsl.sketch.sketch import Sketch, Values, sketch_of, unknown_params
+from ssdsl.sketch.task_bounds import least_of
 from ssdsl.sketch.texts import Texts
 from ssdsl.solve.grid import Point, Worth, grid
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -207,7 +209,7 @@ class Search:
         yield found(len(points), 0.0)
         left, bound = 0, float("inf")  # where no point can be measured
         try:
-            for answer in grid(points, self._bound, self._measure, self._families.__getitem__):
+            for answer in grid(points, self._bound, self._measure, self._families.__getitem__, self._nearer):
                 left, bound = answer.left, answer.bound
                 yield found(left, bound)
                 if len(self._tried) >= tries or time.monotonic() > self._until:
@@ -269,6 +271,7 @@ class Search:
         sketch = self.sketches[point[0]]
         return sketch, dict(zip((p.name for p in sketch.open), point[1:], strict=True))
 
+    @paused_collector()
     def _bound(self, point: Point) -> Worth | None:
         if time.monotonic() > self._until:
             raise _TimeIsUp
@@ -280,8 +283,7 @@ class Search:
                 return None
             self.cluster.check_size(reading.plan.devices)
         except PlanError as error:
-            first = error.diagnostics[0]
-            self._refusals.setdefault(first.code, []).append(first)
+            self._refused(error)
             return None
         plan = reading.plan
         self._families[point] = family(plan)
@@ -289,6 +291,24 @@ class Search:
         self._cannot_fit += share > 1
         step_s = self._bounds.step_s(plan, reading.context.facts.halved)
         return Worth(step_s * plan.devices, share, self._bounds.tasks(plan) / EFFORT)
+
+    def _nearer(self, point: Point) -> Worth | None:
+        if time.monotonic() > self._until:
+            raise _TimeIsUp
+        try:
+            reading = self._read(*self._values(point), orders=False)
+            least = least_of(reading.plan, self.cluster, self.state, reading.context.facts.halved)
+        except PlanError as error:
+            self._refused(error)
+            return None
+        plan = reading.plan
+        share = least.memory_bytes / (self.memory * self._bounds.capacity_bytes(plan))
+        self._cannot_fit += share > 1
+        return Worth(least.step_s * plan.devices, share)
+
+    def _refused(self, error: PlanError) -> None:
+        first = error.diagnostics[0]
+        self._refusals.setdefault(first.code, []).append(first)
 
     def _read(self, sketch: Sketch, values: Values, orders: bool = True) -> Reading:
         model, overrides = self._workspace.model, sketch.overrides(values)

@@ -1,8 +1,10 @@
-"""Points of a grid: which few are worth an expensive measurement, given a cheap bound of each.
+"""Points of a grid: which few are worth an expensive measurement, given a cheap bound of each, and a nearer one that
+takes longer.
 
-A point is measured where its estimate is least: its bound, times how much more than their bounds the measured points
-near to it took. Nothing that was measured is forgotten, so that an estimate becomes right where it matters. A point
-whose bound is not below the best measurement is never measured.
+The point whose estimate is least is looked at next: its nearer bound is found, and if its estimate is then still the
+least, it is measured. An estimate is a point's bound, times how much more than that the points near to it took: from
+bound to nearer bound, and from that to what was measured. Nothing that was found is forgotten, so that estimates become
+right where it matters. A point whose bound is not below the best measurement is never measured.
 """
 
 import math
@@ -17,7 +19,11 @@ NEAREST = 4  # measured points that an estimate asks
 SURE = 1.1  # an estimate is believed up to this factor times the largest by which a recent one was too high
 TINY = 1e-30
 OF_A_KIND = 2  # more measurements for the best of each kind
-RECENT = 12  # estimates that are looked back on
+EASIER = 10.0  # so many times as much counts effort there
+EASY = 0.1  # the most effort that the best of a kind is worth
+LOOKS = 5  # nearer bounds that are found for it
+MAY_FIT = 2.0  # an estimated share up to which a point may fit
+RECENT = 14  # estimates that are looked back on
 DOUBT = 3.0  # the factor by which the first estimates may be too high
 FIRST = 24  # bounds that are found before the first measurement
 
@@ -31,10 +37,9 @@ class Worth:
     share: float = 0.0
     effort: float = 0.0
 
-    @property
-    def with_effort(self) -> tuple[float, float]:
+    def with_effort(self, times: float = 1.0) -> tuple[float, float]:
         """By which points are measured: of those that are no solutions the nearest comes first."""
-        return (self.share if self.share > 1 else 0.0), self.cost * (1 + self.effort)
+        return (self.share if self.share > 1 else 0.0), self.cost * (1 + times * self.effort)
 
     @property
     def key(self) -> tuple[bool, float, float]:
@@ -59,14 +64,21 @@ Bound = Callable[[Point], Worth | None]
 Measure = Callable[[Point], Worth | None]
 
 
-def grid(points: Sequence[Point], bound: Bound, measure: Measure, kind: Kind = lambda point: None) -> Iterator[Answer]:
+def grid(
+    points: Sequence[Point],
+    bound: Bound,
+    measure: Measure,
+    kind: Kind = lambda point: None,
+    nearer: Bound | None = None,
+) -> Iterator[Answer]:
     """Measurements of points, the first of them first, then the most promising, until none promises anything; at last a
     few of each kind, for the best of each.
 
-    `bound` gives for a point what it costs and uses at least, or None where it is no point at all; `kind` is asked
-    behind it. `points` whose first number differs are told apart: what one shows says nothing of the other.
+    `bound` gives for a point what it costs and uses at least, or None where it is no point at all; so does `nearer`,
+    asked for a point before it is measured; `kind` is asked behind `bound`. `points` whose first number differ are told
+    apart: what one shows says nothing of the other.
     """
-    search = _Grid(bound, measure, kind)
+    search = _Grid(bound, measure, kind, nearer)
     for number, point in enumerate(_spread(points)):
         search.unread = len(points) - number - 1
         search.add(point)
@@ -80,19 +92,51 @@ def grid(points: Sequence[Point], bound: Bound, measure: Measure, kind: Kind = l
 
 
 @dataclass(slots=True)
+class _Ratios:
+    """By how much points exceeded a bound, in cost and in share, and the least that any did."""
+
+    of: dict[Point, tuple[float, float]] = field(default_factory=dict)
+    least: tuple[float, float] = (math.inf, math.inf)
+
+    def add(self, point: Point, found: Worth, bound: Worth) -> None:
+        cost, share = found.cost / max(bound.cost, TINY), found.share / max(bound.share, TINY)
+        self.of[point] = cost, share
+        self.least = min(self.least[0], cost), min(self.least[1], share)
+
+    def times(self, bound: Worth, near: Sequence[tuple[float, Point]]) -> Worth:
+        """What a point with this bound is likely to come to, that has these near to it."""
+        if not self.of:
+            return bound
+        weights = _weight(FAR)
+        cost, share = weights * self.least[0], weights * self.least[1]
+        for distance, other in near:
+            (more_cost, more_share), weight = self.of[other], _weight(distance)
+            weights, cost, share = weights + weight, cost + weight * more_cost, share + weight * more_share
+        return Worth(bound.cost * cost / weights, bound.share * share / weights, bound.effort)
+
+
+@dataclass(slots=True)
 class _Open:
-    """A point that is not measured, with its place among the others and the nearest that are, at their distances."""
+    """A point that is not measured, with its place among the others; of those whose nearer bound is known, and of those
+    that are measured, the nearest at their distances."""
 
     least: Worth
     kind: Hashable
     place: tuple[float, ...]
-    near: list[tuple[float, Point]] = field(default_factory=list)
+    is_near: bool = False  # `least` is the nearer bound
+    bounded: list[tuple[float, Point]] = field(default_factory=list)
+    measured: list[tuple[float, Point]] = field(default_factory=list)
 
-    def see(self, point: Point, place: tuple[float, ...]) -> None:
+    def may_win(self, best: Worth) -> bool:
+        """Whether its bound is below what is the best so far."""
+        return best.share > 1 or self.least.cost < best.cost
+
+    def see(self, known: list[tuple[float, Point]], point: Point, place: tuple[float, ...]) -> None:
+        """One more of `bounded` or `measured`."""
         distance = sum(abs(a - b) for a, b in zip(self.place, place, strict=True))
-        if len(self.near) < NEAREST or distance < self.near[-1][0]:
-            insort(self.near, (distance, point))
-            del self.near[NEAREST:]
+        if len(known) < NEAREST or distance < known[-1][0]:
+            insort(known, (distance, point))
+            del known[NEAREST:]
 
 
 @dataclass(slots=True)
@@ -100,66 +144,84 @@ class _Grid:
     bound: Bound
     measure: Measure
     kind: Kind
+    nearer: Bound | None
     unread: int = 0  # points of which not even a bound is known
     open: dict[Point, _Open] = field(default_factory=dict)
-    more: dict[Point, tuple[float, float]] = field(default_factory=dict)  # than the bound: cost and share of measured
-    least: tuple[float, float] = (math.inf, math.inf)  # of these
+    bounded: _Ratios = field(default_factory=_Ratios)  # of nearer bounds to the first
+    measured: _Ratios = field(default_factory=_Ratios)  # of measurements to nearer bounds
     best: Worth = NONE
     of_kind: dict[Hashable, Worth] = field(default_factory=dict)  # the best
     wrong: deque[float] = field(default_factory=lambda: deque([DOUBT] * RECENT, RECENT))
 
     def add(self, point: Point) -> None:
         if (least := self.bound(point)) is not None and least.share <= 1:
-            added = self.open[point] = _Open(least, self.kind(point), _place(point))
-            for other in self.more:
-                if other[0] == point[0]:
-                    added.see(other, _place(other))
+            added = self.open[point] = _Open(least, self.kind(point), _place(point), self.nearer is None)
+            for known, near in ((self.bounded, added.bounded), (self.measured, added.measured)):
+                for other in known.of:
+                    if other[0] == point[0]:
+                        added.see(near, other, _place(other))
 
     def step(self, kinds: Sequence[Hashable] | None = None) -> Iterator[Answer]:
         """The next measurement, if one is worth it: for the best of all, or for that of a kind."""
         best = self.best if kinds is None else self.of_kind.get(kinds[0], NONE)
-        open_ = {p: o for p, o in self.open.items() if (kinds is None or o.kind in kinds) and _may_win(o.least, best)}
-        if not open_:
+        hurry, looks = (1.0, len(self.open)) if kinds is None else (EASIER, LOOKS)
+        for _ in range(looks + 1):
+            open_ = {p: o for p, o in self.open.items() if o.may_win(best) and self._is_asked(o, kinds)}
+            if not open_:
+                return
+            likely = {p: self._estimate(o) for p, o in open_.items()}
+            if best.share <= 1:
+                most = best.cost * (SURE * max(self.wrong) if kinds is None else 1.0)
+                likely = {p: w for p, w in likely.items() if w.cost <= most and w.share <= MAY_FIT}
+                if not likely:
+                    return
+            point = min(likely, key=lambda p: (likely[p].share > 1, *likely[p].with_effort(hurry), p))
+            if self.open[point].is_near:
+                yield self._measure(point, likely[point])
+                return
+            self._look_nearer(point)
+
+    def _is_asked(self, point: _Open, kinds: Sequence[Hashable] | None) -> bool:
+        """Whether it is one of these kinds, and easy to measure."""
+        return kinds is None or (point.kind in kinds and point.least.effort <= EASY)
+
+    def _look_nearer(self, point: Point) -> None:
+        """Finds the nearer bound of a point, which may be none."""
+        assert self.nearer is not None, "without one, every bound is the nearer one"
+        opened, found = self.open[point], self.nearer(point)
+        if found is None or found.share > 1:
+            del self.open[point]
             return
-        likely = {p: self._estimate(o) for p, o in open_.items()}
-        point = min(likely, key=lambda p: (likely[p].share > 1, *likely[p].with_effort, p))
-        doubt = SURE * max(self.wrong) if kinds is None else 1.0
-        if best.share <= 1 and min(likely.values(), key=lambda w: w.key).cost > doubt * best.cost:
-            return
+        least = opened.least
+        found = Worth(max(found.cost, least.cost), max(found.share, least.share), least.effort)
+        expected = self.bounded.times(opened.least, opened.bounded)
+        if opened.bounded:
+            self.wrong.append(expected.cost / max(found.cost, TINY))
+        self.bounded.add(point, found, opened.least)
+        opened.least, opened.is_near = found, True
+        for other, waiting in self.open.items():
+            if other[0] == point[0] and not waiting.is_near:
+                waiting.see(waiting.bounded, point, opened.place)
+
+    def _measure(self, point: Point, expected: Worth) -> Answer:
         opened, found = self.open.pop(point), self.measure(point)
         if found is not None:
-            if opened.near:
-                self.wrong.append(likely[point].cost / max(found.cost, TINY))
-            self._learn(point, opened, found)
-        left = [o.least.cost for o in self.open.values() if _may_win(o.least, self.best)]
+            if opened.measured:
+                self.wrong.append(expected.cost / max(found.cost, TINY))
+            self.measured.add(point, found, opened.least)
+            self.best = min(self.best, found, key=lambda w: w.key)
+            self.of_kind[opened.kind] = min(self.of_kind.get(opened.kind, NONE), found, key=lambda w: w.key)
+            for other, waiting in self.open.items():
+                if other[0] == point[0]:
+                    waiting.see(waiting.measured, point, opened.place)
+        left = [o.least.cost for o in self.open.values() if o.may_win(self.best)]
         least = 0.0 if self.unread else min(left, default=math.inf)
-        yield Answer(point, found, least, len(left) + self.unread)
-
-    def _learn(self, point: Point, opened: _Open, found: Worth) -> None:
-        least = opened.least
-        self.more[point] = found.cost / max(least.cost, TINY), found.share / max(least.share, TINY)
-        self.least = min(self.least[0], self.more[point][0]), min(self.least[1], self.more[point][1])
-        self.best = min(self.best, found, key=lambda w: w.key)
-        self.of_kind[opened.kind] = min(self.of_kind.get(opened.kind, NONE), found, key=lambda w: w.key)
-        for other, waiting in self.open.items():
-            if other[0] == point[0]:
-                waiting.see(point, opened.place)
+        return Answer(point, found, least, len(left) + self.unread)
 
     def _estimate(self, point: _Open) -> Worth:
         """What the point is likely to cost and to use."""
-        if not self.more:
-            return point.least
-        weights = _weight(FAR)
-        cost, share = weights * self.least[0], weights * self.least[1]
-        for distance, other in point.near:
-            more, weight = self.more[other], _weight(distance)
-            weights, cost, share = weights + weight, cost + weight * more[0], share + weight * more[1]
-        least = point.least
-        return Worth(least.cost * cost / weights, least.share * share / weights, least.effort)
-
-
-def _may_win(least: Worth, best: Worth) -> bool:
-    return best.share > 1 or least.cost < best.cost
+        least = point.least if point.is_near else self.bounded.times(point.least, point.bounded)
+        return self.measured.times(least, point.measured)
 
 
 def _weight(distance: float) -> float:

@@ -11,6 +11,7 @@ from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.plan import HALVES
 from ssdsl.simulate.state import MIXED
 from ssdsl.sketch.bounds import Bounds
+from ssdsl.sketch.task_bounds import least_of
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 from ssdsl.workspace import Workspace
@@ -46,6 +47,9 @@ def test_bounds_hold(model: str) -> None:
                 assert without.context.facts.halved >= halved, where
                 assert bounds.step_s(without.plan, without.context.facts.halved) <= report.step_s * (1 + 1e-9), where
                 assert bounds.memory_bytes(plan) <= report.peak_bytes, where
+                least = least_of(without.plan, cluster, MIXED, without.context.facts.halved)
+                assert least.step_s <= report.step_s * (1 + 1e-9), where
+                assert least.memory_bytes <= report.peak_bytes, where
     assert seen > 10
 
 

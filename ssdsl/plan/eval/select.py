@@ -1,7 +1,6 @@
 """Selections: by path, kind, index, phase and state; and the items of lists and slices of meshes."""
 
 from ssdsl.lang import nodes
-from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.place import Idle, Unread
 from ssdsl.plan.errors.select import FixedTwice, NoSuchIndex, NoSuchKind, NoSuchPath, NothingSelected, NotWhole
@@ -104,9 +103,8 @@ def require_whole(ctx: Context, value: Selection, e: nodes.Expr, statement: str)
         raise PlanError(NotWhole(e.span, statement, value.phase, index, ctx.facts.count(value.operators, index)))
 
 
-def whole_operators(ctx: Context, value: Value, e: nodes.Expr, statement: str) -> list[Operator]:
-    """The operators of a statement that takes whole ones, in the order of the graph; raises PlanError if there are
-    none."""
+def whole_operators(ctx: Context, value: Value, e: nodes.Expr, statement: str) -> frozenset[str]:
+    """The operators of a statement that takes whole ones; raises PlanError if there are none."""
     if not isinstance(value, Selection):
         raise PlanError(WrongType(e.span, Wanted.OPERATORS, value))
     require_whole(ctx, value, e, statement)
@@ -115,4 +113,4 @@ def whole_operators(ctx: Context, value: Value, e: nodes.Expr, statement: str) -
     ctx.budget.spend(e, 1 + len(value.operators) // 256)
     if statement != "split" and not ctx.model.only_compute(value.operators):
         ctx.facts.warnings.append(Unread(ctx.stack.site or e.span, statement, Idle.UNPLACED))
-    return ctx.model.ordered(value.operators)
+    return value.operators

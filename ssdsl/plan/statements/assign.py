@@ -1,5 +1,6 @@
 """`assign`: where operators run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,10 +21,10 @@ def assign(ctx: Context, scope: Scope, s: nodes.Assign) -> None:
     """Place the COMPUTE operators of a selection; the others run wherever their consumers are."""
     operators = whole_operators(ctx, evaluate(ctx, scope, s.operators), s.operators, "assign")
     devices = expect(ctx, scope, s.devices, Devices, Wanted.DEVICES)
-    place(ctx, operators, Placement(devices.mesh, devices.fixed, s.span))
+    place(ctx, ctx.model.ordered(operators), Placement(devices.mesh, devices.fixed, s.span))
 
 
-def place(ctx: Context, operators: list[Operator], placement: Placement) -> None:
+def place(ctx: Context, operators: Sequence[Operator], placement: Placement) -> None:
     """Say where operators run; raises PlanError if some of them are placed elsewhere already."""
     placed = [(op, ctx.facts.of(op.name).place) for op in operators if op.name in ctx.model.compute]
     ctx.facts.revise((op.name for op, known in placed if known is None), partial(replace, place=placement))

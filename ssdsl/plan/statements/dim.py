@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from ssdsl.lang import nodes
-from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.names import NameTaken
 from ssdsl.plan.errors.traced import Traced
@@ -20,7 +19,7 @@ def dim(ctx: Context, scope: Scope, s: nodes.Dim) -> None:
     if s.name.text in ctx.facts.aliases or s.name.text in ctx.model.graph.dim_names.values():
         raise PlanError(NameTaken(s.name.span, s.name.text, "the name of a dimension"))
     targets = _targets(s)
-    selected: list[Operator] = []
+    selected = frozenset[str]()
     for at, (target, role) in enumerate(targets):
         try:
             value = expect(ctx, scope, target, Selection, Wanted.OPERATORS)
@@ -28,11 +27,10 @@ def dim(ctx: Context, scope: Scope, s: nodes.Dim) -> None:
             if at == len(targets) - 1:
                 raise
             continue
-        operators = ctx.model.ordered(value.operators)
-        if classes := frozenset(op.dims[at].cls for op, at in find_dims(ctx, operators, role)):
+        if classes := find_dims(ctx, value.operators, role).classes:
             ctx.facts.aliases[s.name.text] = classes
             return
-        selected = operators
+        selected = value.operators
     raise PlanError(no_such_dimension(ctx, nodes.Word(targets[-1][1], span=s.value.span), selected))
 
 

@@ -4,7 +4,6 @@ import itertools
 from dataclasses import dataclass
 
 from ssdsl.lang import nodes
-from ssdsl.model.graph import Operator, Stage
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.parts import BadChunks, BadCount, NoSuchPhrase, UnknownCount
 from ssdsl.plan.errors.values import Wanted, WrongType
@@ -57,10 +56,10 @@ class Parts:
         return None if found == parts_of((size // self.count,) * self.count) and size % self.count == 0 else found
 
 
-Cutting = tuple[list[Operator], Parts]
+Cutting = tuple[frozenset[str], Parts]
 
 
-def cuttings(ctx: Context, scope: Scope, cut: nodes.Cut, operators: list[Operator]) -> list[Cutting]:
+def cuttings(ctx: Context, scope: Scope, cut: nodes.Cut, operators: frozenset[str]) -> list[Cutting]:
     """Operators with the parts that they are cut into: as written, or as many as the mesh axis of that name has
     devices, which of several meshes is that of the operators'. Raises PlanError."""
     if cut.count is None and cut.chunks is None:
@@ -122,23 +121,30 @@ def _wrong(parts: Chunks, numbers: list[int]) -> str:
     return "" if missing is None else f"chunk {missing} is in no part"
 
 
-def _of_axes(ctx: Context, cut: nodes.Cut, operators: list[Operator]) -> list[Cutting]:
+def _of_axes(ctx: Context, cut: nodes.Cut, operators: frozenset[str]) -> list[Cutting]:
     """Operators with as many parts as the axis of their mesh has devices; raises PlanError where meshes differ in that
     and one of them is placed on none that has it. What has no place is then cut as those that read it."""
     name = cut.name.text
     if name in ctx.facts.broken:
         raise PlanError()
     sizes = {size: mesh for mesh, axis, size in ctx.facts.axes() if axis == name}
-    groups: dict[int | None, list[Operator]] = {}
+    groups: dict[int | None, frozenset[str]] = {}
     if len(sizes) == 1:
         groups[next(iter(sizes))] = operators
     elif sizes:
-        for op in (op for op in operators if op.stage is Stage.COMPUTE):
-            place = ctx.facts.of(op.name).place
-            axes = {} if place is None else dict(ctx.facts.meshes[place.mesh].axes)
-            groups.setdefault(axes.get(name), []).append(op)
+        groups = _by_size(ctx, name, operators)
     if not groups or None in groups:
         known = tuple((m.name, m.axes) for m in ctx.facts.meshes.values())
         raise PlanError(UnknownCount(cut.name.span, name, known))
     origins = ctx.facts.axis_origins
     return [(those, Parts(cut, n, origin=origins.get((sizes[n].name, name)))) for n, those in groups.items() if n]
+
+
+def _by_size(ctx: Context, axis: str, operators: frozenset[str]) -> dict[int | None, frozenset[str]]:
+    """Operators by the size of an axis of their meshes; those without place, or axis, under None."""
+    groups: dict[int | None, set[str]] = {}
+    for op in ctx.model.ordered(ctx.model.only_compute(operators)):
+        place = ctx.facts.of(op.name).place
+        axes = {} if place is None else dict(ctx.facts.meshes[place.mesh].axes)
+        groups.setdefault(axes.get(axis), set()).add(op.name)
+    return {size: frozenset(names) for size, names in groups.items()}

@@ -17,7 +17,7 @@ MOST_AHEAD = 1024
 
 def prefetch(ctx: Context, scope: Scope, s: nodes.Prefetch) -> None:
     """Note the number for each operator; raises PlanError for one that no buffers could hold, or a second one."""
-    operators = whole_operators(ctx, evaluate(ctx, scope, s.operators), s.operators, "prefetch")
+    operators = ctx.model.ordered(whole_operators(ctx, evaluate(ctx, scope, s.operators), s.operators, "prefetch"))
     ahead = whole_number(ctx, scope, s.ahead)
     if not 0 <= ahead <= MOST_AHEAD:
         raise PlanError(NoSuchPrefetch(s.ahead.span, ahead, MOST_AHEAD))

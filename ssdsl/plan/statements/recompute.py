@@ -41,8 +41,8 @@ def recompute(ctx: Context, scope: Scope, s: nodes.Recompute) -> None:
 def _units(ctx: Context, s: nodes.Recompute, value: Value) -> list[Unit]:
     """The checkpoints that a value means."""
     if isinstance(value, tuple) and value:
-        return [frozenset(op.name for op in whole_operators(ctx, item, s.operators, "recompute")) for item in value]
-    operators = frozenset(op.name for op in whole_operators(ctx, value, s.operators, "recompute"))
+        return [whole_operators(ctx, item, s.operators, "recompute") for item in value]
+    operators = whole_operators(ctx, value, s.operators, "recompute")
     if isinstance(value, Selection) and value.units:
         return list(value.units)
     return [run for _, names in repeated_units(ctx.model, operators) for run in _runs(ctx.model, names)]

@@ -1,7 +1,7 @@
 """`split`: the indices of operators. Where it splits state, `shard` takes over."""
 
 import itertools
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import lcm, prod
 
@@ -27,7 +27,7 @@ from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.values import StateOf
 from ssdsl.plan.facts import Cut
-from ssdsl.plan.model_index import Places
+from ssdsl.plan.model_index import Found, Places
 from ssdsl.plan.plan import Index
 from ssdsl.plan.statements.parts import Cutting, Parts, cuttings
 from ssdsl.plan.statements.shard import shard
@@ -48,7 +48,7 @@ def split(ctx: Context, scope: Scope, s: nodes.Split) -> None:
             return
         operators = whole_operators(ctx, value, s.operators, "split")
         for cutting in _cuttings(ctx, scope, s, operators):
-            having = [(those, parts) for those, parts in cutting if find_dims(ctx, _varying(those), s.dim.text)]
+            having = [one for one in cutting if find_dims(ctx, ctx.model.varying(one[0]), s.dim.text).places]
             for those, parts in having or cutting[:1]:
                 _add_index(ctx, s, those, parts)
     except PlanError:
@@ -56,36 +56,31 @@ def split(ctx: Context, scope: Scope, s: nodes.Split) -> None:
         raise
 
 
-def _cuttings(ctx: Context, scope: Scope, s: nodes.Split, operators: list[Operator]) -> Iterator[list[Cutting]]:
+def _cuttings(ctx: Context, scope: Scope, s: nodes.Split, operators: frozenset[str]) -> Iterator[list[Cutting]]:
     """The parts of each index; raises PlanError, also with what is wrong with the dimension."""
     for cut in s.cuts:
         try:
             yield cuttings(ctx, scope, cut, operators)
         except PlanError as error:
-            given = _varying(operators)
-            if s.where is None and not find_dims(ctx, given, s.dim.text) and not _is_one(ctx, s.dim.text):
+            given = ctx.model.varying(operators)
+            if s.where is None and not find_dims(ctx, given, s.dim.text).places and not _is_one(ctx, s.dim.text):
                 raise PlanError(no_such_dimension(ctx, s.dim, given), *error.diagnostics) from error
             raise
 
 
-def _varying(operators: list[Operator]) -> list[Operator]:
-    """Those that depend on the inputs: the others are everywhere."""
-    return [op for op in operators if op.stage is not Stage.CONSTANT]
-
-
-def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: Parts) -> None:
+def _add_index(ctx: Context, s: nodes.Split, operators: frozenset[str], parts: Parts) -> None:
     """Add one index to all operators that have the dimension. Those that need all of it stay whole along it, as long as
     the statement names others."""
-    given = _varying(operators)
+    given = ctx.model.varying(operators)
     found = find_dims(ctx, given, s.dim.text)
-    if not found and s.where is None:
+    if not found.places and s.where is None:
         if not _is_one(ctx, s.dim.text):
             raise PlanError(no_such_dimension(ctx, s.dim, given))
         found = _of_one(ctx, s, given, parts)
     alike = _alike(ctx, found)
     placed = [one for one in alike if one.like.stage is Stage.COMPUTE]
     if placed and all(one.dim.fixed for one in placed) and parts.count > 1 and s.where is None:
-        fixed = [(op, op.dims[at]) for op, at in found if op.stage is Stage.COMPUTE]
+        fixed = [(op, op.dims[at]) for op, at in found.places if op.stage is Stage.COMPUTE]
         raise PlanError(_cannot_split(ctx, s, operators, fixed))
     if s.where:
         alike = [one for one in alike if _is_free(ctx, one.like, one.at, parts)]
@@ -102,9 +97,7 @@ def _add_index(ctx: Context, s: nodes.Split, operators: list[Operator], parts: P
         else:
             ctx.facts.add_index(one.names, _index(ctx, one.like, one.at, parts))
     if parts.count > 1 and s.where is None and s.dim.text not in ctx.facts.aliases:
-        names = tuple(op.name for op in given if op.stage is Stage.COMPUTE)
-        classes = frozenset(op.dims[at].cls for op, at in found)
-        ctx.facts.cuts.append(Cut(s.dim, parts.cut.name.text, names, classes))
+        ctx.facts.cuts.append(Cut(s.dim, parts.cut.name.text, ctx.model.only_compute(given), found.classes))
     for one in alike:
         if one.dim.fixed and one.like.stage is Stage.COMPUTE and parts.count > 1:
             ctx.facts.leave_whole(one.names, _index(ctx, one.like, one.at, parts))
@@ -131,16 +124,16 @@ class _Alike:
         return (op.name for op in self.operators)
 
 
-def _alike(ctx: Context, places: Places) -> list[_Alike]:
+def _alike(ctx: Context, found: Found) -> list[_Alike]:
     """Places in groups, in the order of the first of each."""
-    calls, records = ctx.model.calls, ctx.facts.operators
-    found: dict[Hashable, _Alike] = {}
-    for op, at in places:
-        key = calls[op.name], at, id(records.get(op.name))
-        if (group := found.get(key)) is None:
-            group = found[key] = _Alike([], at)
-        group.operators.append(op)
-    return list(found.values())
+    records = ctx.facts.operators
+    alike: list[_Alike] = []
+    for at, operators in found.groups:
+        same: dict[int, list[Operator]] = {}
+        for op in operators:
+            same.setdefault(id(records.get(op.name)), []).append(op)
+        alike += (_Alike(those, at) for those in same.values())
+    return sorted(alike, key=lambda one: ctx.model.position[one.like.name])
 
 
 def _beside(ctx: Context, op: Operator, at: int, parts: Parts) -> Index | None:
@@ -167,13 +160,14 @@ def _is_one(ctx: Context, name: str) -> bool:
     return (name, 1) in named
 
 
-def _of_one(ctx: Context, s: nodes.Split, operators: list[Operator], parts: Parts) -> Places:
+def _of_one(ctx: Context, s: nodes.Split, operators: frozenset[str], parts: Parts) -> Found:
     """Where an index of one part goes that cuts a dimension of one position: to any, as it cuts none. Raises PlanError
     for more parts."""
     if parts.count > 1:
         division = Division(parts.cut.name.text, parts.count, parts.origin)
         raise PlanError(DoesNotDivide(s.dim.span, s.dim.text, division, (), 1, 1, (ROOT,), has_others=False))
-    return [(op, at) for op in operators for at, dim in enumerate(op.dims[:1]) if not dim.fixed]
+    first = ((op, 0) for op in ctx.model.ordered(operators) if op.dims and not op.dims[0].fixed)
+    return ctx.model.found(list(first))
 
 
 def _index(ctx: Context, op: Operator, at: int, parts: Parts) -> Index:
@@ -184,20 +178,20 @@ def _index(ctx: Context, op: Operator, at: int, parts: Parts) -> Index:
     return Index(name, parts.count, at, span, regions)
 
 
-def find_dims(ctx: Context, operators: list[Operator], name: str) -> Places:
+def find_dims(ctx: Context, operators: frozenset[str], name: str) -> Found:
     """The operators that have a dimension of this name, and its number; of `seq.0` and `seq.1`, `seq` is the first.
 
     A name may have stars, as `show dims` writes it, and begin at any segment: `h.*.mixer.A_log.1`. An axis of a weight
     names its dimension, the outermost of several, also where that has a better name. A dimension's whole name is that
     dimension alone.
     """
-    key = tuple(op.name for op in operators), name, ctx.facts.aliases.get(name)
+    key = operators, name, ctx.facts.aliases.get(name)
     if (known := ctx.model.places.get(key)) is None:
-        known = ctx.model.places[key] = _find_dims(ctx, operators, name)
+        known = ctx.model.places[key] = ctx.model.found(_find_dims(ctx, ctx.model.ordered(operators), name))
     return known
 
 
-def _find_dims(ctx: Context, operators: list[Operator], name: str) -> Places:
+def _find_dims(ctx: Context, operators: Sequence[Operator], name: str) -> Places:
     named = {(dim.name, dim.cls) for op in operators for dim in op.dims}
     own = match_names({own for own, _ in named}, name, anywhere=True)
     names = ctx.model.graph.dim_names
@@ -223,9 +217,9 @@ def base_name(ctx: Context, dim: Dim) -> str:
     return ctx.model.graph.dim_names.get(dim.cls, dim.name)
 
 
-def no_such_dimension(ctx: Context, name: nodes.Word, operators: list[Operator]) -> NoSuchDimension:
+def no_such_dimension(ctx: Context, name: nodes.Word, operators: frozenset[str]) -> NoSuchDimension:
     """What the operators have instead, as `show dims` lists it."""
-    dims = (dim for op in operators if op.stage is Stage.COMPUTE for dim in op.dims)
+    dims = (dim for op in ctx.model.ordered(operators) if op.stage is Stage.COMPUTE for dim in op.dims)
     known = dict.fromkeys(starred(base_name(ctx, dim)) for dim in dims if dim.size > 1 and dim.window is None)
     return NoSuchDimension(
         name.span, name.text, tuple(known), tuple(ctx.facts.aliases), tuple(dict.fromkeys(_called(ctx, name.text)))
@@ -290,7 +284,7 @@ def _may_be_unequal(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
 
 
 def _is_known(
-    ctx: Context, s: nodes.Split, operators: list[Operator], place: tuple[Operator, int], parts: Parts
+    ctx: Context, s: nodes.Split, operators: frozenset[str], place: tuple[Operator, int], parts: Parts
 ) -> bool:
     """Whether the operator has this very index already; raises PlanError if it has another of that name."""
     (op, at), name = place, parts.cut.name.text
@@ -305,7 +299,7 @@ def _is_known(
 def _contradiction(
     ctx: Context,
     s: nodes.Split,
-    operators: list[Operator],
+    operators: frozenset[str],
     place: tuple[Operator, int],
     parts: Parts,
     known: Index,
@@ -313,7 +307,7 @@ def _contradiction(
     """An operator that has another index of this name."""
     op, at = place
     now, before = op.dims[at], op.dims[known.dim]
-    free = [o for o in operators if ctx.facts.index(o.name, known.name) is None]
+    free = [o for o in ctx.model.ordered(operators) if ctx.facts.index(o.name, known.name) is None]
     return Contradiction(
         parts.cut.span,
         op.module,
@@ -326,7 +320,7 @@ def _contradiction(
         known.count,
         given=written(s.operators, POST, "model"),
         asked=s.dim.text,
-        is_all=not find_dims(ctx, free, s.dim.text),
+        is_all=not find_dims(ctx, frozenset(o.name for o in free), s.dim.text).places,
         other=_other_dim(ctx, s.dim.text, known.name, free),
         first=known.span,
     )
@@ -348,11 +342,12 @@ def _other_dim(ctx: Context, name: str, index: str, free: list[Operator]) -> Oth
 
 
 def _cannot_split(
-    ctx: Context, s: nodes.Split, operators: list[Operator], fixed: list[tuple[Operator, Dim]]
+    ctx: Context, s: nodes.Split, operators: frozenset[str], fixed: list[tuple[Operator, Dim]]
 ) -> CannotSplit:
     op, dim = fixed[0]
     kinds = dict.fromkeys(other.kind for other, _ in fixed)
-    has_more = find_dims(ctx, [other for other in operators if other.kind not in kinds], s.dim.text)
+    others = frozenset(name for name in operators if ctx.model.operators[name].kind not in kinds)
+    has_more = find_dims(ctx, others, s.dim.text).places
     change = (
         " - ".join((written(s.operators, SUM, "OPERATORS"), *(f"model.{kind}" for kind in kinds))) if has_more else ""
     )
