@@ -109,7 +109,7 @@ def search(
     of them. `params` sets params: to a number, or to several that are tried. `devices` are how many a plan takes, by
     default all of the cluster; of several, from the least to the most, the best use of each device is sought. `memory`
     is the share of each device's memory that a plan may need. It simulates at most `tries` settings, and takes
-    `seconds` or a little more; with `orders` it seeks other orders for pipelines.
+    `seconds` or a little more; with `orders` it seeks other cuts and orders for pipelines.
 
     Raises PlanError for what is wrong with plans, model or cluster, ValueError for numbers that are none.
     """
@@ -125,7 +125,7 @@ def search(
     asked = {name: _numbers(name, given) for name, given in (params or {}).items()}
     work = search_of(graph, on, read_texts(named, baseline), wanted, asked, memory=memory)
     *_, found = work.run(tries, seconds)
-    return SearchReport(work.proved(work.ordered(found) if orders else found, top), graph, on, top)
+    return SearchReport(work.proved(work.refined(found) if orders else found, top), graph, on, top)
 
 
 def _numbers(name: str, given: int | Sequence[int]) -> tuple[int, ...]:

@@ -48,7 +48,7 @@ Memory = Annotated[float, typer.Option(min=1e-6, max=1.0, help="The share of eac
 Top = Annotated[int, typer.Option(min=1, help="How many of the best are shown.")]
 Tries = Annotated[int, typer.Option(min=1, help="How many plans are simulated at most.")]
 Seconds = Annotated[float | None, typer.Option(min=1e-3, help="How long to search at most.", show_default="no end")]
-Orders = Annotated[bool, typer.Option("--orders/--no-orders", help="Seek other orders for pipelines.")]
+Orders = Annotated[bool, typer.Option("--orders/--no-orders", help="Seek other cuts and other orders for pipelines.")]
 Out = Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="Write the best plan.")]
 Html = Annotated[
     str | None, typer.Option("--html", metavar="FILE", help="Save a page with a plot of time against memory.")
@@ -140,7 +140,7 @@ def _searched(work: "Search", tries: int, seconds: float | None, orders: bool) -
             for last in work.run(tries, seconds or float("inf")):
                 say(last)
             if orders and last is not None:
-                last = work.ordered(last)
+                last = work.refined(last)
         except KeyboardInterrupt:
             if last is None:
                 raise

@@ -1,5 +1,6 @@
 """What `ssdsl search` prints: the baseline, the best plans, the best of each kind of parallelism, what is behind it."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from ssdsl.model.graph import Graph, Origin
 from ssdsl.show.scatter import scatter
 from ssdsl.show.view import Column, Kind, View, seconds, size
 from ssdsl.sketch.reasons import notes, reason, spent
-from ssdsl.sketch.search import Found, Tried
+from ssdsl.sketch.search import Change, Found, Tried
 from ssdsl.sketch.sketch import Sketch
 
 VERSION = 1  # of the keys of `search_json`
@@ -72,7 +73,7 @@ def _name(sketch: Sketch, found: Found) -> str:
 
 def _setting(tried: Tried) -> str:
     words = tried.setting.words or "as it is"
-    return f"{words}, another order" if tried.ordered else words
+    return ", ".join((words, *tried.changes))
 
 
 def rates(graph: Graph) -> tuple[int | None, int | None]:
@@ -137,13 +138,14 @@ def _no_setting(found: Found) -> str:
 
 
 def _notes(found: Found, cluster: Cluster) -> Iterator[str]:
-    ordered = sum(t.ordered for t in found.tried)
-    again = f", and {ordered} with another order" if ordered else ""
-    yield f"{found.settings:,} settings in {found.seconds:.1f} s: {len(found.tried) - ordered} simulated{again}"
+    plain = [t for t in found.tried if not t.changes]
+    last = Counter(t.changes[-1] for t in found.tried if t.changes)
+    again = "".join(f", {count} with {change}" for change, count in last.items())
+    yield f"{found.settings:,} settings in {found.seconds:.1f} s: {len(plain)} simulated{again}"
     counts = {
         "refused": found.refused,
         "for another number of devices": found.elsewhere,
-        "too large for the memory by their weights alone": found.cannot_fit,
+        "too large for the memory by their weights and one micro-batch": found.cannot_fit,
         "left, whose bounds are below the best": found.left,
     }
     if any(counts.values()):
@@ -156,7 +158,7 @@ def _notes(found: Found, cluster: Cluster) -> Iterator[str]:
     for tried in found.unproved:
         yield f"a bug of ssdsl, please report it: {tried.sketch.name} {tried.setting.words}: {tried.unproved}"
     yield _error_bar(found, cluster)
-    sketches = {t.sketch.file: t.sketch for t in found.tried if not t.ordered}
+    sketches = {t.sketch.file: t.sketch for t in plain}
     for sketch in sketches.values():
         opened = "; ".join(f"{p.name} in {listed(p.tried)} ({p.why})" for p in sketch.open) or "nothing"
         fixed = "".join(f", {param} = {value}" for param, value in sketch.fixed.items())
@@ -195,7 +197,8 @@ def search_json(found: Found, graph: Graph, cluster: Cluster, top: int) -> dict[
         figures = row(tried, found, graph)
         del figures["setting"]
         cost = tried.setting.device_s if tried.setting.report is not None else None
-        own = {"params": dict(tried.setting.params), "ordered": tried.ordered, "family": tried.family, "device_s": cost}
+        own = {"params": dict(tried.setting.params), "family": tried.family, "device_s": cost}
+        own |= {"cut": Change.CUTS in tried.changes, "ordered": Change.ORDER in tried.changes}
         return figures | own | {"over_bytes": tried.over_bytes}
 
     best = found.best
@@ -203,7 +206,7 @@ def search_json(found: Found, graph: Graph, cluster: Cluster, top: int) -> dict[
         "version": VERSION,
         "cluster": cluster.name,
         "settings": found.settings,
-        "simulated": sum(not t.ordered for t in found.tried),
+        "simulated": sum(not t.changes for t in found.tried),
         "refused": found.refused,
         "reasons": [{"code": d.code, "message": d.text(d.title), "settings": n} for d, n in found.reasons],
         "other_devices": found.elsewhere,

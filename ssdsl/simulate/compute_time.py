@@ -75,6 +75,10 @@ class Computing:
                 self._add(times, LaunchTime(self.facts, function, launch, device, self.sharing), section.recompute)
         return self._of_kind[key]
 
+    def of_section(self, function: Function, number: int, device: Device) -> ComputeTimes:
+        """The same of one of its sections, by its number."""
+        return self._of_section(function, function.sections[number], self.fusion.launches(function)[number], device)
+
     def of_one(self, function: Function, op: Op, device: Device) -> ComputeTimes:
         """The same of the kernel of one operator."""
         (section,) = (s for s in function.sections if op in s.body)

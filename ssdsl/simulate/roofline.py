@@ -10,6 +10,7 @@ from ssdsl.cluster.device import Device
 from ssdsl.ir.action import Action, Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
 from ssdsl.ir.function import Function
 from ssdsl.ir.param import FlatParam, SumTiedGrads
+from ssdsl.ir.parts import BACK_PHASES
 from ssdsl.ir.program import Role
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.collectives import Collective, Facts, of_completion, of_gather, of_task, shards
@@ -51,6 +52,14 @@ class Roofline:
                 return FREE
             case _:
                 assert_never(action)
+
+    def of_section(self, function: Function, number: int, device: Device) -> float:
+        """Seconds of a section's forward and backward on a device, with what it communicates."""
+        times = self.computing.of_section(function, number, device)
+        phases = Phase.FORWARD, *BACK_PHASES[function.backward]
+        found = (c for p in phases for c in self.facts.collectives(function, function.sections[number], p))
+        talks = sum(self.network.collective(c, function.submesh).time_s for c in found)
+        return times.forward + times.recompute + times.dgrad + times.wgrad + talks
 
     def _compute(self, function: Function, phase: Phase, role: Role) -> Cost:
         """Computing, and what the collectives of the instructions take longer than what computes meanwhile."""

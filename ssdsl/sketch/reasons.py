@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 
 from ssdsl.simulate.report import Report
+from ssdsl.sketch.cuts import CUT
 from ssdsl.sketch.orders import SCHEDULE
-from ssdsl.sketch.search import Found, Tried
+from ssdsl.sketch.search import Change, Found, Tried
 
 SAME = 0.0005  # of a step
 MUCH = 100  # times as much: the other sends next to nothing
 WORDS = {"compute": "computes", "communication": "communicates", "optimizer": "updates weights"}
+WRITTEN = {Change.CUTS: CUT, Change.ORDER: SCHEDULE}  # the call that has it in the text
+OWN = {Change.CUTS: "stages of equal arithmetic are", Change.ORDER: "the plan's own order is"}
 LEAST = 0.005  # of a step: a difference that is none
 
 
@@ -85,14 +88,20 @@ def notes(found: Found, best: Tried) -> dict[str, str]:
     """For each open param of a plan what speaks for its number: what the best plan with another one lacks."""
     sketch = next((t.sketch for t in found.tried if t.sketch.file == best.sketch.file), best.sketch)
     said = {p.name: f"{p.name} = {best.values[p.name]}: {_note(found, best, p.name)}" for p in sketch.open}
-    if best.ordered and (plain := next((t for t in found.ranked if _is_plain(t, best)), None)) is not None:
-        slower, why = plain.setting.device_s / best.setting.device_s - 1, reason(plain.report, best.report)
-        said[SCHEDULE] = f"the plan's own order is {slower:.1%} slower{', ' if why else ''}{why}"
+    for change in best.changes:
+        without = best.changes[: best.changes.index(change)]
+        behind = best.changes[: best.changes.index(change) + 1]
+        plain, changed = (_with(found, best, changes) for changes in (without, behind))
+        if plain is not None and changed is not None:
+            slower, why = plain.setting.device_s / changed.setting.device_s - 1, reason(plain.report, changed.report)
+            said[WRITTEN[change]] = f"{OWN[change]} {slower:.1%} slower{', ' if why else ''}{why}"
     return said
 
 
-def _is_plain(tried: Tried, best: Tried) -> bool:
-    return tried.sketch.file == best.sketch.file and tried.values == best.values and not tried.ordered
+def _with(found: Found, best: Tried, changes: tuple[Change, ...]) -> Tried | None:
+    """The plan with no more than these changes."""
+    alike = (t for t in found.ranked if t.sketch.file == best.sketch.file and t.values == best.values)
+    return next((t for t in alike if t.changes == changes), None)
 
 
 def _note(found: Found, best: Tried, name: str) -> str:

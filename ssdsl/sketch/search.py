@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from itertools import islice
 
 from ssdsl.cluster.cluster import Cluster
@@ -14,10 +15,10 @@ from ssdsl.plan.model_index import index_model
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.state import MIXED, State
 from ssdsl.simulate.timeline import Timeline
+from ssdsl.sketch import cuts, orders
 from ssdsl.sketch.bounds import Bounds
 from ssdsl.sketch.errors import TooManySettings
 from ssdsl.sketch.family import family
-from ssdsl.sketch.orders import is_open, schedule_of, with_order
 from ssdsl.sketch.setting import Setting
 from ssdsl.sketch.sketch import Sketch, Values, sketch_of, unknown_params
 from ssdsl.sketch.task_bounds import least_of
@@ -29,8 +30,16 @@ from ssdsl.workspace import Candidate, Workspace
 TRIES = 100  # simulations
 MOST = 20_000  # settings
 EFFORT = 100_000  # tasks: a simulation of so many is put off behind plans that promise up to twice as much
-ORDERS = 5  # that are simulated for one plan
-WORTH_ORDERING = 1.3  # times the best
+FEW = 5  # orders, or cuts, that are simulated for one plan
+SMALLER = 0.97  # the memory that one may take behind one that took too much
+WORTH_REFINING = 1.3  # times the best
+
+
+class Change(StrEnum):
+    """What a search changes of a plan beside its params."""
+
+    CUTS = "other cuts"
+    ORDER = "another order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +52,7 @@ class Tried:
     setting: Setting
     family: str = ""
     over_bytes: int = 0
-    ordered: bool = False  # by an order that the sketch did not have
+    changes: tuple[Change, ...] = ()  # what the sketch did not have
     unproved: Diagnostic | None = None
 
     @property
@@ -219,27 +228,51 @@ class Search:
                 left, bound = len(points), 0.0
         yield found(left, bound)
 
-    def ordered(self, found: Found) -> Found:
-        """The same with orders for pipelines that call one of the standard library's: as two numbers a stage, found for
-        their stages' times. It is asked of the best plan of each kind that another order may make the best of all."""
+    def refined(self, found: Found) -> Found:
+        """The same with other cuts and other orders for pipelines that leave these to us: of the best plan of each kind
+        that they may make the best of all. Cuts come first, then orders for what is then the better one."""
         if time.monotonic() > self._until:
             return found
-        near = [t for t in found.best_of_families() if t.cost[0] <= WORTH_ORDERING * found.ranked[0].cost[0]]
-        new = [tried for best in near if is_open(best.sketch) for tried in self._orders(best)]
+        new: list[Tried] = []
+        for best in (t for t in found.best_of_families() if t.cost[0] <= WORTH_REFINING * found.ranked[0].cost[0]):
+            cut = list(self._cuts(best)) if cuts.is_open(best.sketch) else []
+            best = min((t for t in (best, *cut) if t.fits), key=lambda t: t.cost)
+            new += (*cut, *(self._orders(best) if orders.is_open(best.sketch) else ()))
         return replace(found, tried=(*found.tried, *new))
+
+    def _cuts(self, best: Tried) -> Iterator[Tried]:
+        """Other cuts of one plan until one fits."""
+        share = self.memory
+        for _ in range(FEW):
+            candidate = self.candidate(best.sketch, self._open(best))
+            plan, program = candidate.plan, candidate.lowered.program
+            paths = cuts.cuts_of(plan, program, best.report, self._workspace.model, self.cluster, self.state, share)
+            if paths is None:
+                return
+            sketch = cuts.with_cuts(best.sketch, dict(best.values), paths)
+            tried = replace(self._simulated(sketch, {}), values=best.values, changes=(*best.changes, Change.CUTS))
+            yield tried
+            if tried.setting.refused is not None or not tried.over_bytes:
+                return
+            share *= SMALLER
 
     def _orders(self, best: Tried) -> Iterator[Tried]:
         """Orders of one plan until one has room: what late gradients of weights keep is known behind a simulation."""
         room = 1.0
-        for _ in range(ORDERS):
-            if (schedule := schedule_of(best.report, room, self.memory)) is None:
+        for _ in range(FEW):
+            if (schedule := orders.schedule_of(best.report, room, self.memory)) is None:
                 return
-            sketch = with_order(best.sketch, dict(best.values), schedule)
-            tried = replace(self._simulated(sketch, {}), values=best.values, ordered=True)
+            sketch = orders.with_order(best.sketch, dict(best.values), schedule)
+            tried = replace(self._simulated(sketch, {}), values=best.values, changes=(*best.changes, Change.ORDER))
             yield tried
             if tried.setting.refused is not None or not tried.over_bytes:
                 return
-            room *= 0.97 * min(1.0, _least_share(tried.report, self.memory))
+            room *= SMALLER * min(1.0, _least_share(tried.report, self.memory))
+
+    @staticmethod
+    def _open(tried: Tried) -> Values:
+        """The numbers that its sketch does not have by itself."""
+        return {name: value for name, value in tried.values.items() if name not in tried.sketch.given}
 
     def proved(self, found: Found, wanted: int) -> Found:
         """The same with proofs of what is shown: the baseline, the best few and the best of each family. What is not
@@ -352,8 +385,7 @@ class Search:
         if tried.setting.refused is not None or key in self._believed:
             return tried
         try:
-            values = {name: value for name, value in tried.values.items() if name not in tried.sketch.given}
-            self._workspace.proved(self.candidate(tried.sketch, values))
+            self._workspace.proved(self.candidate(tried.sketch, self._open(tried)))
         except PlanError as error:
             return replace(tried, unproved=error.diagnostics[0])
         self._believed.add(key)

@@ -23,7 +23,10 @@ def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str],
         match s:
             case nodes.Param():
                 text = _with_default(text, s, values, notes, s.name.text in asked)
-            case nodes.Do(call=nodes.Call(function=nodes.Name(text=name))) if name in notes and name not in values:
+            case (
+                nodes.Do(call=nodes.Call(function=nodes.Name(text=name)))
+                | nodes.Let(value=nodes.Call(function=nodes.Name(text=name)))
+            ) if name in notes and name not in values:
                 text = f"{text[: s.span.start]}# {notes[name]}\n{text[s.span.start :]}"
             case nodes.Use(module=nodes.Text() as module) if folder is not None and sketch.folder is not None:
                 text = _with_path(text, module, sketch.folder, folder)

@@ -8,7 +8,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.plan.model_index import index_model
 from ssdsl.sketch.orders import is_open, with_order
 from ssdsl.sketch.reasons import notes
-from ssdsl.sketch.search import Search
+from ssdsl.sketch.search import Change, Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.sketch.write import written
 from ssdsl.solve.order import Schedule
@@ -30,9 +30,9 @@ def test_a_better_order_is_found_and_proved() -> None:
     graph, cluster = graph_of(MODEL, meta=True), load_cluster("a100x8")
     work = Search(graph, cluster, [sketch()], sketch(), range(4, 5))
     *_, before = work.run()
-    found = work.proved(work.ordered(before), 5)
+    found = work.proved(work.refined(before), 5)
     assert before.best is not None and found.best is not None
-    assert found.best.ordered and found.best.report.step_s < 0.97 * before.best.report.step_s
+    assert Change.ORDER in found.best.changes and found.best.report.step_s < 0.97 * before.best.report.step_s
     text = written(found.best.sketch, found.best.setting.params, notes(found, found.best))
     assert "use pipeline: schedule\n" in text and "# the plan's own order is" in text
     again = Workspace(graph, cluster)

@@ -10,6 +10,7 @@ from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.select import require_whole
 from ssdsl.plan.eval.units import deepest_level, module_runs, repeated_units
 from ssdsl.plan.eval.values import Selection, Value, is_whole
+from ssdsl.plan.model_index import ModelIndex
 from ssdsl.text.diagnostic import PlanError
 
 GOOD_ENOUGH = 1.5  # a stage this much heavier than the mean is cut finer, if the modules are nested
@@ -69,8 +70,8 @@ def arguments(ctx: Context, e: nodes.Call, given: tuple[Value, ...], statement: 
 
 def _stages(ctx: Context, units: list[Unit], stages: int) -> tuple[list[list[str]], bool]:
     """The operators of the stages, and whether the heaviest is near to the mean."""
-    joined = _joined(ctx, units)
-    units = joined if len(joined) >= stages else units
+    together = joined(ctx.model, units)
+    units = together if len(together) >= stages else units
     weights = [sum(ctx.model.operators[n].flops + 1 for n in names) for _, names in units]
     cuts = partition(weights, stages)
     heaviest = max(sum(weights[a:b]) for a, b in cuts)
@@ -78,12 +79,12 @@ def _stages(ctx: Context, units: list[Unit], stages: int) -> tuple[list[list[str
     return found, heaviest <= GOOD_ENOUGH * sum(weights) / stages
 
 
-def _joined(ctx: Context, units: list[Unit]) -> list[Unit]:
+def joined(model: ModelIndex, units: list[Unit]) -> list[Unit]:
     """The units, those made one between which a changing buffer would be torn apart: it lives in one place."""
     place = {name: number for number, (_, names) in enumerate(units) for name in names}
     spans = [
         (min(at), max(at))
-        for users in ctx.model.graph.users_of_changed().values()
+        for users in model.graph.users_of_changed().values()
         if (at := [place[name] for name in users if name in place])
     ]
     found: list[Unit] = []

@@ -1,0 +1,228 @@
+"""Other cuts of a pipeline into stages: in place of stages of equal arithmetic, those of which the slowest takes the
+least.
+
+How long each layer takes on the devices of each stage, and what it keeps there, is that of a plan that was simulated
+(its functions' sections); where to cut then is `solve/cuts.py`'s answer. The plan that comes of it is simulated and
+proved like any other.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import inf, prod
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.cluster.device import Device
+from ssdsl.ir.function import Op, Section
+from ssdsl.ir.program import Members, Program
+from ssdsl.lang import nodes
+from ssdsl.lang.parse import parse
+from ssdsl.model.graph import ITEMSIZE
+from ssdsl.plan.eval.balance import GOOD_ENOUGH, Unit, joined
+from ssdsl.plan.eval.units import deepest_level, module_runs, repeated_units
+from ssdsl.plan.model_index import ModelIndex
+from ssdsl.plan.plan import Placement, Plan
+from ssdsl.simulate.report import Report
+from ssdsl.simulate.simulate import Prices, prices
+from ssdsl.simulate.state import State
+from ssdsl.sketch.sketch import Sketch, Values
+from ssdsl.solve.cuts import Cut, Kind, Row, cut
+from ssdsl.text.source import Source
+
+CUT = "cut"
+WORDS = ("balance", CUT)
+BETTER = 0.003  # of a step: what a cut must promise
+
+Paths = tuple[str, ...]  # of the modules that the stages but the first begin with
+
+
+def is_open(sketch: Sketch) -> bool:
+    """Whether the plan cuts all of the model into stages at one place, and does not say where."""
+    return _call(sketch.script) is not None
+
+
+def with_cuts(sketch: Sketch, values: Values, before: Paths) -> Sketch:
+    """The sketch whose stages begin with these modules. Its params are not open any more: the cuts are for them."""
+    call = _call(sketch.script)
+    assert call is not None
+    named, text = ", ".join(f'"{path}"' for path in before), sketch.source.text
+    text = f"{text[: call.span.end - 1]}, before = [{named}]{text[call.span.end - 1 :]}"
+    text = f"{text[: call.function.span.start]}{CUT}{text[call.function.span.end :]}"
+    source, fixed = Source(sketch.source.name, text), {**sketch.fixed, **values}
+    return replace(sketch, source=source, script=parse(source), open=(), fixed=fixed, given=frozenset(fixed))
+
+
+def cuts_of(
+    plan: Plan, program: Program, report: Report, model: ModelIndex, cluster: Cluster, state: State, share: float
+) -> Paths | None:
+    """Where to cut the stages of a simulated plan, if another cut than its own promises a shorter step in this share of
+    the memory. None for what is no row of stages with devices of their own."""
+    places = _places(plan, model)
+    roles = [_role(program, place) for place in places]
+    if len(places) < 2 or None in roles or len(set(roles)) < len(roles):
+        return None
+    numbers = [r for r in roles if r is not None]
+    layers = _layers(model, len(places))
+    priced = _Priced(program, prices(program, cluster, state), layers)
+    row = priced.row(numbers, report, cluster, share, _micro_batches(program, numbers))
+    own = _starts(plan, layers, places)
+    found = cut(row)
+    if found is None or found.starts == own or (own is not None and _gain(row, own, found) < BETTER):
+        return None
+    return tuple(layers[start].path for start in found.starts[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """Operators that no cut tears apart, in the order of the graph, and the path that names the first of them."""
+
+    path: str
+    operators: Sequence[str]
+
+
+def _layers(model: ModelIndex, stages: int) -> list[_Layer]:
+    """Runs of operators between which the model may be cut: the repeated modules, or all where these are too few."""
+    found: list[_Layer] = []
+    for level in range(1, max(1, deepest_level(model, model.compute)) + 1):
+        found = _named(model, joined(model, repeated_units(model, model.compute, level)))
+        if len(found) >= GOOD_ENOUGH * stages:
+            return found
+    return _named(model, joined(model, module_runs(model, model.compute)))
+
+
+def _named(model: ModelIndex, units: list[Unit]) -> list[_Layer]:
+    """Units that a path tells apart from those in front of them; one without such a path is part of the one before."""
+    found: list[_Layer] = []
+    for path, names in units:
+        first = min(names, key=model.position.__getitem__)
+        path = path or model.operators[first].path
+        whole = frozenset().union(*model.match(path)) & model.compute if path else frozenset[str]()
+        begins = bool(whole) and min(whole, key=model.position.__getitem__) == first
+        if found and not begins:
+            found[-1] = _Layer(found[-1].path, [*found[-1].operators, *names])
+        else:
+            found.append(_Layer(path, names))
+    return found
+
+
+class _Priced:
+    """What the layers of a program take and keep."""
+
+    def __init__(self, program: Program, found: Prices, layers: list[_Layer]) -> None:
+        self.program, self.prices, self.layers = program, found, layers
+        self.number = {name: n for n, layer in enumerate(layers) for name in layer.operators}
+        self.members = Members(program.roles)
+
+    def row(self, roles: list[int], report: Report, cluster: Cluster, share: float, micro_batches: int) -> Row:
+        """The problem: one kind of devices for each stage, as it is now."""
+        state, kept = self.state(), self.kept()
+        by_device: dict[Device, tuple[float, ...]] = {}
+        kinds, flight = [], []
+        for r in roles:
+            devices = cluster.devices(tuple(self.program.roles[r].submesh.ranks()))
+            slowest = min(devices, key=lambda d: d.achievable_bandwidth())
+            if slowest not in by_device:
+                by_device[slowest] = self.seconds(slowest)
+            device, own = report.devices[r], self.of_role(r)
+            activations = dict(device.peak_parts).get("activations", 0)
+            flight.append(activations / max(1.0, sum(kept[n] for n in own)))
+            times = (device.peak_bytes - activations) / max(1.0, sum(state[n] for n in own))
+            capacity = inf if device.capacity_bytes is None else share * device.capacity_bytes
+            kinds.append(Kind(1, by_device[slowest], tuple(times * b for b in state), tuple(kept), capacity))
+        stages = tuple((s,) for s in range(len(roles)))
+        return Row(tuple(kinds), stages, tuple(flight), len(roles), micro_batches)
+
+    def seconds(self, device: Device) -> tuple[float, ...]:
+        """Of each layer's forward and backward for one micro-batch on a device."""
+        found = [0.0] * len(self.layers)
+        for function in self.program.functions:
+            for number, section in enumerate(function.sections):
+                if (layer := self.layer(section)) is not None:
+                    found[layer] += self.prices.costs.of_section(function, number, device)
+        return tuple(found)
+
+    def state(self) -> list[float]:
+        """Bytes of the weights that each layer reads, with their gradients and what the optimizer keeps."""
+        found, state = [0.0] * len(self.layers), self.prices.state
+        for param in self.program.params:
+            each = ITEMSIZE.get(param.dtype, 4)
+            if param.trained:
+                each += state.gradient_bytes(param.dtype) + state.optimizer_bytes(param.dtype)
+            readers = self.program.graph.readers.get(param.weight, ())
+            for layer in {self.number[r.name] for r in readers if r.name in self.number}:
+                found[layer] = max(found[layer], 0.0) + param.elements * each
+        return found
+
+    def kept(self) -> list[float]:
+        """Bytes that a micro-batch keeps for backward of what each layer makes; what a stage receives is not there."""
+        found, makers = [0.0] * len(self.layers), self.program.graph.makers
+        for function in self.program.functions:
+            own = {self.layer(section) for section in function.sections}
+            for name, size in self.prices.activations.storages(function).items():
+                layer = self.number.get(makers[name].name) if name in makers else None
+                if layer is not None and layer in own:
+                    found[layer] += size
+        return found
+
+    def of_role(self, role: int) -> set[int]:
+        """The layers that a role runs."""
+        own = (f for f in self.program.functions if role in self.members[f.submesh])
+        return {n for f in own for section in f.sections if (n := self.layer(section)) is not None}
+
+    def layer(self, section: Section) -> int | None:
+        """The number of the layer that a section's first operator is in."""
+        return next(
+            (self.number[i.operator] for i in section.body if isinstance(i, Op) and i.operator in self.number), None
+        )
+
+
+def _places(plan: Plan, model: ModelIndex) -> list[Placement]:
+    """Where runs of operators are, in the order of the graph."""
+    return [place for place, _ in groupby(plan.of(op.name).home for op in model.ordered(model.compute))]
+
+
+def _role(program: Program, place: Placement) -> int | None:
+    """The role of a place, if it is one."""
+    fixed = dict(place.fixed)
+    found = [
+        number
+        for number, role in enumerate(program.roles)
+        if role.submesh.mesh.name == place.mesh and fixed.items() <= dict(role.submesh.fixed).items()
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _micro_batches(program: Program, roles: list[int]) -> int:
+    members = Members(program.roles)
+    own = (f for f in program.functions if members[f.submesh][0] in roles)
+    return max(prod(index.parts for index in f.time) for f in own)
+
+
+def _starts(plan: Plan, layers: list[_Layer], places: list[Placement]) -> tuple[int, ...] | None:
+    """Where the plan cuts now, if that is between layers."""
+    of_layer = [{plan.of(name).home for name in layer.operators} for layer in layers]
+    if any(len(there) > 1 for there in of_layer):
+        return None
+    order = [next(iter(there)) for there in of_layer]
+    starts = tuple(n for n, place in enumerate(order) if n == 0 or place != order[n - 1])
+    return starts if len(starts) == len(places) else None
+
+
+def _gain(row: Row, own: tuple[int, ...], found: Cut) -> float:
+    """By which share of a step a cut is better than another one."""
+    ends = (*own[1:], row.layers)
+    times = [sum(k.seconds[a:b]) for k, a, b in zip(row.kinds, own, ends, strict=True)]
+    return 1 - found.step_s / (sum(times) + (row.micro_batches - 1) * max(times))
+
+
+def _call(script: nodes.Script) -> nodes.Call | None:
+    """The one call that cuts the model into stages, without its answer."""
+    calls = [
+        node
+        for node in nodes.walk(script)
+        if isinstance(node, nodes.Call) and isinstance(node.function, nodes.Name) and node.function.text in WORDS
+    ]
+    if len(calls) != 1 or len(calls[0].arguments) != 2:
+        return None
+    first = calls[0].arguments[0]
+    return calls[0] if isinstance(first, nodes.Name) and first.text == "model" else None
