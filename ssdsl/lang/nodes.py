@@ -142,7 +142,9 @@ class Param(Keyworded):
 class Mesh(Keyworded):
     keyword = "mesh"
     form = "mesh gpus(dp = 2, tp = 2)"
-    about = "The devices, row-major; `gpus[pp = s]` is a slice of them."
+    about = (
+        "The devices, row-major; `gpus[pp = s]` is a slice of them. With `for` behind it, a list of meshes: `gpus[s]`."
+    )
     spelling = "mesh {name}({axes})"
 
     name: Word

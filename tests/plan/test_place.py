@@ -47,6 +47,7 @@ def test_stages_may_share_devices_in_turn(plan) -> None:
         ("", "E0250"),
         ("mesh gpus(dp = 2)", "E0252"),
         ("mesh gpus(dp = s) for s in 0..2", "E0251"),
+        ("for s in 1..3:\n    mesh gpus(dp = s)", "E0251"),
         ("mesh gpus(dp = s) for s in 1..2\nmesh gpus(dp = s) for s in 1..2", "E0251"),
         ("mesh gpus(dp = s) for s in 1..3\nassign model to gpus", "E0210"),
         ("mesh gpus(dp = s) for s in 1..3\nassign model to gpus[2]", "E0211"),

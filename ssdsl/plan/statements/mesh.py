@@ -52,8 +52,8 @@ def _check(ctx: Context, s: nodes.Mesh, new: Mesh) -> None:
         if axis.name.text in seen:
             raise PlanError(BadMesh(axis.name.span, Flaw.AXIS_TWICE, axis.name.text))
         seen.add(axis.name.text)
-    if new.name in ctx.facts.meshes:
-        raise PlanError(BadMesh(s.name.span, Flaw.MESH_TWICE, new.name))
+    if (known := ctx.facts.meshes.get(new.name)) is not None:
+        raise PlanError(BadMesh(s.name.span, Flaw.IN_A_LOOP if known.span is s.span else Flaw.MESH_TWICE, new.name))
 
 
 class Flaw(Enum):
@@ -63,6 +63,10 @@ class Flaw(Enum):
     TOO_LARGE = "{number:,} devices are too many", f"a plan has at most {MOST_DEVICES:,} devices"
     AXIS_TWICE = "the mesh has two axes `{name}`", "name them apart"
     MESH_TWICE = "there is already a mesh `{name}`", "name them apart"
+    IN_A_LOOP = (
+        "each turn declares a mesh `{name}`",
+        "write the loop behind it, `mesh ... for s in 0..S`: a list of meshes",
+    )
 
 
 @dataclass(frozen=True)
