@@ -1,7 +1,7 @@
 """The search: settings of sketches, of which the promising ones are simulated, and those that are shown proved."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
@@ -137,6 +137,9 @@ def _least_share(report: Report, memory: float) -> float:
     return min(shares, default=1.0)
 
 
+Changed = Callable[[Tried, float, float], Sketch | None]  # of a plan, in less memory, if there is one
+
+
 class _TimeIsUp(Exception):
     pass
 
@@ -235,39 +238,34 @@ class Search:
             return found
         new: list[Tried] = []
         for best in (t for t in found.best_of_families() if t.cost[0] <= WORTH_REFINING * found.ranked[0].cost[0]):
-            cut = list(self._cuts(best)) if cuts.is_open(best.sketch) else []
+            cut = list(self._changed(best, Change.CUTS, self._cut)) if cuts.is_open(best.sketch) else []
             best = min((t for t in (best, *cut) if t.fits), key=lambda t: t.cost)
-            new += (*cut, *(self._orders(best) if orders.is_open(best.sketch) else ()))
+            new += (*cut, *(self._changed(best, Change.ORDER, self._order) if orders.is_open(best.sketch) else ()))
         return replace(found, tried=(*found.tried, *new))
 
-    def _cuts(self, best: Tried) -> Iterator[Tried]:
-        """Other cuts of one plan until one fits."""
-        share = self.memory
-        for _ in range(FEW):
-            candidate = self.candidate(best.sketch, self._open(best))
-            plan, program = candidate.plan, candidate.lowered.program
-            paths = cuts.cuts_of(plan, program, best.report, self._workspace.model, self.cluster, self.state, share)
-            if paths is None:
-                return
-            sketch = cuts.with_cuts(best.sketch, dict(best.values), paths)
-            tried = replace(self._simulated(sketch, {}), values=best.values, changes=(*best.changes, Change.CUTS))
-            yield tried
-            if tried.setting.refused is not None or not tried.over_bytes:
-                return
-            share *= SMALLER
-
-    def _orders(self, best: Tried) -> Iterator[Tried]:
-        """Orders of one plan until one has room: what late gradients of weights keep is known behind a simulation."""
+    def _changed(self, best: Tried, change: Change, sketched: Changed) -> Iterator[Tried]:
+        """Changes of one plan until one fits: what one needs is known behind a simulation, the next may need less."""
         room = 1.0
-        for _ in range(FEW):
-            if (schedule := orders.schedule_of(best.report, room, self.memory)) is None:
+        for attempt in range(FEW):
+            if (sketch := sketched(best, SMALLER**attempt, room)) is None:
                 return
-            sketch = orders.with_order(best.sketch, dict(best.values), schedule)
-            tried = replace(self._simulated(sketch, {}), values=best.values, changes=(*best.changes, Change.ORDER))
+            tried = replace(self._simulated(sketch, {}), values=best.values, changes=(*best.changes, change))
             yield tried
             if tried.setting.refused is not None or not tried.over_bytes:
                 return
             room *= SMALLER * min(1.0, _least_share(tried.report, self.memory))
+
+    def _cut(self, best: Tried, share: float, room: float) -> Sketch | None:
+        """The plan with other cuts, in this share of the memory."""
+        candidate, model = self.candidate(best.sketch, self._open(best)), self._workspace.model
+        program, most = candidate.lowered.program, self.memory * share
+        paths = cuts.cuts_of(candidate.plan, program, best.report, model, self.cluster, self.state, most)
+        return None if paths is None else cuts.with_cuts(best.sketch, dict(best.values), paths)
+
+    def _order(self, best: Tried, share: float, room: float) -> Sketch | None:
+        """The plan with another order, in this share of what is left for activations."""
+        schedule = orders.schedule_of(best.report, room, self.memory)
+        return None if schedule is None else orders.with_order(best.sketch, dict(best.values), schedule)
 
     @staticmethod
     def _open(tried: Tried) -> Values:
