@@ -29,6 +29,11 @@ def joined(words: list[str], last: str) -> str:
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + f" {last} {words[-1]}" if words else ""
 
 
+def counted(count: int, word: str) -> str:
+    """`1 operator`, `1,024 operators`."""
+    return f"{count:,} {word if count == 1 else word + 's'}"
+
+
 def listed(words: Iterable[str], most: int = 8) -> str:
     """`a`, `b` and 3 more."""
     all_ = [f"`{w}`" for w in words]

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from ssdsl.lang.nodes import Let
-from ssdsl.lang.suggest import joined, listed
+from ssdsl.lang.suggest import counted, joined, listed
 from ssdsl.plan.context import Context
 from ssdsl.plan.eval.devices import mesh_size
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Devices, Function
 from ssdsl.plan.in_time import is_in_time, meshes_of
 from ssdsl.plan.plan import Index, State
-from ssdsl.repl.describe import counted, describe, devices_text
+from ssdsl.repl.describe import describe, devices_text
 from ssdsl.repl.session import Reading
 
 MOST_LINES = 8  # of one kind

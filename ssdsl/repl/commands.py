@@ -9,9 +9,9 @@ from rich.text import Text
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.lang.save import save_text
+from ssdsl.lang.suggest import counted
 from ssdsl.repl.changes import changes
 from ssdsl.repl.compiled import compiled
-from ssdsl.repl.describe import counted
 from ssdsl.repl.errors import NothingSimulated, NothingToRedo, NothingToUndo, UnknownCommand, WrongArgument
 from ssdsl.repl.help import TOPICS, topic
 from ssdsl.repl.reply import Reply, Shown

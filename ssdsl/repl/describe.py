@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ssdsl.lang.formatter.spell import spell
 from ssdsl.lang.nodes import Let
-from ssdsl.lang.suggest import joined
+from ssdsl.lang.suggest import counted, joined
 from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.eval.paths import starred, starred_module
@@ -20,11 +20,6 @@ from ssdsl.show.pattern import merged
 
 MOST = 8
 PLURALS = {"axis": "axes"}
-
-
-def counted(count: int, word: str) -> str:
-    """`1 operator`, `1,024 operators`."""
-    return f"{count:,} {word if count == 1 else word + 's'}"
 
 
 def describe(ctx: Context, value: Any) -> str:

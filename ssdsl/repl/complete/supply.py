@@ -8,6 +8,7 @@ from ssdsl.lang import nodes
 from ssdsl.lang.assets import library_files
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
+from ssdsl.lang.suggest import counted
 from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.eval.paths import starred
@@ -18,7 +19,7 @@ from ssdsl.plan.plan import Phase, State
 from ssdsl.plan.statements.split import base_name
 from ssdsl.repl.complete.position import Position
 from ssdsl.repl.complete.target import before_end, value_of
-from ssdsl.repl.describe import counted, describe
+from ssdsl.repl.describe import describe
 from ssdsl.repl.session import Session
 from ssdsl.text.diagnostic import PlanError
 

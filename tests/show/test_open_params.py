@@ -1,0 +1,32 @@
+"""What `check` and the REPL say that a plan leaves open."""
+
+from pathlib import Path
+
+import pytest
+
+from ssdsl.lang.read import read_source
+from ssdsl.plan.model_index import index_model
+from ssdsl.show.open_params import open_params
+from ssdsl.text.source import Source
+from tests.captured import graph_of
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ("data_parallel", "D in 2, 1: at most 1 plan on 2 devices"),
+        ("pipeline", "M in 4, 1, 2, 8: at most 4 plans on 2 devices; where stages are cut and the order of stages"),
+        ("v_shaped", "; where stages are cut"),
+    ],
+)
+def test_what_is_open(plan: str, said: str) -> None:
+    path = EXAMPLES / f"{plan}.ssp"
+    found = open_params(read_source(path), EXAMPLES, index_model(graph_of("gpt:tiny")), 2)
+    assert found.startswith("open to `ssdsl search`: ") and found.endswith(said)
+
+
+def test_nothing_is() -> None:
+    source = Source("closed.ssp", "mesh gpus(dp = 2)\nsplit model by batch into dp\nassign model to gpus\n")
+    assert not open_params(source, None, index_model(graph_of("gpt:tiny")), 2)
