@@ -78,8 +78,8 @@ class Found:
 
     `tried` were simulated, in this order; the best is the one that fits and takes the fewest device-seconds. Of
     `settings` that the sketches leave open, `reasons` say why how many are no plans for the model, `cannot_fit` need
-    more memory than there is for their weights alone, `elsewhere` take another number of devices, and `left` may still
-    be better than the best by their bounds; none of these takes less than `bound_s` device-seconds.
+    more memory than there is for their weights and one micro-batch, `elsewhere` take another number of devices, and
+    `left` may still be better than the best by their bounds; none of these takes less than `bound_s` device-seconds.
     """
 
     baseline: Tried
