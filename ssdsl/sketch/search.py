@@ -12,6 +12,7 @@ from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.plan.model_index import index_model
+from ssdsl.plan.plan import Plan
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.state import MIXED, State
 from ssdsl.simulate.timeline import Timeline
@@ -73,13 +74,23 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
+class Miss:
+    """A setting that cannot fit into the memory: by how much, at least."""
+
+    sketch: Sketch
+    values: Values
+    over_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """What a search has found so far, or in all.
 
     `tried` were simulated, in this order; the best is the one that fits and takes the fewest device-seconds. Of
     `settings` that the sketches leave open, `reasons` say why how many are no plans for the model, `cannot_fit` need
-    more memory than there is for their weights and one micro-batch, `elsewhere` take another number of devices, and
-    `left` may still be better than the best by their bounds; none of these takes less than `bound_s` device-seconds.
+    more memory than there is for their weights and one micro-batch (`miss` the least), `elsewhere` take another number
+    of devices, and `left` may still be better than the best by their bounds; none of these takes less than `bound_s`
+    device-seconds.
     """
 
     baseline: Tried
@@ -92,6 +103,7 @@ class Found:
     seconds: float
     devices: range
     reasons: tuple[tuple[Diagnostic, int], ...] = ()
+    miss: Miss | None = None
 
     @property
     def refused(self) -> int:
@@ -185,6 +197,7 @@ class Search:
     _refusals: dict[str, list[Diagnostic]] = field(default_factory=dict)
     _believed: set[tuple[int, tuple[tuple[str, int], ...]]] = field(default_factory=set)  # what was proved
     _cannot_fit: int = 0
+    _miss: Miss | None = None
     _elsewhere: int = 0
     _until: float = float("inf")
 
@@ -216,6 +229,7 @@ class Search:
                 seconds=spent,
                 devices=self.devices,
                 reasons=reasons,
+                miss=self._miss,
             )
 
         yield found(len(points), 0.0)
@@ -318,8 +332,7 @@ class Search:
             return None
         plan = reading.plan
         self._families[point] = family(plan)
-        share = self._bounds.memory_bytes(plan) / (self.memory * self._bounds.capacity_bytes(plan))
-        self._cannot_fit += share > 1
+        share = self._share(point, plan, self._bounds.memory_bytes(plan))
         step_s = self._bounds.step_s(plan, reading.context.facts.halved)
         return Worth(step_s * plan.devices, share, self._bounds.tasks(plan) / EFFORT)
 
@@ -333,9 +346,18 @@ class Search:
             self._refused(error)
             return None
         plan = reading.plan
-        share = least.memory_bytes / (self.memory * self._bounds.capacity_bytes(plan))
-        self._cannot_fit += share > 1
-        return Worth(least.step_s * plan.devices, share)
+        return Worth(least.step_s * plan.devices, self._share(point, plan, least.memory_bytes))
+
+    def _share(self, point: Point, plan: Plan, memory_bytes: float) -> float:
+        """How much of the memory that a device may use it needs at least; notes which plan comes nearest of those for
+        which that is too much."""
+        most = self.memory * self._bounds.capacity_bytes(plan)
+        if memory_bytes > most:
+            self._cannot_fit += 1
+            sketch, values = self._values(point)
+            miss = Miss(sketch, values, int(memory_bytes - most))
+            self._miss = min(self._miss or miss, miss, key=lambda m: m.over_bytes)
+        return memory_bytes / most
 
     def _refused(self, error: PlanError) -> None:
         first = error.diagnostics[0]

@@ -97,7 +97,9 @@ def test_what_does_not_fit_is_told_apart() -> None:
     assert all(t.report.peak_bytes <= 6_000_000 for t in found.ranked)
     assert found.over or found.cannot_fit
     tiny = replace(cluster, groups=(replace(group, device=replace(group.device, memory_bytes=1000)),))
-    assert searched(work(tiny, range(8, 9), "megatron")).best is None
+    none = searched(work(tiny, range(8, 9), "megatron"))
+    assert none.best is None and none.miss is not None and none.miss.over_bytes > 1000
+    assert none.miss.over_bytes < none.baseline.over_bytes
 
 
 def test_what_is_not_proved_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,3 +180,13 @@ def test_widths_of_a_sum_are_not_guessed() -> None:
     text = "param T = 2\nmesh gpus(tp = T * 2)\nsplit model by heads into tp\nassign model to gpus\n"
     found = sketch_of(Source("x.ssp", text), None, index, range(4, 5))
     assert found.open == ()  # `T` is not a width by itself
+
+
+def test_which_way_projections_are_cut() -> None:
+    """As autoparallel decides for LLaMA3-70B: q, k, v, gate and up by their outputs, o and down by their inputs, norms
+    whole."""
+    graph, cluster = graph_of("llama:70b,layers=2,batch=32,dtype=bf16", meta=True), load_cluster("h100x1024")
+    path = Path(__file__).parent / "projections.ssp"
+    sketch = sketch_of(read_source(path), path.parent, index_model(graph), range(64, 65))
+    found = searched(Search(graph, cluster, [sketch], sketch, range(64, 65)))
+    assert found.best is not None and found.best.values == {"Q": 1, "O": 2, "G": 1, "N": 2}
