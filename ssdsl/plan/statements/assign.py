@@ -1,11 +1,9 @@
 """`assign`: where operators run."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from ssdsl.lang import nodes
-from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict
 from ssdsl.plan.errors.values import Wanted
@@ -21,12 +19,12 @@ def assign(ctx: Context, scope: Scope, s: nodes.Assign) -> None:
     """Place the COMPUTE operators of a selection; the others run wherever their consumers are."""
     operators = whole_operators(ctx, evaluate(ctx, scope, s.operators), s.operators, "assign")
     devices = expect(ctx, scope, s.devices, Devices, Wanted.DEVICES)
-    place(ctx, ctx.model.ordered(operators), Placement(devices.mesh, devices.fixed, s.span))
+    place(ctx, operators, Placement(devices.mesh, devices.fixed, s.span))
 
 
-def place(ctx: Context, operators: Sequence[Operator], placement: Placement) -> None:
+def place(ctx: Context, operators: frozenset[str], placement: Placement) -> None:
     """Say where operators run; raises PlanError if some of them are placed elsewhere already."""
-    placed = [(op, ctx.facts.of(op.name).place) for op in operators if op.name in ctx.model.compute]
+    placed = [(op, ctx.facts.of(op.name).place) for op in ctx.model.ordered(ctx.model.only_compute(operators))]
     ctx.facts.revise((op.name for op, known in placed if known is None), partial(replace, place=placement))
     twice = [(op, known) for op, known in placed if known is not None and known != placement]
     if twice:
