@@ -166,7 +166,7 @@ class Whole:
             some = ", ".join(map(str, self.beside))
             return f"{where} reads windows: its part {self.part} waits for {self.index} = {some}"
         why = "reads a sum over them, in which it is not linear" if self.sums else "mixes them"
-        if self.split and self.outside and not self.sums:
+        if self.outside:
             why = f"has other ones, as `{self.outside}` cuts it in front of `{self.index}` and not alike everywhere"
         return f"{where} {why}: it waits for {self.index} = {every}"
 
@@ -174,7 +174,7 @@ class Whole:
     def change(self) -> str:
         if self.beside:
             return "take the `order` away: each part runs as soon as those are there that it reads"
-        if self.split and self.outside and not self.sums:
+        if self.outside:
             return (
                 f"cut by `{self.index}` first, `into {self.index} = {self.parts}, {self.outside}`: parts are then alike"
             )

@@ -11,7 +11,7 @@ Places = list[tuple[Operator, int]]  # operators, each with the number of a dime
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DimPlaces:
     """Where operators have a dimension: in the order of the graph; in groups that a plan may cut alike, each with the
     number of the dimension; and the classes that it has."""
 
@@ -32,7 +32,7 @@ class ModelIndex:
     compute_position: dict[str, int]  # of those, among themselves
     paths: dict[str, frozenset[str]]  # the operators of each module, not those of the modules in it
     calls: dict[str, int]  # of each operator a number: the same for those that a plan may cut alike
-    places: dict[Hashable, Found] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
+    places: dict[Hashable, DimPlaces] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
     balanced: dict[tuple[frozenset[str], int], Units] = field(default_factory=dict, repr=False)  # by number of stages
     _ordered: dict[frozenset[str], list[Operator]] = field(default_factory=dict, repr=False)
     _computing: dict[frozenset[str], frozenset[str]] = field(default_factory=dict, repr=False)
@@ -41,11 +41,12 @@ class ModelIndex:
 
     def ordered(self, names: Iterable[str]) -> Sequence[Operator]:
         """Operators in the order of the graph."""
-        if not isinstance(names, frozenset):
-            return [self.operators[name] for name in sorted(names, key=self.position.__getitem__)]
-        if names not in self._ordered:
-            self._ordered[names] = [self.operators[n] for n in sorted(names, key=self.position.__getitem__)]
-        return self._ordered[names]
+        if isinstance(names, frozenset) and names in self._ordered:
+            return self._ordered[names]
+        found = [self.operators[name] for name in sorted(names, key=self.position.__getitem__)]
+        if isinstance(names, frozenset):
+            self._ordered[names] = found
+        return found
 
     def only_compute(self, names: frozenset[str]) -> frozenset[str]:
         """Those of them that are placed: the same set object for the same set, so that later look-ups are cheap."""
@@ -60,13 +61,13 @@ class ModelIndex:
             self._varying[names] = names - constant if constant else names
         return self._varying[names]
 
-    def found(self, places: Places) -> Found:
+    def found(self, places: Places) -> DimPlaces:
         """Operators with a dimension, in groups."""
         groups: dict[tuple[int, int], list[Operator]] = {}
         for op, at in places:
             groups.setdefault((self.calls[op.name], at), []).append(op)
         classes = frozenset(op.dims[at].cls for op, at in places)
-        return Found(places, tuple((at, tuple(those)) for (_, at), those in groups.items()), classes)
+        return DimPlaces(places, tuple((at, tuple(those)) for (_, at), those in groups.items()), classes)
 
     def has_matched(self, pattern: str) -> bool:
         """Whether a pattern was looked for before, and is free now."""

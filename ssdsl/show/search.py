@@ -156,8 +156,8 @@ def _notes(found: Found, cluster: Cluster) -> Iterator[str]:
         nearest = "; ".join(f"{t.sketch.name} {t.setting.words} by {size(t.over_bytes)}" for t in over[:OVER_SHOWN])
         yield f"out of memory: {len(over)}, the nearest {nearest}"
     elif found.best is None and (miss := found.miss) is not None:
-        words = " ".join(f"{name}={value}" for name, value in miss.values.items())
-        yield f"the nearest, {miss.sketch.name} {words}, needs at least {size(miss.over_bytes)} more on a device"
+        more = size(miss.over_bytes)
+        yield f"the nearest, {miss.sketch.name} {miss.setting.words}, needs at least {more} more on a device"
     for tried in found.unproved:
         yield f"a bug of ssdsl, please report it: {tried.sketch.name} {tried.setting.words}: {tried.unproved}"
     yield _error_bar(found, cluster)

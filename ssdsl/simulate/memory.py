@@ -80,6 +80,8 @@ def _curve(row: int, changes: list[Change], capacity: int | None) -> Memory:
 
 
 def state_of(program: Program, state: State, role: Role, ran: dict[Compute, Interval]) -> Iterator[Change]:
+    """What a role holds of its weights all the time, and of their gradients from the first that is there in what `ran`:
+    of nothing that ran, none."""
     learned = _first_gradients(program, ran)
     for flat in program.flats_of(role):
         own = flat.elements // shards(flat)

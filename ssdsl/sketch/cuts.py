@@ -7,16 +7,16 @@ proved like any other.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from math import inf, prod
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Device
 from ssdsl.ir.function import Op, Section
+from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Members, Program
 from ssdsl.lang import nodes
-from ssdsl.lang.parse import parse
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.eval.balance import GOOD_ENOUGH, Unit, joined
 from ssdsl.plan.eval.units import deepest_level, module_runs, repeated_units
@@ -26,8 +26,8 @@ from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import Prices, prices
 from ssdsl.simulate.state import State
 from ssdsl.sketch.sketch import Sketch, Values
+from ssdsl.sketch.write import with_answer
 from ssdsl.solve.cuts import Cut, Kind, Row, cut
-from ssdsl.text.source import Source
 
 CUT = "cut"
 WORDS = ("balance", CUT)
@@ -45,11 +45,8 @@ def with_cuts(sketch: Sketch, values: Values, before: Paths) -> Sketch:
     """The sketch whose stages begin with these modules. Its params are not open any more: the cuts are for them."""
     call = _call(sketch.script)
     assert call is not None
-    named, text = ", ".join(f'"{path}"' for path in before), sketch.source.text
-    text = f"{text[: call.span.end - 1]}, before = [{named}]{text[call.span.end - 1 :]}"
-    text = f"{text[: call.function.span.start]}{CUT}{text[call.function.span.end :]}"
-    source, fixed = Source(sketch.source.name, text), {**sketch.fixed, **values}
-    return replace(sketch, source=source, script=parse(source), open=(), fixed=fixed, given=frozenset(fixed))
+    named = ", ".join(f'"{path}"' for path in before)
+    return sketch.answered(with_answer(sketch.source.text, call, CUT, f"before = [{named}]"), values)
 
 
 def cuts_of(
@@ -58,13 +55,13 @@ def cuts_of(
     """Where to cut the stages of a simulated plan, if another cut than its own promises a shorter step in this share of
     the memory. None for what is no row of stages with devices of their own."""
     places = _places(plan, model)
-    roles = [_role(program, place) for place in places]
-    if len(places) < 2 or None in roles or len(set(roles)) < len(roles):
-        return None
-    numbers = [r for r in roles if r is not None]
     layers = _layers(model, len(places))
     priced = _Priced(program, prices(program, cluster, state), layers)
-    row = priced.row(numbers, report, cluster, share, _micro_batches(program, numbers))
+    meshes = {mesh.name: mesh for mesh in plan.meshes}
+    roles = [priced.members[Submesh(meshes[place.mesh], place.fixed)] for place in places]
+    if len(places) < 2 or any(len(own) > 1 for own in roles) or len(set(roles)) < len(roles):
+        return None
+    row = priced.row([role for (role,) in roles], report, cluster, share)
     own = _starts(plan, layers, places)
     found = cut(row)
     if found is None or found.starts == own or (own is not None and _gain(row, own, found) < BETTER):
@@ -113,9 +110,10 @@ class _Priced:
         self.number = {name: n for n, layer in enumerate(layers) for name in layer.operators}
         self.members = Members(program.roles)
 
-    def row(self, roles: list[int], report: Report, cluster: Cluster, share: float, micro_batches: int) -> Row:
+    def row(self, roles: list[int], report: Report, cluster: Cluster, share: float) -> Row:
         """The problem: one kind of devices for each stage, as it is now."""
         state, kept = self.state(), self.kept()
+        devices_of = {device.name: device for device in report.devices}
         by_device: dict[Device, tuple[float, ...]] = {}
         kinds, flight = [], []
         for r in roles:
@@ -123,13 +121,14 @@ class _Priced:
             slowest = min(devices, key=lambda d: d.achievable_bandwidth())
             if slowest not in by_device:
                 by_device[slowest] = self.seconds(slowest)
-            device, own = report.devices[r], self.of_role(r)
+            device, own = devices_of[self.program.roles[r].name], self.of_role(r)
             activations = dict(device.peak_parts).get("activations", 0)
             flight.append(activations / max(1.0, sum(kept[n] for n in own)))
             times = (device.peak_bytes - activations) / max(1.0, sum(state[n] for n in own))
             capacity = inf if device.capacity_bytes is None else share * device.capacity_bytes
             kinds.append(Kind(1, by_device[slowest], tuple(times * b for b in state), tuple(kept), capacity))
         stages = tuple((s,) for s in range(len(roles)))
+        micro_batches = max(prod(index.parts for index in f.time) for f in self.program.functions)
         return Row(tuple(kinds), stages, tuple(flight), len(roles), micro_batches)
 
     def seconds(self, device: Device) -> tuple[float, ...]:
@@ -150,7 +149,7 @@ class _Priced:
                 each += state.gradient_bytes(param.dtype) + state.optimizer_bytes(param.dtype)
             readers = self.program.graph.readers.get(param.weight, ())
             for layer in {self.number[r.name] for r in readers if r.name in self.number}:
-                found[layer] = max(found[layer], 0.0) + param.elements * each
+                found[layer] += param.elements * each
         return found
 
     def kept(self) -> list[float]:
@@ -179,23 +178,6 @@ class _Priced:
 def _places(plan: Plan, model: ModelIndex) -> list[Placement]:
     """Where runs of operators are, in the order of the graph."""
     return [place for place, _ in groupby(plan.of(op.name).home for op in model.ordered(model.compute))]
-
-
-def _role(program: Program, place: Placement) -> int | None:
-    """The role of a place, if it is one."""
-    fixed = dict(place.fixed)
-    found = [
-        number
-        for number, role in enumerate(program.roles)
-        if role.submesh.mesh.name == place.mesh and fixed.items() <= dict(role.submesh.fixed).items()
-    ]
-    return found[0] if len(found) == 1 else None
-
-
-def _micro_batches(program: Program, roles: list[int]) -> int:
-    members = Members(program.roles)
-    own = (f for f in program.functions if members[f.submesh][0] in roles)
-    return max(prod(index.parts for index in f.time) for f in own)
 
 
 def _starts(plan: Plan, layers: list[_Layer], places: list[Placement]) -> tuple[int, ...] | None:

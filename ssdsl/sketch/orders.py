@@ -4,16 +4,14 @@ The numbers are found on a model of the pipeline (`solve/order.py`), whose times
 step; the plans that come of it are simulated and proved like any other.
 """
 
-from dataclasses import replace
 from statistics import median
 
 from ssdsl.lang import nodes
-from ssdsl.lang.parse import parse
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import Event, Kind, Memory
 from ssdsl.sketch.sketch import Sketch, Values
+from ssdsl.sketch.write import with_answer
 from ssdsl.solve.order import Pipeline, Schedule, order
-from ssdsl.text.source import Source
 
 PLAIN = ("gpipe", "one_f_one_b", "eager_one_f_one_b", "zb_h1", "zb_h2")  # of one stage a device
 SCHEDULE = "schedule"
@@ -31,18 +29,13 @@ def with_order(sketch: Sketch, values: Values, schedule: Schedule) -> Sketch:
     them."""
     call = _call(sketch.script)
     assert call is not None and isinstance(call.function, nodes.Name)
-    text, end, name = sketch.source.text, call.span.end, call.function
+    name = call.function.text
     ahead, late = (", ".join(map(str, numbers)) for numbers in (schedule.ahead, schedule.late))
-    inside = f", ahead = [{ahead}], late = [{late}]"
-    text = f"{text[: end - 1]}{inside}{text[end - 1 :]}"
-    text = f"{text[: name.span.start]}{SCHEDULE}{text[name.span.end :]}"
-    use = next(s for s in sketch.script.statements if _imports(s, name.text))
+    text = with_answer(sketch.source.text, call, SCHEDULE, f"ahead = [{ahead}], late = [{late}]")
+    use = next(s for s in sketch.script.statements if _imports(s, name))
     assert isinstance(use, nodes.Use)
-    word = next(w for w in use.names if w.text == name.text)
-    text = f"{text[: word.span.start]}{SCHEDULE}{text[word.span.end :]}"
-    source = Source(sketch.source.name, text)
-    fixed = {**sketch.fixed, **values}
-    return replace(sketch, source=source, script=parse(source), open=(), fixed=fixed, given=frozenset(fixed))
+    word = next(w for w in use.names if w.text == name)
+    return sketch.answered(f"{text[: word.span.start]}{SCHEDULE}{text[word.span.end :]}", values)
 
 
 def schedule_of(report: Report, room: float, share: float) -> Schedule | None:

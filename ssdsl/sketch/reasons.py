@@ -88,10 +88,8 @@ def notes(found: Found, best: Tried) -> dict[str, str]:
     """For each open param of a plan what speaks for its number: what the best plan with another one lacks."""
     sketch = next((t.sketch for t in found.tried if t.sketch.file == best.sketch.file), best.sketch)
     said = {p.name: f"{p.name} = {best.values[p.name]}: {_note(found, best, p.name)}" for p in sketch.open}
-    for change in best.changes:
-        without = best.changes[: best.changes.index(change)]
-        behind = best.changes[: best.changes.index(change) + 1]
-        plain, changed = (_with(found, best, changes) for changes in (without, behind))
+    for number, change in enumerate(best.changes):
+        plain, changed = (_with(found, best, best.changes[:end]) for end in (number, number + 1))
         if plain is not None and changed is not None:
             slower, why = plain.setting.device_s / changed.setting.device_s - 1, reason(plain.report, changed.report)
             said[WRITTEN[change]] = f"{OWN[change]} {slower:.1%} slower{', ' if why else ''}{why}"

@@ -1,5 +1,6 @@
 """The search: settings of sketches, of which the promising ones are simulated, and those that are shown proved."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,8 +46,9 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A setting of a sketch that was simulated, or refused. `over_bytes` is by how much the fullest device needs more
-    than it may. `unproved` is what the proof says against a plan that should not have been made: a bug."""
+    """A setting of a sketch that was simulated, or refused, or cannot fit. `over_bytes` is by how much the fullest
+    device needs more than it may. `unproved` is what the proof says against a plan that should not have been made: a
+    bug."""
 
     sketch: Sketch
     values: Mapping[str, int]
@@ -74,15 +76,6 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
-    """A setting that cannot fit into the memory: by how much, at least."""
-
-    sketch: Sketch
-    values: Values
-    over_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Found:
     """What a search has found so far, or in all.
 
@@ -103,7 +96,7 @@ class Found:
     seconds: float
     devices: range
     reasons: tuple[tuple[Diagnostic, int], ...] = ()
-    miss: Miss | None = None
+    miss: Tried | None = None
 
     @property
     def refused(self) -> int:
@@ -149,7 +142,7 @@ def _least_share(report: Report, memory: float) -> float:
     return min(shares, default=1.0)
 
 
-Changed = Callable[[Tried, float, float], Sketch | None]  # of a plan, in less memory, if there is one
+Changed = Callable[[Tried, Sequence[Tried]], Sketch | None]  # of a plan, in less memory than some took
 
 
 class _TimeIsUp(Exception):
@@ -197,7 +190,7 @@ class Search:
     _refusals: dict[str, list[Diagnostic]] = field(default_factory=dict)
     _believed: set[tuple[int, tuple[tuple[str, int], ...]]] = field(default_factory=set)  # what was proved
     _cannot_fit: int = 0
-    _miss: Miss | None = None
+    _miss: Tried | None = None
     _elsewhere: int = 0
     _until: float = float("inf")
 
@@ -259,25 +252,24 @@ class Search:
 
     def _changed(self, best: Tried, change: Change, sketched: Changed) -> Iterator[Tried]:
         """Changes of one plan until one fits: what one needs is known behind a simulation, the next may need less."""
-        room = 1.0
-        for attempt in range(FEW):
-            if (sketch := sketched(best, SMALLER**attempt, room)) is None:
-                return
+        over: list[Tried] = []
+        while len(over) < FEW and (sketch := sketched(best, over)) is not None:
             tried = replace(self._simulated(sketch, {}), values=best.values, changes=(*best.changes, change))
             yield tried
             if tried.setting.refused is not None or not tried.over_bytes:
                 return
-            room *= SMALLER * min(1.0, _least_share(tried.report, self.memory))
+            over.append(tried)
 
-    def _cut(self, best: Tried, share: float, room: float) -> Sketch | None:
-        """The plan with other cuts, in this share of the memory."""
+    def _cut(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
+        """The plan with other cuts, in less of the memory than those that took too much."""
         candidate, model = self.candidate(best.sketch, self._open(best)), self._workspace.model
-        program, most = candidate.lowered.program, self.memory * share
-        paths = cuts.cuts_of(candidate.plan, program, best.report, model, self.cluster, self.state, most)
+        program, share = candidate.lowered.program, self.memory * SMALLER ** len(over)
+        paths = cuts.cuts_of(candidate.plan, program, best.report, model, self.cluster, self.state, share)
         return None if paths is None else cuts.with_cuts(best.sketch, dict(best.values), paths)
 
-    def _order(self, best: Tried, share: float, room: float) -> Sketch | None:
-        """The plan with another order, in this share of what is left for activations."""
+    def _order(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
+        """The plan with another order, in less of what is left for activations than those that took too much."""
+        room = math.prod(SMALLER * min(1.0, _least_share(tried.report, self.memory)) for tried in over)
         schedule = orders.schedule_of(best.report, room, self.memory)
         return None if schedule is None else orders.with_order(best.sketch, dict(best.values), schedule)
 
@@ -328,7 +320,7 @@ class Search:
                 return None
             self.cluster.check_size(reading.plan.devices)
         except PlanError as error:
-            self._refused(error)
+            self._refused(error.diagnostics[0])
             return None
         plan = reading.plan
         self._families[point] = family(plan)
@@ -343,7 +335,7 @@ class Search:
             reading = self._read(*self._values(point), orders=False)
             least = least_of(reading.plan, self.cluster, self.state, reading.context.facts.halved)
         except PlanError as error:
-            self._refused(error)
+            self._refused(error.diagnostics[0])
             return None
         plan = reading.plan
         return Worth(least.step_s * plan.devices, self._share(point, plan, least.memory_bytes))
@@ -355,13 +347,12 @@ class Search:
         if memory_bytes > most:
             self._cannot_fit += 1
             sketch, values = self._values(point)
-            miss = Miss(sketch, values, int(memory_bytes - most))
+            miss = Tried(sketch, values, Setting(values), over_bytes=int(memory_bytes - most))
             self._miss = min(self._miss or miss, miss, key=lambda m: m.over_bytes)
         return memory_bytes / most
 
-    def _refused(self, error: PlanError) -> None:
-        first = error.diagnostics[0]
-        self._refusals.setdefault(first.code, []).append(first)
+    def _refused(self, why: Diagnostic) -> None:
+        self._refusals.setdefault(why.code, []).append(why)
 
     def _read(self, sketch: Sketch, values: Values, orders: bool = True) -> Reading:
         model, overrides = self._workspace.model, sketch.overrides(values)
@@ -373,7 +364,7 @@ class Search:
         tried = self._simulated(sketch, values)
         if tried.setting.refused is not None:
             self._tried[point] = tried
-            self._refusals.setdefault(tried.setting.refused.code, []).append(tried.setting.refused)
+            self._refused(tried.setting.refused)
             return None
         best = min((t.cost for t in self._tried.values() if t.fits and t.unproved is None), default=None)
         if tried.fits and (best is None or tried.cost < best):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ssdsl.cluster.cluster import Cluster
@@ -84,6 +84,12 @@ class Sketch:
     def overrides(self, values: Mapping[str, int]) -> Values:
         """What a compiler is told: with what the user set."""
         return {**{name: self.fixed[name] for name in self.given}, **values}
+
+    def answered(self, text: str, values: Mapping[str, int]) -> "Sketch":
+        """Another text, whose answers are for these numbers of its params: they are not open any more."""
+        fixed = {**self.fixed, **values}
+        source = Source(self.source.name, text)
+        return replace(self, source=source, script=parse(source), open=(), fixed=fixed, given=frozenset(fixed))
 
     def _settings(self, left: Sequence[OpenParam], values: Values, devices: range) -> Iterator[Values]:
         least, whole = self._devices(values)

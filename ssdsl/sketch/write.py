@@ -34,6 +34,12 @@ def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str],
     return format_script(parse(source), source)
 
 
+def with_answer(text: str, call: nodes.Call, name: str, answer: str) -> str:
+    """The text of a plan in which a call of its asks this function, and has its answer behind its arguments."""
+    text = f"{text[: call.span.end - 1]}, {answer}{text[call.span.end - 1 :]}"
+    return f"{text[: call.function.span.start]}{name}{text[call.function.span.end :]}"
+
+
 def _with_default(
     text: str, s: nodes.Param, values: Mapping[str, int], notes: Mapping[str, str], is_asked: bool
 ) -> str:

@@ -12,7 +12,6 @@ after another where their devices are free in each period, forth from the first 
 are moved by whole periods, as long as the longest path becomes shorter within the memory.
 """
 
-import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -159,24 +158,22 @@ def run(loop: Loop, at: Sequence[float], period: float) -> Clock | None:
         return None
     place, free, first = [0] * loop.devices, [0.0] * loop.devices, [-1.0] * loop.devices
     ends = [[-1.0] * count for _ in tasks]
-    waiting = list(range(loop.devices))
-    heapq.heapify(waiting)
-    while waiting:
-        d = heapq.heappop(waiting)
-        while place[d] < len(order[d]):
-            _, o, m = order[d][place[d]]
-            task = tasks[o]
-            together = all(place[e] < len(order[e]) and order[e][place[e]][1:] == (o, m) for e in task.devices)
-            if not together or any(ends[a][m] < 0 for a in task.after):
-                break
-            start = max([free[e] for e in task.devices])
-            for a in task.after:
-                start = max(start, ends[a][m] + loop.travel(a, task))
-            ends[o][m] = start + task.seconds
-            for e in task.devices:
-                first[e] = start if first[e] < 0 else first[e]
-                free[e], place[e] = ends[o][m], place[e] + 1
-            waiting = list(range(loop.devices))
+    moved = True
+    while moved:
+        moved = False
+        for d, own in enumerate(order):
+            while place[d] < len(own):
+                _, o, m = own[place[d]]
+                task = tasks[o]
+                together = all(place[e] < len(order[e]) and order[e][place[e]][1:] == (o, m) for e in task.devices)
+                if not together or any(ends[a][m] < 0 for a in task.after):
+                    break
+                arrived = [ends[a][m] + loop.travel(a, task) for a in task.after]
+                start = max([*arrived, *(free[e] for e in task.devices)])
+                ends[o][m], moved = start + task.seconds, True
+                for e in task.devices:
+                    first[e] = start if first[e] < 0 else first[e]
+                    free[e], place[e] = ends[o][m], place[e] + 1
     if any(p < len(own) for p, own in zip(place, order, strict=True)):
         return None
     return Clock(tuple(at), period, max(free), max(end - start for start, end in zip(first, free, strict=True)))

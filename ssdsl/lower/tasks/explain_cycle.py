@@ -158,14 +158,16 @@ def _joins(graph: TaskGraph, producer: Function, reader: Function, at: At) -> Wh
                 part = at[[t.name for t in reader.time].index(index.name)]
                 beside = merge.read_by(part)
                 return Whole(*where, index.name, index.parts, sums=False, split=True, beside=beside, part=part)
+            if isinstance(merge, Sum) or not is_split:
+                return Whole(*where, index.name, index.parts, isinstance(merge, Sum), is_split)
             ends = graph.operator_of(_maker(producer, _made(producer, given))), operator
-            cuts = [_outside(graph, op, index.name) for op in ends]
-            outside = "" if cuts[0] == cuts[1] else next(name for name, _ in cuts[0] + cuts[1])
-            return Whole(*where, index.name, index.parts, isinstance(merge, Sum), is_split, outside=outside)
+            made, read = (_around(graph, op, index.name) for op in ends)
+            outside = "" if made == read else next(name for name, _ in made + read)
+            return Whole(*where, index.name, index.parts, sums=False, split=True, outside=outside)
     return None
 
 
-def _outside(graph: TaskGraph, operator: Operator, name: str) -> list[tuple[str, int]]:
+def _around(graph: TaskGraph, operator: Operator, name: str) -> list[tuple[str, int]]:
     """The indices in whose parts those of another one lie, along the same dimension of an operator, and their parts."""
     indices = graph.plan.of(operator.name).indices
     own = next((at for at, index in enumerate(indices) if index.name == name), 0)

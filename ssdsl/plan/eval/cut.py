@@ -28,12 +28,13 @@ def cut(ctx: Context, e: nodes.Call, given: tuple[Value, ...], before: Value = N
     if len(paths) != stages - 1:
         raise PlanError(BadCuts(at.span, tuple(paths), stages))
     places = at.items if isinstance(at, nodes.ListOf) else (at,) * len(paths)
-    order = sorted(operators & ctx.model.compute, key=ctx.model.position.__getitem__)
+    placed = ctx.model.only_compute(operators)
+    order = [op.name for op in ctx.model.ordered(placed)]
     ctx.budget.spend(e, 1 + len(order) // 64)
     position = {name: k for k, name in enumerate(order)}
     starts = [0]
     for path, place in zip(paths, places, strict=True):
-        found = by_path(ctx, Selection(frozenset(order)), path, place).operators
+        found = by_path(ctx, Selection(placed), path, place).operators
         starts.append(min(position[name] for name in found))
         if starts[-1] <= starts[-2]:
             raise PlanError(BadCuts(place.span, tuple(paths), stages, path))

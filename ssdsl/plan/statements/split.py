@@ -27,7 +27,7 @@ from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.values import StateOf
 from ssdsl.plan.facts import Cut
-from ssdsl.plan.model_index import Found, Places
+from ssdsl.plan.model_index import DimPlaces, Places
 from ssdsl.plan.plan import Index
 from ssdsl.plan.statements.parts import Cutting, Parts, cuttings
 from ssdsl.plan.statements.shard import shard
@@ -124,7 +124,7 @@ class _Alike:
         return (op.name for op in self.operators)
 
 
-def _alike(ctx: Context, found: Found) -> list[_Alike]:
+def _alike(ctx: Context, found: DimPlaces) -> list[_Alike]:
     """Places in groups, in the order of the first of each."""
     records = ctx.facts.operators
     alike: list[_Alike] = []
@@ -160,7 +160,7 @@ def _is_one(ctx: Context, name: str) -> bool:
     return (name, 1) in named
 
 
-def _of_one(ctx: Context, s: nodes.Split, operators: frozenset[str], parts: Parts) -> Found:
+def _of_one(ctx: Context, s: nodes.Split, operators: frozenset[str], parts: Parts) -> DimPlaces:
     """Where an index of one part goes that cuts a dimension of one position: to any, as it cuts none. Raises PlanError
     for more parts."""
     if parts.count > 1:
@@ -178,7 +178,7 @@ def _index(ctx: Context, op: Operator, at: int, parts: Parts) -> Index:
     return Index(name, parts.count, at, span, regions)
 
 
-def find_dims(ctx: Context, operators: frozenset[str], name: str) -> Found:
+def find_dims(ctx: Context, operators: frozenset[str], name: str) -> DimPlaces:
     """The operators that have a dimension of this name, and its number; of `seq.0` and `seq.1`, `seq` is the first.
 
     A name may have stars, as `show dims` writes it, and begin at any segment: `h.*.mixer.A_log.1`. An axis of a weight
