@@ -16,6 +16,7 @@ from ssdsl.simulate.report import Report
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "papers.md"
 HEAD = "| strategy | setting | step | bubble | peak memory | traffic | between nodes | plan is faster |"
+FOUND = "found"  # the row of what is found for a sketch
 WIDTH = 100
 
 
@@ -56,15 +57,17 @@ def table_mark(comparison: Comparison, devices: int) -> str:
 
 
 def table_block(comparison: Comparison, found: Mapping[str, Found | None]) -> str:
-    """A row for each strategy; the last column is its step over that of the paper's plan, if both fit."""
+    """A row for each strategy and one for the sketch; the last column is its step over that of the paper's plan, where
+    both fit."""
     plan = found[comparison.strategies[0].name]
     rows = [_row(s.name, s.plan, found[s.name], plan) for s in comparison.strategies]
+    rows.append(_row(FOUND, comparison.sketch, found[FOUND], plan))
     return "".join(f"{line}\n" for line in (HEAD, "|---" * HEAD.count(" | ") + "|---|", *rows))
 
 
 def _row(name: str, plan: str, found: Found | None, first: Found | None) -> str:
     if found is None:
-        return f"| {name}: `{plan}` | refused | – | – | – | – | – | – |"
+        return f"| {name}: `{plan}` | {'nothing' if name == FOUND else 'refused'} | – | – | – | – | – | – |"
     best = found.best
     cells = [
         f"{name}: `{plan}`",

@@ -9,6 +9,7 @@ import time
 
 from bench.papers.comparisons import COMPARISONS, Comparison
 from bench.papers.page import (
+    FOUND,
     PAGE,
     picture_block,
     picture_mark,
@@ -18,7 +19,7 @@ from bench.papers.page import (
     table_mark,
     with_block,
 )
-from bench.papers.search import Found, Say, search, simulated
+from bench.papers.search import Found, Say, search, searched, simulated
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 
@@ -56,10 +57,11 @@ def write_figures(comparison: Comparison, chosen: list[int] | None, say: Say) ->
 
 
 def found_on(comparison: Comparison, devices: int, say: Say) -> dict[str, Found | None]:
-    """The best of each strategy, by its name."""
+    """The best of each strategy, by its name, and what is found for the sketch."""
     graph = capture(load(comparison.models[devices]))
     say(f"captured {comparison.models[devices]}")
-    return {s.name: search(s, graph, devices, comparison.batch, say) for s in comparison.strategies}
+    best = {s.name: search(s, graph, devices, comparison.batch, say) for s in comparison.strategies}
+    return {**best, FOUND: searched(comparison.sketch, graph, devices, say)}
 
 
 def write_picture(comparison: Comparison) -> None:

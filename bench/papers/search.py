@@ -10,6 +10,8 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.graph import Graph
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
+from ssdsl.sketch.search import search_of
+from ssdsl.sketch.texts import read_texts
 from ssdsl.text.diagnostic import PlanError
 
 Say = Callable[[str], None]
@@ -79,6 +81,23 @@ def _try(plan: str, settings: Settings, graph: Graph) -> Tried | None:
         report = simulated(plan, settings, graph)
     except PlanError:
         return None
+    return _tried(settings, report)
+
+
+def searched(sketch: str, graph: Graph, devices: int, say: Say) -> Found | None:
+    """What `ssdsl search` finds for a sketch on exactly so many devices; `tried` are the plans that it simulated."""
+    cluster, wanted = load_cluster(CLUSTER), range(devices, devices + 1)
+    work = search_of(graph, cluster, read_texts([sketch], None), wanted, {})
+    *_, last = work.run()
+    found = work.proved(work.refined(last), 1)
+    if found.best is None:
+        return None
+    best = _tried(found.best.values, found.best.report)
+    say(f"{sketch} {best}")
+    return Found(best, len(found.tried))
+
+
+def _tried(settings: Settings, report: Report) -> Tried:
     fullest = max(report.devices, key=lambda d: d.peak_bytes / (d.capacity_bytes or 1))
     between = sum(t.size_bytes for t in report.traffic if t.level == "cluster")
     total = sum(t.size_bytes for t in report.traffic)

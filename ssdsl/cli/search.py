@@ -18,6 +18,8 @@ from ssdsl.cli.terminal import print_json, print_text, results, talk
 from ssdsl.lang.save import check_folder, save_text
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ssdsl.cluster.cluster import Cluster
     from ssdsl.sketch.search import Found, Search, Tried
 
@@ -112,7 +114,7 @@ def search(
         raise typer.Exit(1)
     path, source = texts.of(best.sketch.file)
     if out is not None:
-        _write(out, found, best, source.text)
+        _write(out, found, best, source.text, talk if json else results)
     if compile_ is not None:
         loaded = Loaded(path, best.sketch.source, model_, graph, comparison)
         put(loaded, compiled(loaded, best.setting.params, cluster=on), compile_, (), on)
@@ -168,7 +170,7 @@ def _progress() -> "Iterator[Callable[[Found], None]]":
         yield say
 
 
-def _write(file: str, found: "Found", best: "Tried", before: str) -> None:
+def _write(file: str, found: "Found", best: "Tried", before: str, console: "Console") -> None:
     """Saves the best plan, and prints what it changes."""
     from ssdsl.sketch.reasons import notes
     from ssdsl.sketch.write import written
@@ -177,4 +179,4 @@ def _write(file: str, found: "Found", best: "Tried", before: str) -> None:
     save_text(file, text)
     names = best.sketch.source.name, file
     for line in difflib.unified_diff(before.splitlines(), text.splitlines(), *names, lineterm="", n=1):
-        results.print(line, markup=False, soft_wrap=True)
+        console.print(line, markup=False, soft_wrap=True)

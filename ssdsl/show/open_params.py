@@ -6,7 +6,7 @@ from pathlib import Path
 from ssdsl.lang.suggest import counted, joined
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.show.search import listed
-from ssdsl.sketch import cuts, orders
+from ssdsl.sketch import clocks, cuts, orders
 from ssdsl.sketch.sketch import sketch_of
 from ssdsl.text.source import Source
 
@@ -23,6 +23,7 @@ def open_params(source: Source, folder: Path | None, model: ModelIndex, count: i
     settings = sum(1 for _ in islice(sketch.settings(devices), MOST))
     plans = f"more than {MOST:,} plans" if settings == MOST else f"at most {counted(settings, 'plan')}"
     opened = "; ".join(f"{p.name} in {listed(p.tried)}" for p in sketch.open)
-    ways = {"where stages are cut": cuts.is_open(sketch), "the order of stages": orders.is_open(sketch)}
+    ordered = orders.is_open(sketch) or clocks.is_open(sketch)
+    ways = {"where stages are cut": cuts.is_open(sketch), "which task runs when": ordered}
     also = joined([words for words, is_open in ways.items() if is_open], "and")
     return f"open to `ssdsl search`: {opened}: {plans} on {counted(count, 'device')}{f'; {also}' if also else ''}"

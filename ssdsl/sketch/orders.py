@@ -4,6 +4,7 @@ The numbers are found on a model of the pipeline (`solve/order.py`), whose times
 step; the plans that come of it are simulated and proved like any other.
 """
 
+from collections.abc import Iterator
 from statistics import median
 
 from ssdsl.lang import nodes
@@ -32,9 +33,7 @@ def with_order(sketch: Sketch, values: Values, schedule: Schedule) -> Sketch:
     name = call.function.text
     ahead, late = (", ".join(map(str, numbers)) for numbers in (schedule.ahead, schedule.late))
     text = with_answer(sketch.source.text, call, SCHEDULE, f"ahead = [{ahead}], late = [{late}]")
-    use = next(s for s in sketch.script.statements if _imports(s, name))
-    assert isinstance(use, nodes.Use)
-    word = next(w for w in use.names if w.text == name)
+    word = import_of(sketch.script, name)
     return sketch.answered(f"{text[: word.span.start]}{SCHEDULE}{text[word.span.end :]}", values)
 
 
@@ -59,16 +58,27 @@ def _call(script: nodes.Script) -> nodes.Call | None:
         match s:
             case nodes.Do(call=nodes.Call(function=nodes.Name(text=name), arguments=arguments) as call):
                 plain = len(arguments) == 2 and not any(isinstance(a, nodes.Keyed) for a in arguments)
-                if name in PLAIN and plain and any(_imports(u, name) for u in script.statements):
+                if name in PLAIN and plain and is_imported(script, name):
                     return call
             case _:
                 pass
     return None
 
 
-def _imports(s: nodes.Statement, name: str) -> bool:
-    is_library = isinstance(s, nodes.Use) and isinstance(s.module, nodes.Word) and s.module.text == "pipeline"
-    return is_library and any(word.text == name for word in s.names)  # type: ignore[union-attr]
+def is_imported(script: nodes.Script, name: str) -> bool:
+    """Whether a name is that of a schedule of the standard library."""
+    return any(word.text == name for word in _imports(script))
+
+
+def import_of(script: nodes.Script, name: str) -> nodes.Word:
+    """Where it is imported."""
+    return next(word for word in _imports(script) if word.text == name)
+
+
+def _imports(script: nodes.Script) -> Iterator[nodes.Word]:
+    for s in script.statements:
+        if isinstance(s, nodes.Use) and isinstance(s.module, nodes.Word) and s.module.text == "pipeline":
+            yield from s.names
 
 
 def _times(row: list[Event], micro_batches: int) -> tuple[float, float, float]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ssdsl.simulate.report import Report
+from ssdsl.sketch.clocks import MODULO
 from ssdsl.sketch.cuts import CUT
 from ssdsl.sketch.orders import SCHEDULE
 from ssdsl.sketch.search import Change, Found, Tried
@@ -10,7 +11,7 @@ from ssdsl.sketch.search import Change, Found, Tried
 SAME = 0.0005  # of a step
 MUCH = 100  # times as much: the other sends next to nothing
 WORDS = {"compute": "computes", "communication": "communicates", "optimizer": "updates weights"}
-WRITTEN = {Change.CUTS: CUT, Change.ORDER: SCHEDULE}  # the call that has it in the text
+WRITTEN = {Change.CUTS: (CUT,), Change.ORDER: (SCHEDULE, MODULO)}  # the call that has it in the text
 OWN = {Change.CUTS: "stages of equal arithmetic are", Change.ORDER: "the plan's own order is"}
 LEAST = 0.005  # of a step: a difference that is none
 
@@ -86,13 +87,13 @@ def _by_level(report: Report) -> dict[str, int]:
 
 def notes(found: Found, best: Tried) -> dict[str, str]:
     """For each open param of a plan what speaks for its number: what the best plan with another one lacks."""
-    sketch = next((t.sketch for t in found.tried if t.sketch.file == best.sketch.file), best.sketch)
-    said = {p.name: f"{p.name} = {best.values[p.name]}: {_note(found, best, p.name)}" for p in sketch.open}
+    said = {name: f"{name} = {value}: {_note(found, best, name)}" for name, value in best.values.items()}
     for number, change in enumerate(best.changes):
         plain, changed = (_with(found, best, best.changes[:end]) for end in (number, number + 1))
         if plain is not None and changed is not None:
             slower, why = plain.setting.device_s / changed.setting.device_s - 1, reason(plain.report, changed.report)
-            said[WRITTEN[change]] = f"{OWN[change]} {slower:.1%} slower{', ' if why else ''}{why}"
+            note = f"{OWN[change]} {slower:.1%} slower{', ' if why else ''}{why}"
+            said |= dict.fromkeys(WRITTEN[change], note)
     return said
 
 

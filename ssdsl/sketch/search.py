@@ -17,7 +17,7 @@ from ssdsl.plan.plan import Plan
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.state import MIXED, State
 from ssdsl.simulate.timeline import Timeline
-from ssdsl.sketch import cuts, orders
+from ssdsl.sketch import clocks, cuts, orders
 from ssdsl.sketch.bounds import Bounds
 from ssdsl.sketch.errors import TooManySettings
 from ssdsl.sketch.family import family
@@ -247,7 +247,11 @@ class Search:
         for best in (t for t in found.best_of_families() if t.cost[0] <= WORTH_REFINING * found.ranked[0].cost[0]):
             cut = list(self._changed(best, Change.CUTS, self._cut)) if cuts.is_open(best.sketch) else []
             best = min((t for t in (best, *cut) if t.fits), key=lambda t: t.cost)
-            new += (*cut, *(self._changed(best, Change.ORDER, self._order) if orders.is_open(best.sketch) else ()))
+            new += cut
+            if orders.is_open(best.sketch):
+                new += self._changed(best, Change.ORDER, self._order)
+            elif clocks.is_open(best.sketch):
+                new += self._changed(best, Change.ORDER, self._clock)
         return replace(found, tried=(*found.tried, *new))
 
     def _changed(self, best: Tried, change: Change, sketched: Changed) -> Iterator[Tried]:
@@ -272,6 +276,16 @@ class Search:
         room = math.prod(SMALLER * min(1.0, _least_share(tried.report, self.memory)) for tried in over)
         schedule = orders.schedule_of(best.report, room, self.memory)
         return None if schedule is None else orders.with_order(best.sketch, dict(best.values), schedule)
+
+    def _clock(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
+        """The plan with a clock that all micro-batches share, in less of the memory than those that took too much."""
+        share = self.memory * SMALLER ** len(over)
+        values, model = self._open(best), self._workspace.model
+        try:
+            found = clocks.clock_of(best.sketch, values, model, self.cluster, self.state, share)
+        except PlanError:
+            return None
+        return None if found is None else clocks.with_clock(best.sketch, dict(best.values), found)
 
     @staticmethod
     def _open(tried: Tried) -> Values:
@@ -360,8 +374,7 @@ class Search:
 
     def _measure(self, point: Point) -> Worth | None:
         """A setting that is better than all before it is proved at once: what is not is no solution."""
-        sketch, values = self._values(point)
-        tried = self._simulated(sketch, values)
+        tried = self._ordered(*self._values(point))
         if tried.setting.refused is not None:
             self._tried[point] = tried
             self._refused(tried.setting.refused)
@@ -371,6 +384,15 @@ class Search:
             tried = self._proved(tried)
         self._tried[point] = tried
         return None if tried.unproved else Worth(tried.setting.device_s, (tried.setting.filled or 0.0) / self.memory)
+
+    def _ordered(self, sketch: Sketch, values: Values) -> Tried:
+        """A setting with its step; where it has no order, in one that is found for it."""
+        if clocks.is_without_order(sketch):
+            plain = Tried(sketch, values, Setting(values))
+            *_, found = (None, *self._changed(plain, Change.ORDER, self._clock))
+            if found is not None:
+                return found
+        return self._simulated(sketch, values)
 
     def _simulated(self, sketch: Sketch, values: Values) -> Tried:
         """A setting with its step; what its timeline needs is made again when somebody asks for it."""

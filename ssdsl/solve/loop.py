@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 SLACK = (1.0, 1.02, 1.05, 1.1, 1.2)  # periods that are tried, times the least
+MORE_SLACK = (1.35, 1.5, 2.0, 3.0)  # and where none of these fits into the memory
 EFFORT = 3_000_000  # tasks that are placed at most, by default
 SAME = 1e-9  # relative: a difference that is none
 
@@ -129,9 +130,10 @@ def clock(loop: Loop, effort: int = EFFORT) -> Iterator[Clock]:
     is, or when it has placed `effort` tasks."""
     left = max(1, effort // (len(loop.tasks) * loop.micro_batches))  # clocks that may be tried
     least, best = loop.least * (1 + SAME), None
-    for period, at in islice(_starts(loop), left):
+    starts = ((period, at) for slack in (SLACK, MORE_SLACK) if best is None for period, at in _starts(loop, slack))
+    for period, at in islice(starts, left):
         left -= 1
-        found = run(loop, at, period)
+        found = run(loop, _lighter(loop, at, period), period)
         if found is not None and (best is None or found.step_s < best.step_s * (1 - SAME)):
             best = found
             yield best
@@ -150,10 +152,7 @@ def clock(loop: Loop, effort: int = EFFORT) -> Iterator[Clock]:
 def run(loop: Loop, at: Sequence[float], period: float) -> Clock | None:
     """The clock with the seconds of its step; None where devices hold too much, or wait for each other."""
     tasks, count = loop.tasks, loop.micro_batches
-    order = [
-        sorted((period * m + at[o], o, m) for o, task in enumerate(tasks) if d in task.devices for m in range(count))
-        for d in range(loop.devices)
-    ]
+    order = [_order(loop, d, at, period) for d in range(loop.devices)]
     if not all(_fits(loop, d, own) for d, own in enumerate(order)):
         return None
     place, free, first = [0] * loop.devices, [0.0] * loop.devices, [-1.0] * loop.devices
@@ -179,6 +178,26 @@ def run(loop: Loop, at: Sequence[float], period: float) -> Clock | None:
     return Clock(tuple(at), period, max(free), max(end - start for start, end in zip(first, free, strict=True)))
 
 
+def _order(loop: Loop, device: int, at: Sequence[float], period: float) -> list[tuple[float, int, int]]:
+    """When each task of a device is due, its number, and that of the micro-batch."""
+    own = [o for o, task in enumerate(loop.tasks) if device in task.devices]
+    return sorted((period * m + at[o], o, m) for o in own for m in range(loop.micro_batches))
+
+
+def _lighter(loop: Loop, at: Sequence[float], period: float) -> list[float]:
+    """The same where devices hold no more than they may: what takes memory on one is put off by whole periods."""
+    found = list(at)
+    for d in range(loop.devices if loop.memory else 0):
+        taking = [o for o, task in enumerate(loop.tasks) if task.takes and d in task.devices]
+        alone = [o for o in taking if loop.tasks[o].devices == (d,)] or taking
+        for _ in range(loop.micro_batches):
+            if _fits(loop, d, _order(loop, d, found, period)):
+                break
+            for o in alone:
+                found[o] += period
+    return found
+
+
 def _fits(loop: Loop, device: int, order: Sequence[tuple[float, int, int]]) -> bool:
     if not loop.memory:
         return True
@@ -191,11 +210,11 @@ def _fits(loop: Loop, device: int, order: Sequence[tuple[float, int, int]]) -> b
     return True
 
 
-def _starts(loop: Loop) -> Iterator[tuple[float, list[float]]]:
+def _starts(loop: Loop, slack: Sequence[float]) -> Iterator[tuple[float, list[float]]]:
     """Modulo schedules: each task as early as its devices are free behind those that it waits for, or as late in front
     of those that wait for it."""
-    for slack in SLACK:
-        period = slack * max(loop.loads)
+    for times in slack:
+        period = times * max(loop.loads)
         for late in (False, True):
             for packed in (False, True):
                 if (found := _placed(loop, period, late, packed)) is not None:

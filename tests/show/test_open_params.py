@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
     ("plan", "said"),
     [
         ("data_parallel", "D in 2, 1: at most 1 plan on 2 devices"),
-        ("pipeline", "M in 4, 1, 2, 8: at most 4 plans on 2 devices; where stages are cut and the order of stages"),
+        ("pipeline", "M in 4, 1, 2, 8: at most 4 plans on 2 devices; where stages are cut and which task runs when"),
         ("v_shaped", "; where stages are cut"),
     ],
 )

@@ -1,0 +1,83 @@
+"""A plan's functions before they have an order: what each takes on each device, and what it keeps there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.ir.action import Compute
+from ssdsl.ir.function import Function, Input
+from ssdsl.ir.parts import BACK_PHASES
+from ssdsl.ir.program import Members, Program
+from ssdsl.lower.lower import formed
+from ssdsl.lower.tasks.graph import roles_of
+from ssdsl.plan.plan import Clock, OpPlan, Phase, Plan, TaskSet, Timed
+from ssdsl.simulate.memory import state_of
+from ssdsl.simulate.simulate import Prices, prices
+from ssdsl.simulate.state import State
+
+
+def unordered(plan: Plan, sets: Mapping[str, int], cluster: Cluster, state: State) -> "Unordered":
+    """A plan without its orders; operators that have different numbers in `sets` are in functions of their own, as if a
+    clock named these. Raises PlanError where the plan cannot be lowered."""
+    lowering = formed(_named(plan, sets), cluster)
+    roles = tuple(roles_of(plan, tuple(lowering.submeshes.values())))
+    program = replace(lowering, roles=roles).program()
+    return Unordered(program, prices(program, cluster, state))
+
+
+@dataclass(slots=True)
+class Unordered:
+    """A program whose roles have no tasks yet."""
+
+    program: Program
+    prices: Prices
+    members: Members = field(init=False)
+    _seconds: dict[tuple[int, Phase, int], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.members = Members(self.program.roles)
+
+    def forward(self, function: Function, role: int) -> float:
+        """Seconds of a task on a role."""
+        return self._of(function, Phase.FORWARD, role)
+
+    def backward(self, function: Function, role: int) -> float:
+        """Seconds of a task's backward on a role, in one or in halves."""
+        return sum(self._of(function, phase, role) for phase in BACK_PHASES[function.backward])
+
+    def travel(self, given: Input, gradient: bool) -> float:
+        """Seconds of an input's message, or of that of its gradient."""
+        if given.message is None:
+            return 0.0
+        return self.prices.costs.network.message(self.program.messages[given.message], gradient).time_s
+
+    def kept_bytes(self, function: Function) -> int:
+        """What a task keeps on a device until its backward, without what others read soon."""
+        kept = self.prices.activations.of(function)
+        return kept.size_bytes - sum(size for _, size in kept.lent)
+
+    def state_bytes(self, role: int) -> int:
+        """Weights, gradients and optimizer state of a device."""
+        changes = state_of(self.program, self.prices.state, self.program.roles[role], {})
+        return sum(change.size_bytes for change in changes)
+
+    def _of(self, function: Function, phase: Phase, role: int) -> float:
+        key = function.number, phase, role
+        if key not in self._seconds:
+            task = Compute(function.number, (), phase)
+            self._seconds[key] = self.prices.costs.of(task, self.program.roles[role]).time_s
+        return self._seconds[key]
+
+
+def _named(plan: Plan, sets: Mapping[str, int]) -> Plan:
+    changed: dict[tuple[int, int | None], OpPlan] = {}
+    operators: dict[str, OpPlan] = {}
+    for name, record in plan.operators.items():
+        key = id(record), sets.get(name)
+        if key not in changed:
+            changed[key] = replace(record, sets=frozenset(() if key[1] is None else (key[1],)))
+        operators[name] = changed[key]
+    span = plan.meshes[-1].span
+    assert span is not None, "a plan that is read has places"
+    rows = tuple(Timed(TaskSet(number, (), None), 0, span) for number in sorted(set(sets.values())))
+    return replace(plan, operators=operators, orders=(), clocks=(Clock(rows, span),))

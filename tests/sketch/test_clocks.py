@@ -1,0 +1,124 @@
+"""Orders that are found for plans that have none: those of papers come out, proved, and written as one call."""
+
+from pathlib import Path
+
+import pytest
+
+from ssdsl.cluster.load import load_cluster
+from ssdsl.lang.format import format_script
+from ssdsl.lang.parse import parse
+from ssdsl.lang.read import read_source
+from ssdsl.plan.model_index import index_model
+from ssdsl.sketch import clocks
+from ssdsl.sketch.clocks import Modulo, with_clock
+from ssdsl.sketch.search import Change, Search
+from ssdsl.sketch.sketch import Sketch, sketch_of
+from ssdsl.sketch.write import written
+from ssdsl.text.source import Source
+from ssdsl.workspace import Workspace
+from tests.captured import graph_of
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CLUSTER = "a100x8"
+GPT, T5, ALPHAFOLD = "gpt:tiny", "t5:3.9b,layers=4,batch=8", "alphafold2:tiny"
+
+
+def sketch_of_text(text: str, model: str = GPT, devices: int = 2, **asked: int) -> Sketch:
+    source = Source("open.ssp", text)
+    numbers = {name: (value,) for name, value in asked.items()}
+    return sketch_of(source, EXAMPLES, index_model(graph_of(model, meta=True)), range(devices, devices + 1), numbers)
+
+
+def sketch(plan: str, model: str, devices: int, **asked: int) -> Sketch:
+    source = read_source(EXAMPLES / f"{plan}.ssp")
+    numbers = {name: (value,) for name, value in asked.items()}
+    folder = (EXAMPLES / f"{plan}.ssp").parent
+    return sketch_of(source, folder, index_model(graph_of(model, meta=True)), range(devices, devices + 1), numbers)
+
+
+def step_s(plan: str, model: str, **settings: int) -> float:
+    path = EXAMPLES / f"{plan}.ssp"
+    workspace = Workspace(graph_of(model, meta=True), load_cluster(CLUSTER))
+    candidate = workspace.candidate(read_source(path), settings, path.parent)
+    return workspace.simulate(candidate, load_cluster(CLUSTER)).step_s
+
+
+@pytest.mark.parametrize(
+    ("model", "open_", "asked", "by_hand", "settings"),
+    [
+        (T5, "sketch_embeddings", {"E": 4, "M": 8, "R": 0}, "t5_interlaced", {"S": 4, "M": 8}),
+        (ALPHAFOLD, "sketch_passes", {"S": 2, "M": 4, "R": 1}, "alphafold2_3f1b", {"S": 2, "M": 4}),
+    ],
+    ids=["interlaced", "3f1b"],
+)
+def test_the_order_of_a_paper_is_found(
+    model: str, open_: str, asked: dict[str, int], by_hand: str, settings: dict[str, int]
+) -> None:
+    graph, devices = graph_of(model, meta=True), settings["S"]
+    plan = sketch(f"papers/{open_}", model, devices, **{"D": 1, "P": 1, "T": 1, "A": 1} | asked)
+    assert clocks.is_without_order(plan)
+    searching = Search(graph, load_cluster(CLUSTER), [plan], plan, range(devices, devices + 1))
+    *_, found = searching.run()
+    found = searching.proved(searching.refined(found), 1)
+    assert found.best is not None and found.best.changes == (Change.ORDER,)
+    assert found.best.report.step_s <= 1.01 * step_s(f"papers/{by_hand}", model, **settings)
+    text = written(found.best.sketch, found.best.setting.params, {})
+    assert "use pipeline: modulo\n" in text and text.count("modulo([") == 1
+
+
+def test_an_order_takes_the_place_of_the_plans_own() -> None:
+    plan = sketch("papers/t5_interlaced", T5, 4, S=4, M=8)
+    assert clocks.is_open(plan) and not clocks.is_without_order(plan)
+    found = with_clock(plan, {}, Modulo(3, (0, 1, 2, 0, 1, 2), (5, 4, 3, 5, 4, 3)))
+    assert "use pipeline: modulo\n" in found.source.text and "interlaced(" not in found.source.text
+    call = "modulo([stage[s] for s in 0..S] + [embed, head], M, period = 3, forward = [0, 1, 2, 0, 1, 2], backward = ["
+    assert call in found.source.text
+
+
+@pytest.mark.parametrize("plan", ["megatron", "v_shaped", "data_parallel", "zero", "zero_bubble"])
+def test_what_has_an_order_of_stages_or_one_part_is_not_open(plan: str) -> None:
+    assert not clocks.is_open(sketch(plan, GPT, 2))
+
+
+LOOP = """mesh gpus(pp = 2)
+let stage = balance(model, 2)
+split model by batch into m = 4
+for s in 0..2:
+    let own = stage[s]
+    assign own to gpus[pp = s]
+"""
+BRANCH = """mesh gpus(pp = 2)
+param S = 2
+let stage = balance(model, 2)
+split model by batch into m = 4
+if S == 2:
+    assign stage[0] to gpus[pp = 0]
+    assign stage[1] to gpus[pp = 1]
+"""
+
+
+@pytest.mark.parametrize("text", [LOOP, BRANCH], ids=["loop", "branch"])
+def test_parts_that_the_text_does_not_name_are_not_asked_for(text: str) -> None:
+    assert not clocks.is_open(sketch_of_text(text))
+
+
+def test_a_loop_of_several_statements_names_its_parts() -> None:
+    text = LOOP.replace("    let own = stage[s]\n    assign own", "    assign stage[s]")
+    found = with_clock(sketch_of_text(text), {}, Modulo(2, (0, 1), (3, 2)))
+    assert "modulo([stage[s] for s in 0..2], 4, period = 2, forward = [0, 1], backward = [3, 2])" in found.source.text
+    assert format_script(parse(found.source), found.source)
+
+
+def test_parts_that_wait_for_each_other_keep_the_order_that_they_have() -> None:
+    """The first and the last layer in one part: its forward is on both sides of that of the others."""
+    text = """mesh gpus(pp = 2)
+let ends = model["h.0"] | model["h.3"]
+split model by batch into m = 4
+assign ends to gpus[pp = 0]
+assign model - ends to gpus[pp = 1]
+"""
+    plan, graph = sketch_of_text(text), graph_of(GPT)
+    assert clocks.is_without_order(plan)
+    searching = Search(graph, load_cluster(CLUSTER), [plan], plan, range(2, 3))
+    *_, found = searching.run()
+    assert found.best is not None and found.best.changes == ()
