@@ -20,6 +20,7 @@ from ssdsl.model.trace import capture
 from ssdsl.show.search import search_views
 from ssdsl.show.sweep_html import sweep_html
 from ssdsl.show.view import table
+from ssdsl.simulate.read_costs import read_costs
 from ssdsl.sketch.reasons import notes
 from ssdsl.sketch.search import TRIES, Found, Tried, search_of
 from ssdsl.sketch.sketch import wanted_devices
@@ -92,6 +93,7 @@ def search(
     model: str | Model,
     cluster: str = "laptop",
     *,
+    costs: str | os.PathLike[str] | None = None,
     baseline: str | os.PathLike[str] | None = None,
     params: Mapping[str, int | Sequence[int]] | None = None,
     devices: int | Sequence[int] | None = None,
@@ -105,11 +107,12 @@ def search(
     """Searches what plans leave open, for a model on a cluster; what is returned is proved.
 
     `plans` are files or names of plans that come with ssdsl, None means all of these. `model` is as in `--model`, or
-    from `ssdsl.model_of`; `cluster` a name or a file. `baseline` is what they are compared with, by default the first
-    of them. `params` sets params: to a number, or to several that are tried. `devices` are how many a plan takes, by
-    default all of the cluster; of several, from the least to the most, the best use of each device is sought. `memory`
-    is the share of each device's memory that a plan may need. It simulates at most `tries` settings, and takes
-    `seconds` or a little more; with `orders` it seeks other cuts and orders for pipelines.
+    from `ssdsl.model_of`; `cluster` a name or a file, `costs` a file of measured times. `baseline` is what they are
+    compared with, by default the first of them. `params` sets params: to a number, or to several that are tried.
+    `devices` are how many a plan takes, by default all of the cluster; of several, from the least to the most, the best
+    use of each device is sought. `memory` is the share of each device's memory that a plan may need. It simulates at
+    most `tries` settings, and takes `seconds` or a little more; with `orders` it seeks other cuts and orders for
+    pipelines.
 
     Raises PlanError for what is wrong with plans, model or cluster, ValueError for numbers that are none.
     """
@@ -123,7 +126,8 @@ def search(
         raise ValueError(f"memory is a share of a device's, above 0 and at most 1, not {memory}")
     named = [plans] if isinstance(plans, str | os.PathLike) else list(plans or ())
     asked = {name: _numbers(name, given) for name, given in (params or {}).items()}
-    work = search_of(graph, on, read_texts(named, baseline), wanted, asked, memory=memory)
+    times = read_costs(Path(costs)) if costs is not None else None
+    work = search_of(graph, on, read_texts(named, baseline), wanted, asked, memory=memory, costs=times)
     *_, found = work.run(tries, seconds)
     return SearchReport(work.proved(work.refined(found) if orders else found, top), graph, on, top)
 

@@ -64,6 +64,7 @@ def search(
     plans: Plans = None,
     baseline: Baseline = None,
     cluster: options.Cluster = "laptop",
+    costs: options.Costs = None,
     devices: Devices = None,
     memory: Memory = 1.0,
     top: Top = 5,
@@ -95,9 +96,11 @@ def search(
     model_, graph, comparison = captured(model, meta=meta, precision=precision)
     from ssdsl.show.search import pareto_text, search_json, search_views
     from ssdsl.show.view import table
+    from ssdsl.simulate.read_costs import read_costs
     from ssdsl.sketch.search import search_of
 
-    work = search_of(graph, on, texts, wanted, numbers_of(set_), state_of(master_weights, fp32_grads), memory)
+    state, times = state_of(master_weights, fp32_grads), read_costs(Path(costs)) if costs is not None else None
+    work = search_of(graph, on, texts, wanted, numbers_of(set_), state, memory, times)
     found = work.proved(_searched(work, tries, seconds, orders), top)
     title = f"search for {graph.name} on {on.name}"
     if json:

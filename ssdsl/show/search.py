@@ -138,10 +138,9 @@ def _no_setting(found: Found) -> str:
 
 
 def _notes(found: Found, cluster: Cluster) -> Iterator[str]:
-    plain = [t for t in found.tried if not t.changes]
     last = Counter(t.changes[-1] for t in found.tried if t.changes)
     again = "".join(f", {count} with {change}" for change, count in last.items())
-    yield f"{found.settings:,} settings in {found.seconds:.1f} s: {len(plain)} simulated{again}"
+    yield f"{found.settings:,} settings in {found.seconds:.1f} s: {found.simulated} simulated{again}"
     counts = {
         "refused": found.refused,
         "for another number of devices": found.elsewhere,
@@ -161,8 +160,7 @@ def _notes(found: Found, cluster: Cluster) -> Iterator[str]:
     for tried in found.unproved:
         yield f"a bug of ssdsl, please report it: {tried.sketch.name} {tried.setting.words}: {tried.unproved}"
     yield _error_bar(found, cluster)
-    sketches = {t.sketch.file: t.sketch for t in plain}
-    for sketch in sketches.values():
+    for sketch in found.sketches:
         opened = "; ".join(f"{p.name} in {listed(p.tried)} ({p.why})" for p in sketch.open) or "nothing"
         fixed = "".join(f", {param} = {value}" for param, value in sketch.fixed.items())
         yield f"{_name(sketch, found)}: open: {opened}{'; fixed' if fixed else ''}{fixed.removeprefix(',')}"
@@ -209,7 +207,7 @@ def search_json(found: Found, graph: Graph, cluster: Cluster, top: int) -> dict[
         "version": VERSION,
         "cluster": cluster.name,
         "settings": found.settings,
-        "simulated": sum(not t.changes for t in found.tried),
+        "simulated": found.simulated,
         "refused": found.refused,
         "reasons": [{"code": d.code, "message": d.text(d.title), "settings": n} for d, n in found.reasons],
         "other_devices": found.elsewhere,

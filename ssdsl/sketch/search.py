@@ -14,6 +14,8 @@ from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.plan.model_index import index_model
 from ssdsl.plan.plan import Plan
+from ssdsl.simulate.fit import costs_for
+from ssdsl.simulate.read_costs import CostsFile
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.state import MIXED, State
 from ssdsl.simulate.timeline import Timeline
@@ -35,6 +37,7 @@ EFFORT = 100_000  # tasks: a simulation of so many is put off behind plans that 
 FEW = 5  # orders, or cuts, that are simulated for one plan
 SMALLER = 0.97  # the memory that one may take behind one that took too much
 WORTH_REFINING = 1.3  # times the best
+UNKNOWN_S = 1e-9  # a bound below every step
 
 
 class Change(StrEnum):
@@ -79,13 +82,14 @@ class Tried:
 class Found:
     """What a search has found so far, or in all.
 
-    `tried` were simulated, in this order; the best is the one that fits and takes the fewest device-seconds. Of
-    `settings` that the sketches leave open, `reasons` say why how many are no plans for the model, `cannot_fit` need
-    more memory than there is for their weights and one micro-batch (`miss` the least), `elsewhere` take another number
-    of devices, and `left` may still be better than the best by their bounds; none of these takes less than `bound_s`
-    device-seconds.
+    `sketches` were searched, `tried` simulated, in this order; the best is the one that fits and takes the fewest
+    device-seconds. Of `settings` that the sketches leave open, `reasons` say why how many are no plans for the model,
+    `cannot_fit` need more memory than there is for their weights and one micro-batch (`miss` the least), `elsewhere`
+    take another number of devices, and `left` may still be better than the best by their bounds; none of these takes
+    less than `bound_s` device-seconds.
     """
 
+    sketches: tuple[Sketch, ...]
     baseline: Tried
     tried: tuple[Tried, ...]
     settings: int
@@ -97,6 +101,11 @@ class Found:
     devices: range
     reasons: tuple[tuple[Diagnostic, int], ...] = ()
     miss: Tried | None = None
+
+    @property
+    def simulated(self) -> int:
+        """How many settings were simulated, with what the sketches have."""
+        return sum(not t.changes and t.setting.report is not None for t in self.tried)
 
     @property
     def refused(self) -> int:
@@ -157,15 +166,16 @@ def search_of(
     asked: Mapping[str, Sequence[int]],
     state: State = MIXED,
     memory: float = 1.0,
+    costs: CostsFile | None = None,
 ) -> "Search":
-    """The search of these texts; `asked` are numbers of params that the user says. Raises PlanError where a param is
-    set that no plan has."""
+    """The search of these texts; `asked` are numbers of params that the user says, `costs` measured times of operators.
+    Raises PlanError where a param is set that no plan has."""
     model = index_model(graph)
     sketches = {path: sketch_of(source, path.parent, model, devices, asked) for path, source in texts.all.items()}
     if wrong := unknown_params(asked, list(sketches.values())):
         raise PlanError(*wrong)
     searched = [sketches[path] for path in texts.searched]
-    return Search(graph, cluster, searched, sketches[texts.baseline[0]], devices, state, memory)
+    return Search(graph, cluster, searched, sketches[texts.baseline[0]], devices, state, memory, costs)
 
 
 @dataclass
@@ -173,7 +183,8 @@ class Search:
     """Sketches for a model on a cluster, for one run.
 
     `baseline` is a sketch at its defaults, with which all are compared. The same sketches and number of tries give the
-    same answer.
+    same answer. With `costs`, steps are simulated by measured times; plans that need others are refused, and nothing is
+    known of any plan before it is simulated.
     """
 
     graph: Graph
@@ -183,6 +194,7 @@ class Search:
     devices: range
     state: State = MIXED
     memory: float = 1.0  # the share of each device's memory that a plan may need
+    costs: CostsFile | None = None
     _workspace: Workspace = field(init=False)
     _bounds: Bounds = field(init=False)
     _tried: dict[Point, Tried] = field(default_factory=dict)
@@ -195,7 +207,8 @@ class Search:
     _until: float = float("inf")
 
     def __post_init__(self) -> None:
-        self._workspace = Workspace(self.graph, self.cluster)
+        measured_here = self.costs is not None and self.cluster.shares_cores
+        self._workspace = Workspace(self.graph, None if measured_here else self.cluster)  # as the measured runs
         self._bounds = Bounds(self.graph, self.cluster, self.state)
 
     def run(self, tries: int = TRIES, seconds: float = float("inf")) -> Iterator[Found]:
@@ -212,6 +225,7 @@ class Search:
             reasons = tuple((those[0], len(those)) for those in self._refusals.values())
             spent = time.monotonic() - began
             return Found(
+                sketches=tuple(self.sketches),
                 baseline=base,
                 tried=(*self._tried.values(),),
                 settings=len(points),
@@ -228,7 +242,8 @@ class Search:
         yield found(len(points), 0.0)
         left, bound = 0, float("inf")  # where no point can be measured
         try:
-            for answer in grid(points, self._bound, self._measure, self._families.__getitem__, self._nearer):
+            nearer = self._nearer if self.costs is None else None
+            for answer in grid(points, self._bound, self._measure, self._families.__getitem__, nearer):
                 left, bound = answer.left, answer.bound
                 yield found(left, bound)
                 if len(self._tried) >= tries or time.monotonic() > self._until:
@@ -339,6 +354,8 @@ class Search:
         plan = reading.plan
         self._families[point] = family(plan)
         share = self._share(point, plan, self._bounds.memory_bytes(plan))
+        if self.costs is not None:
+            return Worth(UNKNOWN_S, share)
         step_s = self._bounds.step_s(plan, reading.context.facts.halved)
         return Worth(step_s * plan.devices, share, self._bounds.tasks(plan) / EFFORT)
 
@@ -399,18 +416,25 @@ class Search:
         known = sketch.overrides(values)
         words = {name: known[name] for name in sketch.params if name in known}
         try:
-            candidate = self.candidate(sketch, values)
-            report = self._workspace.simulate(candidate, self.cluster, state=self.state)
+            plan, report = self._step(sketch, values, words)
         except PlanError as error:
             return Tried(sketch, values, Setting(words, refused=error.diagnostics[0]))
 
         def timeline() -> Timeline:
-            again = self.candidate(sketch, values)
-            return self._workspace.simulate(again, self.cluster, state=self.state).timeline
+            return self._step(sketch, values, words)[1].timeline
 
         over = [d.peak_bytes - int(self.memory * d.capacity_bytes) for d in report.devices if d.capacity_bytes]
         setting = Setting(words, replace(report, draw=timeline))
-        return Tried(sketch, values, setting, family(candidate.plan), max(0, *over, 0))
+        return Tried(sketch, values, setting, family(plan), max(0, *over, 0))
+
+    def _step(self, sketch: Sketch, values: Values, words: Mapping[str, int]) -> tuple[Plan, Report]:
+        """The plan of a setting, and its simulated step. Raises PlanError."""
+        candidate, times = self.candidate(sketch, values), None
+        if self.costs is not None:
+            setting = ",".join([sketch.source.name, *(f"{name}={value}" for name, value in words.items())])
+            record = f"ssdsl profile --model {self.graph.name} {setting} --out {self.costs.file}"
+            times = costs_for(candidate.lowered.program, self.costs, record)
+        return candidate.plan, self._workspace.simulate(candidate, self.cluster, times, self.state)
 
     def _proved(self, tried: Tried) -> Tried:
         """The same, or with what its proof says against it."""

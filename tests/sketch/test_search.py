@@ -11,6 +11,11 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.read import read_source
 from ssdsl.plan.model_index import index_model
 from ssdsl.prove.prove import require_proof
+from ssdsl.simulate.collectives import Facts
+from ssdsl.simulate.profile import Profile
+from ssdsl.simulate.profiled import Profiled
+from ssdsl.simulate.read_costs import CostsFile
+from ssdsl.simulate.simulate import simulate
 from ssdsl.sketch.reasons import notes
 from ssdsl.sketch.search import Found, Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
@@ -19,6 +24,8 @@ from ssdsl.text.render import render
 from ssdsl.text.source import Source
 from ssdsl.workspace import Workspace
 from tests.captured import graph_of
+from tests.simulate.steps import compiled
+from tests.simulate.test_profile import profile_of
 
 ERRORS = Path(__file__).parents[1] / "errors"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -190,3 +197,23 @@ def test_which_way_projections_are_cut() -> None:
     sketch = sketch_of(read_source(path), path.parent, index_model(graph), range(64, 65))
     found = searched(Search(graph, cluster, [sketch], sketch, range(64, 65)))
     assert found.best is not None and found.best.values == {"Q": 1, "O": 2, "G": 1, "N": 2}
+
+
+def test_measured_times_decide(recorded: Profile) -> None:
+    """Plans whose operators a profile has are ranked by it, the others refused with what records them."""
+    found_file = CostsFile("p.json", profile=recorded)
+    searching = replace(work(load_cluster("laptop"), range(2, 3), "data_parallel", "pipeline"), costs=found_file)
+    found = searched(searching)
+    assert found.best is not None and {t.sketch.name for t in found.ranked} == {"data_parallel", "pipeline"}
+    for tried in found.ranked:
+        program = Workspace(graph_of(MODEL)).candidate(tried.sketch.source, tried.values, EXAMPLES).lowered.program
+        measured = simulate(program, tried.sketch.source, searching.cluster, Profiled(Facts(program), recorded))
+        assert tried.report.step_s == measured.step_s
+    (lacks,) = {why.code: why for why, _ in found.reasons}.keys() - {"E0203"}
+    assert lacks == "E0652"
+
+
+@pytest.fixture
+def recorded() -> Profile:
+    """Times of what two replicas, and two micro-batches of a pipeline, do."""
+    return profile_of(compiled("pipeline", MODEL, S=2, M=2))
