@@ -6,7 +6,7 @@ from their functions, before these have an order; the plan that comes of it is s
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import combinations
 from math import floor, prod
@@ -30,6 +30,7 @@ MODULO = "modulo"
 INDEX = "m"  # of micro-batches, by this name in the schedules of the standard library
 PARTS = "parts_of_modulo"
 EFFORT = 400_000  # tasks that the solver places
+SAME = 0.0005  # of a step
 EPSILON = 1e-7  # of a period: what makes a difference of equal times
 
 
@@ -48,11 +49,13 @@ def is_without_order(sketch: Sketch) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Modulo:
-    """The numbers of a clock: of a period, and of the forward and the backward of each part in it."""
+    """The numbers of a clock: of a period, and of the forward and the backward of each part in it. By the times of the
+    parts it takes `gap` longer than the least that any order of them does, as a share of that."""
 
     period: int
     forward: tuple[int, ...]
     backward: tuple[int, ...]
+    gap: float = 0.0
 
     def __str__(self) -> str:
         forward, backward = (", ".join(map(str, numbers)) for numbers in (self.forward, self.backward))
@@ -62,7 +65,9 @@ class Modulo:
 def with_clock(sketch: Sketch, values: Values, found: Modulo) -> Sketch:
     """The sketch with this clock in place of its order. Its params are not open any more: the numbers are for them."""
     text, call = sketch.source.text, _call(sketch.script)
-    asked = f"{MODULO}({_written_parts(sketch)}, {_written_count(sketch)}, {found})"
+    above = "no order takes less" if found.gap < SAME else f"{found.gap:.1%} above the least that any order takes"
+    note = f"# by the times of its parts, {above}\n"
+    asked = f"{note}{MODULO}({_written_parts(sketch)}, {_written_count(sketch)}, {found})"
     if call is None:
         text = f"{text.rstrip()}\n{asked}\n"
         return sketch.answered(_with_import(sketch.script, text), values)
@@ -75,25 +80,26 @@ def with_clock(sketch: Sketch, values: Values, found: Modulo) -> Sketch:
 def clock_of(
     sketch: Sketch, values: Values, model: ModelIndex, cluster: Cluster, state: State, share: float
 ) -> Modulo | None:
-    """A clock for a setting in this share of the memory; None where its tasks are no such loop, or none fits. Raises
-    PlanError where the plan is none."""
+    """A clock for a setting in this share of the memory, or in more where none fits: what it takes, and by how much
+    it is too large, are then still those of a good order. None where its tasks are no such loop. Raises PlanError where
+    the plan is none."""
     parts = _parts(sketch, values, model)
     if parts is None or len(parts) < 2:
         return None
     plan = read_plan(sketch.script, model, sketch.overrides(values), sketch.folder, most=1, orders=False).plan
     found = unordered(plan, {name: n for n, part in enumerate(parts) for name in part}, cluster, state)
     steps = _steps(found, parts)
-    loop = _loop(found, steps, share) if steps else None
-    if not steps or loop is None:
+    if not steps:
         return None
-    better = list(clock(loop, EFFORT))
+    loop = _loop(found, steps, share)
+    better = list(clock(loop, EFFORT)) or list(clock(replace(loop, memory=()), EFFORT))
     if not better:
         return None
     best = better[-1]
     period, at = _whole(loop, best.at, best.period)
     due = {step.key: time for step, time in zip(steps, at, strict=True)}
     forward, backward = (tuple(due.get((n, back), 0) for n in range(len(parts))) for back in (False, True))
-    return Modulo(period, forward, backward)
+    return Modulo(period, forward, backward, best.step_s / loop.least - 1)
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
@@ -224,8 +230,8 @@ def _steps(found: Unordered, parts: Sequence[frozenset[str]]) -> list[_Step] | N
     return [_Step(key, tuple(own[key[0]]), tuple(after.get(key, ()))) for key in order]
 
 
-def _loop(found: Unordered, steps: Sequence[_Step], share: float) -> Loop | None:
-    """The steps as tasks of a loop, with the memory that is left for activations; None where there is none left."""
+def _loop(found: Unordered, steps: Sequence[_Step], share: float) -> Loop:
+    """The steps as tasks of a loop, with the memory that is left for activations."""
     roles = sorted({r for step in steps for f in step.functions for r in found.members[f.submesh]})
     device = {r: d for d, r in enumerate(roles)}
     number = {step.key: n for n, step in enumerate(steps)}
@@ -238,8 +244,6 @@ def _loop(found: Unordered, steps: Sequence[_Step], share: float) -> Loop | None
         takes, gives = (0.0, held) if is_back else (held, 0.0 if (part, True) in number else held)
         tasks.append(Task(tuple(sorted(set(own))), seconds, tuple(number[key] for key in step.after), takes, gives))
     memory = tuple(_room(found, r, share) for r in roles)
-    if min(memory) <= 0:
-        return None
     count = next(t.parts for step in steps for f in step.functions for t in f.time if t.name == INDEX)
     inputs = (g for step in steps for f in step.functions for g in f.inputs if g.message is not None)
     travels = [found.travel(given, False) for given in inputs]

@@ -16,6 +16,7 @@ from tests.captured import captured
 
 SWIN, GPT = "swin:small,depths=2-2-1-1,batch=4", "gpt:tiny"
 PLANS: dict[str, tuple[str, list[dict[str, int]]]] = {
+    "alpa_moe": ("moe_gpt:tiny", [{"S": 2, "M": 2}]),
     "gpt_co_shard": (GPT, [{}, {"T": 2}]),
     "gpt_megatron": (GPT, [{}, {"V": 2, "P": 1, "R": 2}, {"D": 2, "T": 1, "M": 2, "R": 0}]),
     "gpt_zero3": (GPT, [{}]),

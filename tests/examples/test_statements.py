@@ -46,6 +46,7 @@ RUNS: list[tuple[str, str, dict[str, int]]] = [  # every axis and every index ha
     ("gpt_zero3", GPT, {"D": 2, "M": 2}),
 ]
 MORE: list[tuple[str, str, dict[str, int]]] = [
+    ("alpa_moe", "moe_gpt:tiny", {"D": 2, "S": 2, "M": 2}),
     ("alphafold2_3f1b", ALPHAFOLD, {"D": 2, "A": 2, "M": 2}),
     ("alphafold2_dap", ALPHAFOLD, {"D": 2, "M": 2}),
     ("alphafold2_in_turn", ALPHAFOLD, {"D": 2, "A": 2, "M": 2}),
