@@ -23,7 +23,8 @@ def open_params(source: Source, folder: Path | None, model: ModelIndex, count: i
     settings = sum(1 for _ in islice(sketch.settings(devices), MOST))
     plans = f"more than {MOST:,} plans" if settings == MOST else f"at most {counted(settings, 'plan')}"
     opened = "; ".join(f"{p.name} in {listed(p.tried)}" for p in sketch.open)
-    ordered = orders.is_open(sketch) or clocks.is_open(sketch)
+    clocked = clocks.is_open(sketch) and clocks.parts_of(sketch, sketch.default, model)
+    ordered = orders.is_open(sketch) or bool(clocked)
     ways = {"where stages are cut": cuts.is_open(sketch), "which task runs when": ordered}
     also = joined([words for words, is_open in ways.items() if is_open], "and")
     return f"open to `ssdsl search`: {opened}: {plans} on {counted(count, 'device')}{f'; {also}' if also else ''}"

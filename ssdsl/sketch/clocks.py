@@ -35,15 +35,15 @@ EPSILON = 1e-7  # of a period: what makes a difference of equal times
 
 
 def is_open(sketch: Sketch) -> bool:
-    """Whether a clock may be found for the plan: it has no order, or calls one of the standard library for something
-    else than a row of stages, and says what it assigns where it can be named."""
+    """Whether a clock may be found for the plan, by its text: it has no order, or calls one of the standard library for
+    something else than a row of stages, and says what it assigns where it can be named."""
     orders = list(_orders(sketch.script))
     one = not orders or (len(orders) == 1 and _call(sketch.script) is not None)
     return one and _written_parts(sketch) is not None and _written_count(sketch) is not None
 
 
 def is_without_order(sketch: Sketch) -> bool:
-    """Whether the plan leaves it to us which task comes before which."""
+    """Whether the plan leaves it to us which task comes before which, by its text."""
     return is_open(sketch) and next(_orders(sketch.script), None) is None
 
 
@@ -83,8 +83,8 @@ def clock_of(
     """A clock for a setting in this share of the memory, or in more where none fits: what it takes, and by how much
     it is too large, are then still those of a good order. None where its tasks are no such loop. Raises PlanError where
     the plan is none."""
-    parts = _parts(sketch, values, model)
-    if parts is None or len(parts) < 2:
+    parts = parts_of(sketch, values, model)
+    if not parts:
         return None
     plan = read_plan(sketch.script, model, sketch.overrides(values), sketch.folder, most=1, orders=False).plan
     found = unordered(plan, {name: n for n, part in enumerate(parts) for name in part}, cluster, state)
@@ -178,15 +178,20 @@ def _with_import(script: nodes.Script, text: str) -> str:
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
-def _parts(sketch: Sketch, values: Values, model: ModelIndex) -> list[frozenset[str]] | None:
-    """The operators of each part, if every operator is in one."""
+def parts_of(sketch: Sketch, values: Values, model: ModelIndex) -> list[frozenset[str]]:
+    """The operators of each part of an open plan: none, unless there are several and every operator is in one, and
+    unless no file that the plan uses says an order. Raises PlanError where the plan is none."""
     text = f"{sketch.source.text.rstrip()}\nlet {PARTS} = {_written_parts(sketch)}\n"
     script = parse(Source(sketch.source.name, text))
-    _, scope = interpret_part(script, model, sketch.overrides(values), sketch.folder)
-    found = scope.values[PARTS]
+    ctx, scope = interpret_part(script, model, sketch.overrides(values), sketch.folder)
+    call, found = _call(sketch.script), scope.values[PARTS]
+    sites = [*(order.called for order in ctx.facts.orders), *(rows.called for rows in ctx.facts.clocks)]
+    if any(site is None or call is None or site.start != call.span.start for site in sites):
+        return []
     assert isinstance(found, tuple)
     parts = [model.only_compute(part.operators) for part in found if isinstance(part, Selection) and not part.fixed]
-    return parts if sum(map(len, parts)) == len(model.compute) == len(frozenset().union(*parts)) else None
+    is_whole = sum(map(len, parts)) == len(model.compute) == len(frozenset().union(*parts))
+    return parts if is_whole and len(parts) > 1 else []
 
 
 Key = tuple[int, bool]  # a part, and whether this is its backward

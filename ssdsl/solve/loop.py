@@ -15,6 +15,7 @@ are moved by whole periods, as long as the longest path becomes shorter within t
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import ceil
 
 SLACK = (1.0, 1.02, 1.05, 1.1, 1.2)  # periods that are tried, times the least
 MORE_SLACK = (1.35, 1.5, 2.0, 3.0)  # and where none of these fits into the memory
@@ -186,11 +187,11 @@ def _order(loop: Loop, device: int, at: Sequence[float], period: float) -> list[
 
 def _lighter(loop: Loop, at: Sequence[float], period: float) -> list[float]:
     """The same where devices hold no more than they may: what takes memory on one is put off by whole periods."""
-    found = list(at)
+    found, in_flight = list(at), ceil((max(at) - min(at)) / period) + 1
     for d in range(loop.devices if loop.memory else 0):
         taking = [o for o, task in enumerate(loop.tasks) if task.takes and d in task.devices]
         alone = [o for o in taking if loop.tasks[o].devices == (d,)] or taking
-        for _ in range(loop.micro_batches):
+        for _ in range(in_flight):
             if _fits(loop, d, _order(loop, d, found, period)):
                 break
             for o in alone:

@@ -122,3 +122,21 @@ assign model - ends to gpus[pp = 1]
     searching = Search(graph, load_cluster(CLUSTER), [plan], plan, range(2, 3))
     *_, found = searching.run()
     assert found.best is not None and found.best.changes == ()
+
+
+def test_an_order_in_a_file_that_the_plan_uses_is_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.ssp").write_text("def later(a, b):\n    order a.fwd[m = 3] -> b.fwd[m = 0]\n")
+    text = """use "mine.ssp": later
+mesh gpus(pp = 2)
+let stage = balance(model, 2)
+split model by batch into m = 4
+assign stage[s] to gpus[pp = s] for s in 0..2
+later(stage[0], stage[1])
+"""
+    model = index_model(graph_of(GPT, meta=True))
+    plan = sketch_of(Source("open.ssp", text), tmp_path, model, range(2, 3))
+    assert clocks.is_without_order(plan) and not clocks.parts_of(plan, {}, model)
+    without = sketch_of(
+        Source("open.ssp", text.replace("later(stage[0], stage[1])\n", "")), tmp_path, model, range(2, 3)
+    )
+    assert len(clocks.parts_of(without, {}, model)) == 2
