@@ -273,6 +273,9 @@ class Search:
         """Changes of one plan until one fits: what one needs is known behind a simulation, the next may need less."""
         over: list[Tried] = []
         while len(over) < FEW and (sketch := sketched(best, over)) is not None:
+            if over and sketch.source.text == over[-1].sketch.source.text:
+                over.append(over[-1])  # the same again, in less memory perhaps another one
+                continue
             tried = replace(self._simulated(sketch, {}), values=best.values, changes=(*best.changes, change))
             yield tried
             if tried.setting.refused is not None or not tried.over_bytes:
@@ -403,12 +406,13 @@ class Search:
         return None if tried.unproved else Worth(tried.setting.device_s, (tried.setting.filled or 0.0) / self.memory)
 
     def _ordered(self, sketch: Sketch, values: Values) -> Tried:
-        """A setting with its step; where it has no order, in one that is found for it."""
+        """A setting with its step; where it has no order, in one that is found for it. If none fits, the first one says
+        the most of what the setting takes: those behind it save memory in vain."""
         if clocks.is_without_order(sketch):
             plain = Tried(sketch, values, Setting(values))
-            *_, found = (None, *self._changed(plain, Change.ORDER, self._clock))
-            if found is not None:
-                return found
+            tried = [t for t in self._changed(plain, Change.ORDER, self._clock) if t.setting.refused is None]
+            if tried:
+                return next((t for t in tried if t.fits), tried[0])
         return self._simulated(sketch, values)
 
     def _simulated(self, sketch: Sketch, values: Values) -> Tried:
