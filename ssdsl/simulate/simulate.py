@@ -72,7 +72,7 @@ def simulated(program: Program, cluster: Cluster, prices: Prices, costs: Costs |
     """The step alone, which is that of any program that differs in nothing but places of statements."""
     hidden = cluster.overlap.gradients and not cluster.shares_cores
     trace = run(program, costs or prices.costs, overlaps=hidden, blocks=not cluster.overlap.sends)
-    capacity = [_capacity(program, role, cluster) for role in program.roles]
+    capacity: list[int | None] = [capacity_bytes(program, role, cluster) for role in program.roles]
     memory = memories(program, trace, prices.activations, capacity)
     return Step(cluster, trace, epilogues(program, trace), memory)
 
@@ -105,7 +105,8 @@ def report(step: Step, program: Program, source: Source) -> Report:
     )
 
 
-def _capacity(program: Program, role: Role, cluster: Cluster) -> int | None:
+def capacity_bytes(program: Program, role: Role, cluster: Cluster) -> int:
+    """The memory of a role's smallest device, or its share of a machine that all devices are on."""
     smallest = min(device.memory_bytes for device in cluster.devices(tuple(role.submesh.ranks())))
     return int(smallest / cluster.sharing(program.plan.devices))
 

@@ -19,8 +19,10 @@ from ssdsl.lang.parse import parse
 from ssdsl.plan.eval.values import Selection
 from ssdsl.plan.interpret import interpret_part, read_plan
 from ssdsl.plan.model_index import ModelIndex
+from ssdsl.simulate.simulate import capacity_bytes
 from ssdsl.simulate.state import State
-from ssdsl.sketch.orders import PLAIN, import_of, is_imported
+from ssdsl.sketch.orders import PLAIN
+from ssdsl.sketch.schedules import called, is_schedule, with_import, with_use
 from ssdsl.sketch.sketch import Sketch, Values
 from ssdsl.sketch.unordered import Unordered, unordered
 from ssdsl.solve.loop import Loop, Task, clock
@@ -64,17 +66,15 @@ class Modulo:
 
 def with_clock(sketch: Sketch, values: Values, found: Modulo) -> Sketch:
     """The sketch with this clock in place of its order. Its params are not open any more: the numbers are for them."""
-    text, call = sketch.source.text, _call(sketch.script)
+    text, own = sketch.source.text, _call(sketch.script)
     above = "no order takes less" if found.gap < SAME else f"{found.gap:.1%} above the least that any order takes"
     note = f"# by the times of its parts, {above}\n"
     asked = f"{note}{MODULO}({_written_parts(sketch)}, {_written_count(sketch)}, {found})"
-    if call is None:
-        text = f"{text.rstrip()}\n{asked}\n"
-        return sketch.answered(_with_import(sketch.script, text), values)
-    assert isinstance(call.function, nodes.Name)
+    if own is None:
+        return sketch.answered(with_use(sketch.script, f"{text.rstrip()}\n{asked}\n", MODULO), values)
+    name, call = own
     text = f"{text[: call.span.start]}{asked}{text[call.span.end :]}"
-    word = import_of(sketch.script, call.function.text)
-    return sketch.answered(f"{text[: word.span.start]}{MODULO}{text[word.span.end :]}", values)
+    return sketch.answered(with_import(sketch.script, text, name, MODULO), values)
 
 
 def clock_of(
@@ -108,21 +108,14 @@ def clock_of(
 def _orders(script: nodes.Script) -> Iterator[nodes.Node]:
     """What gives tasks an order: statements, and names of the standard library's schedules."""
     for node in nodes.walk(script):
-        is_schedule = isinstance(node, nodes.Name) and is_imported(script, node.text)
-        if is_schedule or isinstance(node, nodes.Order | nodes.Clock):
+        names_one = isinstance(node, nodes.Name) and is_schedule(script, node.text)
+        if names_one or isinstance(node, nodes.Order | nodes.Clock):
             yield node
 
 
-def _call(script: nodes.Script) -> nodes.Call | None:
-    """The statement that calls a schedule of something else than a row of stages."""
-    for s in script.statements:
-        match s:
-            case nodes.Do(call=nodes.Call(function=nodes.Name(text=name)) as call):
-                if is_imported(script, name) and name not in (*PLAIN, MODULO):
-                    return call
-            case _:
-                pass
-    return None
+def _call(script: nodes.Script) -> tuple[str, nodes.Call] | None:
+    """The call of a schedule of something else than a row of stages, and its name."""
+    return next(((name, call) for name, call in called(script) if name not in (*PLAIN, MODULO)), None)
 
 
 def _written_parts(sketch: Sketch) -> str | None:
@@ -167,14 +160,6 @@ def _written_count(sketch: Sketch) -> str | None:
     return counts.pop() if len(counts) == 1 else None
 
 
-def _with_import(script: nodes.Script, text: str) -> str:
-    for s in script.statements:
-        if isinstance(s, nodes.Use) and isinstance(s.module, nodes.Word) and s.module.text == "pipeline":
-            return f"{text[: s.span.end]}, {MODULO}{text[s.span.end :]}"
-    start = script.statements[0].span.start
-    return f"{text[:start]}use pipeline: {MODULO}\n\n{text[start:]}"
-
-
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
@@ -184,9 +169,9 @@ def parts_of(sketch: Sketch, values: Values, model: ModelIndex) -> list[frozense
     text = f"{sketch.source.text.rstrip()}\nlet {PARTS} = {_written_parts(sketch)}\n"
     script = parse(Source(sketch.source.name, text))
     ctx, scope = interpret_part(script, model, sketch.overrides(values), sketch.folder)
-    call, found = _call(sketch.script), scope.values[PARTS]
+    own, found = _call(sketch.script), scope.values[PARTS]
     sites = [*(order.called for order in ctx.facts.orders), *(rows.called for rows in ctx.facts.clocks)]
-    if any(site is None or call is None or site.start != call.span.start for site in sites):
+    if any(site is None or own is None or site.start != own[1].span.start for site in sites):
         return []
     assert isinstance(found, tuple)
     parts = [model.only_compute(part.operators) for part in found if isinstance(part, Selection) and not part.fixed]
@@ -268,10 +253,8 @@ def _turns(function: Function) -> int:
 
 def _room(found: Unordered, role: int, share: float) -> float:
     """Bytes of a device for activations."""
-    prices = found.prices
-    devices = prices.cluster.devices(tuple(found.program.roles[role].submesh.ranks()))
-    capacity = min(d.memory_bytes for d in devices) / prices.cluster.sharing(found.program.plan.devices)
-    return share * capacity - found.state_bytes(role)
+    program, cluster = found.program, found.prices.cluster
+    return share * capacity_bytes(program, program.roles[role], cluster) - found.state_bytes(role)
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------

@@ -4,12 +4,12 @@ The numbers are found on a model of the pipeline (`solve/order.py`), whose times
 step; the plans that come of it are simulated and proved like any other.
 """
 
-from collections.abc import Iterator
 from statistics import median
 
 from ssdsl.lang import nodes
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import Event, Kind, Memory
+from ssdsl.sketch.schedules import called, with_import
 from ssdsl.sketch.sketch import Sketch, Values
 from ssdsl.sketch.write import with_answer
 from ssdsl.solve.order import Pipeline, Schedule, order
@@ -28,13 +28,12 @@ def is_open(sketch: Sketch) -> bool:
 def with_order(sketch: Sketch, values: Values, schedule: Schedule) -> Sketch:
     """The sketch with these numbers in place of its schedule. Its params are not open any more: the numbers are for
     them."""
-    call = _call(sketch.script)
-    assert call is not None and isinstance(call.function, nodes.Name)
-    name = call.function.text
+    own = _call(sketch.script)
+    assert own is not None
+    name, call = own
     ahead, late = (", ".join(map(str, numbers)) for numbers in (schedule.ahead, schedule.late))
     text = with_answer(sketch.source.text, call, SCHEDULE, f"ahead = [{ahead}], late = [{late}]")
-    word = import_of(sketch.script, name)
-    return sketch.answered(f"{text[: word.span.start]}{SCHEDULE}{text[word.span.end :]}", values)
+    return sketch.answered(with_import(sketch.script, text, name, SCHEDULE), values)
 
 
 def schedule_of(report: Report, room: float, share: float) -> Schedule | None:
@@ -53,32 +52,13 @@ def schedule_of(report: Report, room: float, share: float) -> Schedule | None:
     return found
 
 
-def _call(script: nodes.Script) -> nodes.Call | None:
-    for s in script.statements:
-        match s:
-            case nodes.Do(call=nodes.Call(function=nodes.Name(text=name), arguments=arguments) as call):
-                plain = len(arguments) == 2 and not any(isinstance(a, nodes.Keyed) for a in arguments)
-                if name in PLAIN and plain and is_imported(script, name):
-                    return call
-            case _:
-                pass
+def _call(script: nodes.Script) -> tuple[str, nodes.Call] | None:
+    """The call of a schedule of one stage a device, and its name."""
+    for name, call in called(script):
+        plain = len(call.arguments) == 2 and not any(isinstance(a, nodes.Keyed) for a in call.arguments)
+        if name in PLAIN and plain:
+            return name, call
     return None
-
-
-def is_imported(script: nodes.Script, name: str) -> bool:
-    """Whether a name is that of a schedule of the standard library."""
-    return any(word.text == name for word in _imports(script))
-
-
-def import_of(script: nodes.Script, name: str) -> nodes.Word:
-    """Where it is imported."""
-    return next(word for word in _imports(script) if word.text == name)
-
-
-def _imports(script: nodes.Script) -> Iterator[nodes.Word]:
-    for s in script.statements:
-        if isinstance(s, nodes.Use) and isinstance(s.module, nodes.Word) and s.module.text == "pipeline":
-            yield from s.names
 
 
 def _times(row: list[Event], micro_batches: int) -> tuple[float, float, float]:

@@ -1,0 +1,47 @@
+"""The schedules of the standard library in a plan's text: which it imports, where it calls them, and how another one
+takes the place of one."""
+
+from collections.abc import Iterator
+
+from ssdsl.lang import nodes
+
+LIBRARY = "pipeline"
+
+
+def is_schedule(script: nodes.Script, name: str) -> bool:
+    """Whether a name is that of an imported schedule."""
+    return any(word.text == name for word in _imports(script))
+
+
+def called(script: nodes.Script) -> Iterator[tuple[str, nodes.Call]]:
+    """The statements that call an imported schedule, with its name."""
+    for s in script.statements:
+        match s:
+            case nodes.Do(call=nodes.Call(function=nodes.Name(text=name)) as call) if is_schedule(script, name):
+                yield name, call
+            case _:
+                pass
+
+
+def with_import(script: nodes.Script, text: str, old: str, new: str) -> str:
+    """A text that begins as the script does, in which another schedule is imported in place of one."""
+    word = next(word for word in _imports(script) if word.text == old)
+    return f"{text[: word.span.start]}{new}{text[word.span.end :]}"
+
+
+def with_use(script: nodes.Script, text: str, new: str) -> str:
+    """A text that begins as the script does, in which one more schedule is imported."""
+    if (use := next(_uses(script), None)) is not None:
+        return f"{text[: use.span.end]}, {new}{text[use.span.end :]}"
+    start = script.statements[0].span.start
+    return f"{text[:start]}use {LIBRARY}: {new}\n\n{text[start:]}"
+
+
+def _imports(script: nodes.Script) -> Iterator[nodes.Word]:
+    return (word for use in _uses(script) for word in use.names)
+
+
+def _uses(script: nodes.Script) -> Iterator[nodes.Use]:
+    for s in script.statements:
+        if isinstance(s, nodes.Use) and isinstance(s.module, nodes.Word) and s.module.text == LIBRARY:
+            yield s
