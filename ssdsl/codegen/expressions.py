@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from ssdsl.ir.function import Offset, Op, WindowPart
 from ssdsl.ir.value import Axis, Coordinate, Size, Time
-from ssdsl.model.call import schema_arguments
 from ssdsl.model.graph import Operator, Order, Ref
-from ssdsl.model.memory_order import is_plain
-from ssdsl.model.ops.registry import row
+from ssdsl.model.storage import is_plain
+from ssdsl.model.target import TorchWord
 from ssdsl.plan.regions import Runs
 from ssdsl.text.diagnostic import InternalError
 
@@ -64,7 +61,7 @@ def _plain(operator: Operator, args: Arguments, kwargs: Mapping[str, str]) -> st
     """A call as its row writes it, or by its full name."""
     if operator.target == "aten::_to_copy":
         return f"{args[0]}.to({', '.join(_given(kwargs))})"
-    form = row(operator).text
+    form = operator.row.text
     if form is not None and not kwargs:
         return form(_named(operator, args, kwargs)) if callable(form) else _written(form, operator, args)
     overload = str(operator.args[0])  # the file has `aten = torch.ops.aten`
@@ -89,8 +86,8 @@ def _written(form: str, operator: Operator, args: Arguments) -> str:
 
 def _named(operator: Operator, args: Arguments, kwargs: Mapping[str, str]) -> dict[str, str]:
     """The arguments by the names of their parameters; those that are not given have their defaults."""
-    parameters = schema_arguments(operator.args[0])
-    defaults = {p.name: repr(p.default_value) for p in parameters}
+    parameters = operator.args[0].parameters
+    defaults = {p.name: text(p.default, iter(())) for p in parameters}
     return defaults | dict(zip((p.name for p in parameters), args, strict=False)) | dict(kwargs)
 
 
@@ -123,7 +120,7 @@ def _kernel(
     calls: Mapping[str, str],
 ) -> str:
     """A call of what computes a part where a plain call on sliced inputs would be wrong."""
-    kernel, own = op.kernel, row(operator)
+    kernel, own = op.kernel, operator.row
     named = _named(operator, args, kwargs)
     if kernel.windows:
         inside = _sum(kernel.offsets, group)
@@ -196,9 +193,7 @@ def extent_text(size: Size, group: GroupName, unequal: Mapping[str, tuple[int, .
 
 def assignment(operator: Operator, targets: Sequence[str]) -> str:
     """The left-hand side of the call: a trailing comma unpacks the one tensor of a sequence."""
-    returns = operator.args[0]._schema.returns
-    sequence = len(returns) > 1 or "List" in str(returns[0].type)
-    return ", ".join(targets) + ("," if len(targets) == 1 and sequence else "")
+    return ", ".join(targets) + ("," if len(targets) == 1 and operator.args[0].unpacks else "")
 
 
 def text(item: Any, names: Iterator[str]) -> str:
@@ -212,6 +207,6 @@ def text(item: Any, names: Iterator[str]) -> str:
             return f'"{item}"'
         case float() if not math.isfinite(item):
             return f'float("{item}")'
-        case torch.device():
+        case TorchWord(kind="device"):
             return "device"
-    return str(item) if isinstance(item, (torch.dtype, torch.memory_format, torch.layout)) else repr(item)
+    return repr(item)

@@ -19,7 +19,7 @@ from ssdsl.ir.value import Name
 from ssdsl.model.layers import module_of
 from ssdsl.model.ops.experts import OF_ROWS
 from ssdsl.model.ops.random import FUNCTIONS
-from ssdsl.model.ops.registry import kernel_functions, modules
+from ssdsl.model.ops.rows import kernel_functions, modules
 from ssdsl.model.storage import Storage
 
 # What a file may import from the runtime beside it.

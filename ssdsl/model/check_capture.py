@@ -18,7 +18,9 @@ from ssdsl.model.dropped_errors import CaptureDiffers
 from ssdsl.model.fails import own_failure
 from ssdsl.model.graph import Graph, Operator, Origin, Ref
 from ssdsl.model.kept_state import module_kept
+from ssdsl.model.overloads import as_torch, overload
 from ssdsl.model.source import Model
+from ssdsl.model.target import TorchWord
 from ssdsl.runtime.draws import Draws
 from ssdsl.runtime.moves import contiguous
 from ssdsl.text.diagnostic import PlanError
@@ -193,7 +195,7 @@ def _run(operator: Operator, values: Values) -> tuple[torch.Tensor, ...]:
         pairs = zip(operator.refs(), operator.orders, strict=True)
         values = {**values, **{name: contiguous(values[name], order) for name, order in pairs}}
     target, *args = (_given(a, values) for a in operator.args)
-    result = target(*args, **{k: _given(v, values) for k, v in operator.kwargs})
+    result = overload(target)(*args, **{k: _given(v, values) for k, v in operator.kwargs})
     every = result if isinstance(result, (tuple, list)) else (result,)
     return tuple(t for t in every if isinstance(t, torch.Tensor))
 
@@ -204,6 +206,8 @@ def _given(item: Any, values: Values) -> Any:
             return values[name]
         case tuple():
             return [_given(i, values) for i in item]
+        case TorchWord():
+            return as_torch(item)
     return item
 
 

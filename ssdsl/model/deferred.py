@@ -20,7 +20,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ssdsl.model.storage import memory_of
+from ssdsl.model.observe.call import memory_of
 from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.draws import Draws
 from ssdsl.runtime.recipe import INITIAL, Recipes, Step, View

@@ -11,10 +11,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ssdsl.model.found import Found
+from ssdsl.model.storage import Storage
 from ssdsl.model.window import Window
 
 if TYPE_CHECKING:
-    from ssdsl.model.storage import Storage
+    from ssdsl.model.observed import Observed
+    from ssdsl.model.ops.op import Op
     from ssdsl.model.tails import Tails
 
 ROOT = "."  # the path of what the model's own forward calls
@@ -90,6 +92,16 @@ def refs_in(item: Any) -> Iterator[str]:
                 yield from refs_in(part)
 
 
+def numbered(item: Any, numbers: Iterator[int]) -> Any:
+    """Arguments whose references are numbers, so that equal calls of several layers are equal."""
+    match item:
+        case Ref():
+            return Ref(str(next(numbers)))
+        case tuple() | list():
+            return tuple(numbered(i, numbers) for i in item)
+    return item
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """One call of the captured graph.
@@ -97,9 +109,10 @@ class Operator:
     `name` is unique in the graph; `kind` is what selections call it ("linear"), `target` torch's full name of it
     ("aten::linear", "aten::max.dim"), by which its row in the table of operators is found; `path` is the module path
     ("transformer.h.0.attn.c_attn", a later call of the same module "trunk#2.fc", empty for the root) and `source` the
-    place in the model's code ("modeling_gpt2.py:123"). `flops` counts the multiply-adds of the forward twice. `found`
-    is what experiments showed, if the operator has no row. `orders`, of an operator that asks for it, says of each
-    tensor in its arguments how it lies in memory on one device.
+    place in the model's code ("modeling_gpt2.py:123"). `args` begin with what is called. `flops` counts the
+    multiply-adds of the forward twice. `found` is what experiments showed, if the operator has no row. `orders`, of an
+    operator that asks for it, says of each tensor in its arguments how it lies in memory on one device. `row` is what
+    is known of the operator, `observed` what torch showed of the call.
     """
 
     name: str
@@ -113,9 +126,11 @@ class Operator:
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     dims: tuple[Dim, ...]
+    row: "Op" = field(repr=False, compare=False)
     flops: int = 0
     found: Found | None = None
     orders: tuple[Order, ...] = ()
+    observed: "Observed | None" = field(default=None, repr=False, compare=False)
 
     @property
     def module(self) -> str:
@@ -187,7 +202,8 @@ class Graph:
 
     `dim_names` gives the name of every dimension class. `updates` maps a buffer to the value it takes after the step.
     `constants` are the tensors stored in the captured program (of torch.Tensor; nothing here looks inside). `axes` has
-    the names that the model gives the axes of its inputs, `outputs` the values that were asked for beside the loss.
+    the names that the model gives the axes of its inputs, `outputs` the values that were asked for beside the loss,
+    `storages` the memory of every value.
     """
 
     name: str
@@ -199,6 +215,7 @@ class Graph:
     constants: dict[str, Any] = field(default_factory=dict)
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
+    storages: dict[str, Storage] = field(default_factory=dict, compare=False)
 
     @cached_property
     def by_name(self) -> dict[str, Operator]:
@@ -225,13 +242,6 @@ class Graph:
         from ssdsl.model.signatures import signatures
 
         return signatures(self)
-
-    @cached_property
-    def storages(self) -> "dict[str, Storage]":
-        """The memory of every value."""
-        from ssdsl.model.storage import storages
-
-        return storages(self)
 
     @cached_property
     def alone(self) -> frozenset[str]:

@@ -41,24 +41,6 @@ def order_of(tensor: torch.Tensor) -> Order:
     return tuple(sorted(range(len(strides)), key=lambda axis: -strides[axis]))
 
 
-def is_plain(order: Order) -> bool:
-    """Whether a tensor in this order is contiguous."""
-    return order == tuple(range(len(order)))
-
-
-def strides_in(order: Order, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a tensor without gaps whose axes lie in this order.
-
-    >>> strides_in((0, 2, 1), (2, 3, 4))
-    (12, 1, 3)
-    """
-    strides, inner = {}, 1
-    for axis in reversed(order):
-        strides[axis] = inner
-        inner *= max(1, shape[axis])
-    return tuple(strides[axis] for axis in range(len(shape)))
-
-
 def fills_memory(tensor: torch.Tensor) -> bool:
     """Whether a tensor is all of its memory: it looks into no larger one."""
     return math.prod(tensor.shape) * tensor.element_size() == tensor.untyped_storage().nbytes()

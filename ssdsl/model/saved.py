@@ -1,33 +1,26 @@
 """What autograd keeps: for every operator, which of its tensors wait for its backward."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ssdsl.model.graph import Graph, Operator
-from ssdsl.model.ops.op import SavedRule
+from ssdsl.model.observed import SavedShapes
+from ssdsl.model.ops.op import MEASURED, SavedRule
 from ssdsl.model.ops.reader import Reader, kernel_dims
-from ssdsl.model.ops.registry import row
 from ssdsl.model.saved_tensors import Saved
-from ssdsl.model.storage import Storage
 
 
-def saved(
-    operator: Operator,
-    graph: Graph,
-    places: Mapping[str, Storage],
-    sizes: Sequence[int] | None = None,
-    function: str | None = None,
-) -> Saved:
+def saved(operator: Operator, graph: Graph, sizes: Sequence[int] | None = None, function: str | None = None) -> Saved:
     """What autograd keeps of a call until its backward has run; nothing where no gradient flows.
 
-    `places` is what `storages` found; `sizes` are the local sizes of the operator's dimensions, by default all of them.
-    A kernel of parts keeps what it says: that of this `function` (none if it is empty), by default the row's `kernel`
-    if the dimensions that it combines are split. Weights are named like any operand. The truth is that of PyTorch's CPU
-    kernels; Python scalars are not counted.
+    `sizes` are the local sizes of the operator's dimensions, by default all of them. A kernel of parts keeps what it
+    says: that of this `function` (none if it is empty), by default the row's `kernel` if the dimensions that it
+    combines are split. Weights are named like any operand. The truth is that of PyTorch's CPU kernels; Python scalars
+    are not counted.
     """
     if not any(graph.values[o.value].differentiable for o in operator.outputs):
         return Saved()
-    reader = Reader(operator, graph, places, [d.size for d in operator.dims] if sizes is None else sizes)
-    op = row(operator)
+    reader = Reader(operator, graph, [d.size for d in operator.dims] if sizes is None else sizes)
+    op = operator.row
     rule = op.saved
     for kernel in (k for k in (op.ring, op.kernel) if k is not None):
         is_split = any(map(reader.is_split, kernel_dims(operator, *kernel.axis)))
@@ -36,13 +29,36 @@ def saved(
     return _by(rule, reader)
 
 
-def saved_when_fused(operator: Operator, graph: Graph, places: Mapping[str, Storage], sizes: Sequence[int]) -> Saved:
+def saved_when_fused(operator: Operator, graph: Graph, sizes: Sequence[int]) -> Saved:
     """The same of an operator that GPUs have a fused kernel for."""
     if not any(graph.values[o.value].differentiable for o in operator.outputs):
         return Saved()
-    op = row(operator)
-    return _by(op.saved if op.fused is None else op.fused, Reader(operator, graph, places, sizes))
+    op = operator.row
+    return _by(op.saved if op.fused is None else op.fused, Reader(operator, graph, sizes))
 
 
 def _by(rule: SavedRule, reader: Reader) -> Saved:
-    return reader.named(rule) if isinstance(rule, str) else rule(reader)
+    if rule is MEASURED:
+        return _observed(reader)
+    found = reader.named(rule) if isinstance(rule, str) else rule(reader)
+    return _observed(reader) if found is None else found
+
+
+def _observed(reader: Reader) -> Saved:
+    """What a call saves that was observed when it was captured."""
+    operator = reader.operator
+    shapes = [reader.shape(o.axes) for o in (*operator.inputs, *operator.outputs)]
+    found = _shapes(reader, shapes)
+    return found.at(shapes, [o.value for o in operator.inputs], [o.value for o in operator.outputs])
+
+
+def _shapes(reader: Reader, shapes: Sequence[tuple[int, ...]]) -> SavedShapes:
+    operator, seen = reader.operator, reader.operator.observed
+    if seen is not None and seen.whole is not None:
+        if not any(map(reader.is_split, range(len(operator.dims)))):
+            return seen.whole
+        if seen.parts is not None and (found := seen.parts.at(shapes)) is not None:
+            return found
+    from ssdsl.model.observe.saved import saved_by  # torch has to be asked once more
+
+    return saved_by(operator, reader.graph, reader.sizes)

@@ -7,8 +7,7 @@ dtypes and memory of which the same have gradients. What follows from these alon
 from collections.abc import Iterator
 from typing import Any
 
-from ssdsl.model.graph import Graph, Operator
-from ssdsl.model.ops.measured import numbered
+from ssdsl.model.graph import Graph, Operator, numbered
 
 
 def signatures(graph: Graph) -> dict[str, int]:

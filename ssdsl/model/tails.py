@@ -4,7 +4,6 @@ import math
 from typing import NamedTuple
 
 from ssdsl.model.graph import Graph, Origin
-from ssdsl.model.ops.registry import row
 
 
 class Tails(NamedTuple):
@@ -26,7 +25,7 @@ def _linear_tail(graph: Graph) -> frozenset[str]:
     for operator in reversed(graph.operators):
         users = [c for o in operator.outputs for c in graph.readers.get(o.value, ())]
         is_loss = any(o.value == graph.loss for o in operator.outputs)
-        if row(operator).linear_in and (users or is_loss) and all(u.name in found for u in users):
+        if operator.row.linear_in and (users or is_loss) and all(u.name in found for u in users):
             found.add(operator.name)
     return frozenset(found)
 
@@ -37,7 +36,7 @@ def _to_smaller(graph: Graph) -> frozenset[str]:
     smaller, found = set[str](), set[str]()
     for operator in reversed(graph.operators):
         users = [c for o in operator.outputs for c in graph.readers.get(o.value, ())]
-        if row(operator).linear_in and operator.inputs:
+        if operator.row.linear_in and operator.inputs:
             shrinks = max(sizes[i.value] for i in operator.inputs) > sum(sizes[o.value] for o in operator.outputs)
             if shrinks or (users and all(u.name in smaller for u in users)):
                 smaller.add(operator.name)
@@ -56,6 +55,6 @@ def _loss_tail(graph: Graph) -> frozenset[str]:
     for operator in reversed(graph.operators):
         weights = any(graph.values[o.value].origin is Origin.WEIGHT for o in operator.inputs)
         users = (c for o in operator.outputs for c in graph.readers.get(o.value, ()))
-        if not (weights and row(operator).contraction) and all(u.name in found for u in users):
+        if not (weights and operator.row.contraction) and all(u.name in found for u in users):
             found.add(operator.name)
     return frozenset(found)

@@ -7,11 +7,12 @@ from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture, capture_calls
 from ssdsl.model.discover.discover import discover
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Stage, Value
-from ssdsl.model.memory_order import asks_for_order
 from ssdsl.model.name_dims import name_dims
+from ssdsl.model.observe.observe import observed
 from ssdsl.model.ops.flops import flops
 from ssdsl.model.ops.reader import axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
+from ssdsl.model.overloads import as_data, target_of
 from ssdsl.model.rewrite.buffer_updates import changed_statistics
 from ssdsl.model.rewrite.causal import flag_causal
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
@@ -32,7 +33,7 @@ def capture(model: Model) -> Graph:
     calls = discover(calls, constant)
     found = analyse(calls, constant)
     merge_positions(calls, found)
-    graph = _Builder(model, calls, found, constant, data).graph()
+    graph = observed(_Builder(model, calls, found, constant, data).graph())
     if model.evaluation is None and not graph.values[graph.loss].differentiable:
         raise PlanError(NotALoss(None, model.name, "a number that depends on no weight"))
     return graph
@@ -192,20 +193,21 @@ class _Builder:
             call.path,
             call.source,
             stage,
-            (call.target, *call.args),
-            tuple(call.kwargs.items()),
+            (target_of(call.target), *as_data(call.args)),
+            tuple((name, as_data(item)) for name, item in call.kwargs.items()),
             inputs,
             outputs,
             tuple(_distinct(dims)),
+            row(call),
             flops(call, self.calls.tensors, dims),
             call.found,
-            call.orders if asks_for_order(call.target) else (),  # a rewrite may have put another in its place
+            call.orders if target_of(call.target).asks_for_order else (),  # a rewrite may have put another in its place
         )
 
 
 def _in_runs(operator: Operator) -> Operator:
     """A kernel that is told where its part begins needs a run of the axis: of several factors, the outermost is cut."""
-    kernel = row(operator).kernel
+    kernel = operator.row.kernel
     if kernel is None or not kernel.is_placed:
         return operator
     own = kernel_dims(operator, *kernel.axis)

@@ -10,7 +10,6 @@ from ssdsl.ir.function import Kernel, Offset, Op, Region, Split, WindowPart
 from ssdsl.ir.value import Axis
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.reader import argument, axes_of, parameters
-from ssdsl.model.ops.registry import row
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.local import Axes, Regions, Runs
 from ssdsl.prove.operators import Combining, combining
@@ -141,7 +140,7 @@ class Along:
 
 def _of_users(operator: Operator) -> tuple[Combining | None, Along]:
     """What a user's row says of its kernel."""
-    kernel = row(operator).kernel
+    kernel = operator.row.kernel
     if kernel is None:
         return None, Along(operator.inputs[0], ())
     parameter, _ = kernel.axis

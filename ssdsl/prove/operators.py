@@ -20,8 +20,7 @@ from functools import lru_cache
 from ssdsl.ir.function import Carried, OpSplit, Split
 from ssdsl.ir.value import Axis, Coordinate
 from ssdsl.model.graph import Operand, Operator, Ref
-from ssdsl.model.ops.registry import is_linear as registry_is_linear
-from ssdsl.model.ops.registry import row
+from ssdsl.model.ops.rows import is_linear as registry_is_linear
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.local import Digit, Factors, Local, Regions, are_all, free, in_parts
 from ssdsl.prove.windows import windows_of
@@ -279,7 +278,7 @@ def _combines(operator: Operator) -> bool:
     """Whether some kernel combines the parts of a dimension; a user's row says which."""
     if operator.target.startswith("aten::"):
         return combining(operator) is not None
-    return row(operator).kernel is not None
+    return operator.row.kernel is not None
 
 
 def check_linear(operator: Operator, carried: Carried) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.function import Function, Instr, Op, Reshard, Write, reads_of, results_of
 from ssdsl.ir.value import Name
-from ssdsl.model.memory_order import asks_for_order
-from ssdsl.model.ops.overwritable import OWN_CALL, overwritable
+from ssdsl.model.overwritable import OWN_CALL, overwritable
 from ssdsl.prove.facts import Facts
 from ssdsl.prove.failures import Rule
 
@@ -66,7 +65,7 @@ def _overwritable(facts: Facts, instr: Instr) -> tuple[frozenset[str], frozenset
     """Of an operator the results that are new tensors which nothing keeps, and the operands whose gradients are."""
     if not isinstance(instr, Op) or instr.kernel.function not in OWN_CALL:
         return frozenset(), frozenset()
-    return overwritable(facts.operators[instr.operator], facts.graph)
+    return overwritable(facts.operators[instr.operator])
 
 
 # -- how operands lie --------------------------------------------------------------------------------------------------
@@ -78,7 +77,7 @@ def check_orders(facts: Facts) -> None:
     for where, body in _bodies(facts):
         for op in (i for i in body if isinstance(i, Op)):
             operator = facts.operators[op.operator]
-            wanted = operator.orders if asks_for_order(operator.args[0]) else ()
+            wanted = operator.orders if operator.args[0].asks_for_order else ()
             if op.orders != wanted or len(wanted) not in (0, len(op.reads)):
                 place = f"{where}, operator `{op.operator}`"
                 facts.failures.add(Rule.ORDER, place, "", f"axes in the orders {wanted}", op.orders)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from ssdsl.model.found import Found
 from ssdsl.model.graph import Operator, Stage
-from ssdsl.model.ops.registry import row
 from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.plan.plan import Plan
 from ssdsl.show.pattern import merged
@@ -25,7 +24,7 @@ def operators_view(plan: Plan, every: bool = False) -> View:
     """A row per operator; without `every`, one for what is alike in all layers, none for what regroups axes."""
     groups: dict[tuple[str, ...], list[Operator]] = {}
     computing = [o for o in plan.graph.operators if o.stage is Stage.COMPUTE]
-    for operator in (o for o in computing if every or not row(o).regroups):
+    for operator in (o for o in computing if every or not o.row.regroups):
         path = operator.module if every else starred_module(operator.module)
         key = (operator.name if every else operator.kind, path, *_columns(plan, operator))
         groups.setdefault(key, []).append(operator)
@@ -48,7 +47,7 @@ def _notes(plan: Plan, every: bool) -> Iterator[str]:
     for stage, what in OTHERS:
         if count := sum(o.stage is stage for o in plan.graph.operators):
             yield f"{count} more {what} and run wherever they are needed"
-    regrouping = sum(row(o).regroups and o.stage is Stage.COMPUTE for o in plan.graph.operators)
+    regrouping = sum(o.row.regroups and o.stage is Stage.COMPUTE for o in plan.graph.operators)
     if regrouping and not every:
         yield f"{regrouping} more only regroup or reorder axes; --all shows them, and every layer"
 

@@ -16,7 +16,6 @@ from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.operators.operand_types import local_dims
 from ssdsl.model.graph import ITEMSIZE, Operator, Origin
-from ssdsl.model.ops.registry import row
 from ssdsl.model.saved import saved_when_fused
 from ssdsl.model.saved_tensors import Saved
 from ssdsl.model.storage import Storage
@@ -81,7 +80,7 @@ class Facts:
     def product_of(self, function: Function, name: Name) -> Op | None:
         """A product that reads a local value, if there is one."""
         if function.number not in self._products:
-            products = (op for op in function.operators() if row(self.operators[op.operator]).contraction)
+            products = (op for op in function.operators() if self.operators[op.operator].row.contraction)
             self._products[function.number] = {name: op for op in products for name in op.reads}
         return self._products[function.number].get(name)
 
@@ -105,9 +104,9 @@ class Facts:
     def saved_by(self, op: Op) -> Saved:
         """What autograd keeps of an operator."""
         operator = self.operators[op.operator]
-        if not self.fuses or not op.learns or op.kernel.axes or row(operator).fused is None:
+        if not self.fuses or not op.learns or op.kernel.axes or operator.row.fused is None:
             return op.saved
-        return saved_when_fused(operator, self.program.graph, self.places, local_dims(operator, op.splits))
+        return saved_when_fused(operator, self.program.graph, local_dims(operator, op.splits))
 
 
 def size_bytes(var: Var) -> int:
@@ -164,9 +163,7 @@ def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator
     if not op.kernel.axes:
         return
     operator = facts.operators[op.operator]
-    kernel = next(
-        (k for k in (row(operator).kernel, row(operator).ring) if k and k.function == op.kernel.function), None
-    )
+    kernel = next((k for k in (operator.row.kernel, operator.row.ring) if k and k.function == op.kernel.function), None)
     if kernel is None:
         return
     sizes, given = local_dims(operator, op.splits), operator.inputs[0]

@@ -13,7 +13,6 @@ from functools import cache, partial
 from ssdsl.ir.function import Function, Instr, Op, Section, reads_of
 from ssdsl.ir.value import Name, Var
 from ssdsl.model.graph import Operator
-from ssdsl.model.ops.registry import row
 from ssdsl.model.storage import aliases
 from ssdsl.simulate.collectives import Facts
 
@@ -117,7 +116,7 @@ def is_pointwise(operator: Operator) -> bool:
 
 def can_fuse(operator: Operator) -> bool:
     """Whether an operator goes through what it is given place by place or row by row, or sums it up."""
-    if row(operator).contraction or any(d.window is not None for d in operator.dims):
+    if operator.row.contraction or any(d.window is not None for d in operator.dims):
         return False
     given = {d for operand in operator.inputs for axis in operand.axes for d in axis}
     made = {d for operand in operator.outputs for axis in operand.axes for d in axis}

@@ -10,7 +10,6 @@ from ssdsl.lower.operators.operand_types import is_inner, local_dims
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops import table
 from ssdsl.model.ops.reader import argument
-from ssdsl.model.ops.registry import row
 from ssdsl.model.window import Prefix
 from ssdsl.simulate.collectives import Facts, size_bytes
 from ssdsl.simulate.fusion import Launch
@@ -26,7 +25,7 @@ class LaunchTime:
         self.variables = facts.variables(function)
         self.op = launch.ops[0]
         self.operator = facts.operators[self.op.operator]
-        self.row = row(self.operator)
+        self.row = self.operator.row
         self.written = sum(map(size_bytes, launch.writes))
         self.learns = any(op.learns for op in launch.ops)
         self.kept, self.kept_here = self._kept(function) if self.learns and facts.fuses else (0, 0)

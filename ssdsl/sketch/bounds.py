@@ -15,7 +15,6 @@ from typing import NamedTuple, TypeVar
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.model.graph import ITEMSIZE, Graph, Operator, Origin, Stage
-from ssdsl.model.ops.registry import row
 from ssdsl.plan.plan import Index, OpPlan, Placement, Plan
 from ssdsl.plan.plan import State as Kept
 from ssdsl.simulate.launch_time import causal_share
@@ -143,7 +142,7 @@ class Bounds:
         return self._seconds[number]
 
     def _seconds_of(self, op: Operator) -> tuple[float, float]:
-        kernel = row(op)
+        kernel = op.row
         if not kernel.contraction or not op.flops:
             return 0.0, 0.0
         dtype = self.graph.values[op.outputs[0].value].dtype

@@ -19,7 +19,7 @@ from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, oper
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
 from ssdsl.model.ops.experts import OF_ROWS
 from ssdsl.model.ops.random import FUNCTIONS
-from ssdsl.model.ops.registry import kernel_functions
+from ssdsl.model.ops.rows import kernel_functions
 from ssdsl.runtime.world import Group, World
 
 KERNELS = {n: getattr(runtime, n) for n in ("Part", "contiguous", "first", "first_time", *kernel_functions(), *OF_ROWS)}

@@ -12,7 +12,6 @@ import pytest
 from ssdsl.model.graph import Graph, Origin
 from ssdsl.model.load import load
 from ssdsl.model.saved import saved
-from ssdsl.model.storage import storages
 from ssdsl.model.trace import capture
 
 Terms = dict[str, int]  # "layer_norm: mean and deviation" -> bytes
@@ -20,11 +19,11 @@ Terms = dict[str, int]  # "layer_norm: mean and deviation" -> bytes
 
 def terms_of(graph: Graph, path: str) -> Terms:
     """The bytes that the operators below a module keep, each storage once, by the operator that made them."""
-    places, found = storages(graph), {}
+    places, found = graph.storages, {}
     makers = {v.value: (o, i) for o in graph.operators for i, v in enumerate(o.outputs)}
     roots: dict[str, None] = {}
     for operator in (o for o in graph.operators if o.path.startswith(path)):
-        kept = saved(operator, graph, places)
+        kept = saved(operator, graph)
         roots.update((places[v].root, None) for v in (*kept.inputs, *kept.outputs))
         for extra in kept.extras:
             name = f"{operator.kind}: {extra.what}"

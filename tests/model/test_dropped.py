@@ -17,6 +17,7 @@ from ssdsl.model.load import load
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.registry import use_rows
 from ssdsl.model.source import Model
+from ssdsl.model.target import TorchWord
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import REGISTRY, PlanError
 from ssdsl.text.render import render
@@ -194,7 +195,7 @@ def test_a_conversion_takes_the_device_of_what_it_converts() -> None:
         return (net.fc(x) * (x > 0).to(x.device, torch.int32)).sum()
 
     (converted,) = (o for o in checked(model_of(compute)).operators if o.kind == "_to_copy")
-    assert dict(converted.kwargs) == {"dtype": torch.int32}
+    assert dict(converted.kwargs) == {"dtype": TorchWord("dtype", "int32")}
 
 
 def test_capture_leaves_random_numbers_alone() -> None:

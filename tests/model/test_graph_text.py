@@ -10,9 +10,11 @@ import torch
 from ssdsl.model.found import Found
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Ref, Stage, Value
 from ssdsl.model.graph_text import graph_text
+from ssdsl.model.ops.rows import ROWS
+from ssdsl.model.target import target
 from ssdsl.model.window import Prefix, Sliding
 
-aten = torch.ops.aten
+BADDBMM = target("aten::baddbmm", "self batch1 batch2 beta alpha")
 LINEAR = Operator(
     name="fc",
     kind="linear",
@@ -20,7 +22,7 @@ LINEAR = Operator(
     path="h.0.fc",
     source="net.py:12",
     stage=Stage.COMPUTE,
-    args=(aten.addmm.default, Ref("h.0.fc.bias"), Ref("x"), Ref("h.0.fc.weight")),
+    args=(target("aten::addmm", "self mat1 mat2"), Ref("h.0.fc.bias"), Ref("x"), Ref("h.0.fc.weight")),
     kwargs=(("beta", 1),),
     inputs=(
         Operand("h.0.fc.bias", ((2,),), once=True),
@@ -29,6 +31,7 @@ LINEAR = Operator(
     ),
     outputs=(Operand("fc", ((0,), (2,))),),
     dims=(Dim("batch", 4, 0), Dim("in", 3, 7), Dim("out", 6, 2)),
+    row=ROWS["aten::addmm"],
     flops=144,
 )
 COUNT = Operator(
@@ -38,7 +41,7 @@ COUNT = Operator(
     path="",
     source="net.py:13",
     stage=Stage.DATA,
-    args=(aten.sum.dim_IntList, [Ref("x")], (1, "rows"), None),
+    args=(target("aten::sum.dim_IntList", "self dim keepdim"), [Ref("x")], (1, "rows"), None),
     kwargs=(),
     inputs=(Operand("x", ((0,), (1,))), Operand("x", ((0,), (1,)))),
     outputs=(Operand("counted", ((0,), ())),),
@@ -47,6 +50,7 @@ COUNT = Operator(
         Dim("in.keys", 3, 7, combined=True, window=DimWindow(0, Prefix(3)), beside=0),
         Dim("in.keys", 3, 7),
     ),
+    row=ROWS["aten::addmm"],
     found=Found("a b -> a"),
     orders=((1, 0),),
 )
@@ -119,7 +123,7 @@ OTHER: dict[type, dict[str, Any]] = {
         "target": "aten::other",
         "path": "h.1.fc",
         "stage": Stage.CONSTANT,
-        "args": (aten.baddbmm.default, Ref("h.0.fc.bias"), Ref("x"), Ref("h.0.fc.weight"), 1.0),
+        "args": (BADDBMM, Ref("h.0.fc.bias"), Ref("x"), Ref("h.0.fc.weight"), 1.0),
         "kwargs": (("beta", 1.0),),
         "inputs": (),
         "outputs": (Operand("fc", ((0,), ())),),
@@ -153,7 +157,7 @@ OTHER: dict[type, dict[str, Any]] = {
 
 def others(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """The graph with one field of one thing in it changed, and which that is."""
-    for name in fields(Graph):
+    for name in (f for f in fields(Graph) if f.compare):
         yield f"Graph.{name.name}", replace(graph, **{name.name: OTHER[Graph][name.name]})
     for value in (v for v in VALUES if v.name in ("x", "fc")):
         for name, other in changes(value):
@@ -180,7 +184,7 @@ def operators(operator: Operator) -> Iterator[tuple[str, Operator]]:
 def changes(item: Any) -> Iterator[tuple[str, Any]]:
     """The item with each of its fields changed in turn; a field that is new here needs a value in `OTHER`."""
     for field in fields(item):
-        if (type(item), field.name) != (Operator, "source"):
+        if field.compare and (type(item), field.name) != (Operator, "source"):
             other = replace(item, **{field.name: OTHER[type(item)][field.name]})
             if other != item:
                 yield f"{type(item).__name__}.{field.name}", other

@@ -10,9 +10,8 @@ import torch
 
 from ssdsl.ir.function import Split
 from ssdsl.model.graph import Graph, Operator, Stage
-from ssdsl.model.memory_order import asks_for_order
 from ssdsl.model.ops.op import regroup
-from ssdsl.model.ops.registry import ROWS, row
+from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.runtime.draws import Draws
@@ -59,7 +58,7 @@ def test_others_than_those_that_ask_take_any_memory(family: str) -> None:
     """Operands whose last axis is the outermost in memory: an operator that does not ask computes the same."""
     graph, values, _ = captured(family)
     for operator in graph.operators:
-        if asks_for_order(operator.args[0]) or operator.kind in UNDEFINED or operator.stage is Stage.CONSTANT:
+        if operator.args[0].asks_for_order or operator.kind in UNDEFINED or operator.stage is Stage.CONSTANT:
             continue
         given = [v.detach() for v in reads(operator, values)]
         with torch.no_grad():
@@ -156,6 +155,6 @@ def compare(whole: Result, parts: Result, where: str) -> None:
 def test_every_row_is_covered() -> None:
     """Every row but those of views, which all become `reshape`."""
     operators = (o for family in FAMILIES for o in captured(family)[0].operators)
-    covered = {row(o).name for o in operators if o.stage is not Stage.CONSTANT}
+    covered = {o.row.name for o in operators if o.stage is not Stage.CONSTANT}
     needed = {name for name, op in ROWS.items() if op.dims is not regroup} | {"aten::reshape"}
     assert needed <= covered, f"no family of rule_cases.py calls {sorted(needed - covered)}"

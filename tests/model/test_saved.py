@@ -14,9 +14,11 @@ import torch
 from ssdsl.ir.function import Split
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
 from ssdsl.model.load import load
+from ssdsl.model.observe.call import empty
+from ssdsl.model.observe.observe import observe
 from ssdsl.model.saved import saved
 from ssdsl.model.source import Model
-from ssdsl.model.storage import Storage, aliases, empty, storages
+from ssdsl.model.storage import Storage, aliases
 from ssdsl.model.trace import capture
 from tests.model.parts import Groups, Values, call, indices_of, outside, run_graph, split
 from tests.model.rule_cases import FAMILIES
@@ -27,17 +29,18 @@ Account = tuple[set[str], int]  # the values kept, and the bytes of what is kept
 
 
 @functools.cache
-def captured(family: str) -> tuple[Graph, Values, dict[str, Storage]]:
+def captured(family: str) -> tuple[Graph, Values]:
     torch.manual_seed(0)
     module = FAMILIES[family]()
     graph = capture(Model(family, module, (INPUT,), {"x": ()}))
-    return graph, run_graph(graph, outside(graph, module, INPUT)), storages(graph)
+    return graph, run_graph(graph, outside(graph, module, INPUT))
 
 
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_values_lie_where_the_table_says(family: str) -> None:
-    graph, values, places = captured(family)
+    graph, values = captured(family)
+    places = graph.storages
     roots: dict[int, str] = {}
     for name in graph.values:
         if values[name].numel():
@@ -48,7 +51,7 @@ def test_values_lie_where_the_table_says(family: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_autograd_keeps_what_the_table_says(family: str, dtype: torch.dtype) -> None:
-    graph, values, places = captured(family)
+    graph, values = captured(family)
     for operator in (o for o in graph.operators if o.stage is Stage.COMPUTE):
         for learning in subsets(operator, graph):
             changed = only(graph, operator, learning, dtype)
@@ -59,7 +62,7 @@ def test_autograd_keeps_what_the_table_says(family: str, dtype: torch.dtype) -> 
             except RuntimeError as error:  # some kernels know no bfloat16
                 assert dtype is torch.bfloat16, f"{where}: {error}"
                 continue
-            assert by_table(operator, changed, places) == truth, where
+            assert by_table(operator, changed) == truth, where
 
 
 def subsets(operator: Operator, graph: Graph) -> Iterator[frozenset[str]]:
@@ -110,19 +113,19 @@ def kept(
     return {names[p] for p in storage if p in names}, beside
 
 
-def by_table(operator: Operator, graph: Graph, places: dict[str, Storage], cuts: tuple[Split, ...] = ()) -> Account:
+def by_table(operator: Operator, graph: Graph, cuts: tuple[Split, ...] = ()) -> Account:
     """What the table says of a call, or of a part of it; an output that is a view of an input is that input."""
     sizes = [d.size // math.prod(c.parts for c in cuts if c.dim == i) for i, d in enumerate(operator.dims)]
-    found = saved(operator, graph, places, sizes)
-    views = aliases(operator, places)
+    found = saved(replace(operator, observed=observe(operator, graph)), graph, sizes)
+    views = aliases(operator, graph.storages)
     values = {views.get(v, v) for v in (*found.inputs, *found.outputs)}
     return values, sum(e.size_bytes for e in found.extras)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_part_keeps_what_follows_from_its_sizes(family: str) -> None:
-    graph, values, _ = captured(family)
-    places = {n: Storage(n, empty(v).stride()) for n, v in graph.values.items()}
+    graph, values = captured(family)
+    graph = replace(graph, storages={n: Storage(n, empty(v).stride()) for n, v in graph.values.items()})
     for operator in (o for o in graph.operators if any(graph.values[v.value].differentiable for v in o.outputs)):
         # where windows are read, parts at the ends keep padded copies: the table counts the input's region instead
         windowed = {x.window.of for x in operator.dims if x.window is not None}
@@ -131,7 +134,7 @@ def test_a_part_keeps_what_follows_from_its_sizes(family: str) -> None:
             cuts = (split("c", dim, operator.dims[dim].size // 2, 2, True),)
             truth = part_keeps(operator, graph, values, cuts)
             where = f"{operator.args[0]}{operator.args[1:]} split by {operator.dims[dim].name}"
-            assert by_table(operator, graph, places, cuts) == truth, where
+            assert by_table(operator, graph, cuts) == truth, where
 
 
 def part_keeps(operator: Operator, graph: Graph, values: Values, cuts: tuple[Split, ...]) -> Account:
@@ -191,8 +194,8 @@ def test_a_whole_model_keeps_what_the_table_says(name: str) -> None:
     given_memory = {x.untyped_storage().data_ptr() for x in given.values()}
     made = {n: x.untyped_storage().data_ptr() for n, x in values.items() if n not in given}
     truth = {n for n, p in made.items() if p in storage and p not in given_memory}
-    places = storages(graph)
-    calls = [(o, saved(o, graph, places)) for o in graph.operators]
+    places = graph.storages
+    calls = [(o, saved(o, graph)) for o in graph.operators]
     roots = {places[v].root for _, s in calls for v in (*s.inputs, *s.outputs)}
     assert {
         n for n in made if places[n].root in roots and graph.values[places[n].root].origin is Origin.OPERATOR

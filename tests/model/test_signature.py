@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssdsl.model.ops.registry import ROWS
+from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.signature import Letter, Misfit, Pattern, parse_signature
 
 names = st.from_regex(r"[a-z][a-z_0-9]{0,6}", fullmatch=True)

@@ -13,7 +13,6 @@ from torch import nn
 
 from ssdsl.model.graph import Graph, Stage
 from ssdsl.model.load import load
-from ssdsl.model.ops.registry import row
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import PlanError
@@ -279,7 +278,7 @@ def test_flops_are_those_of_pytorch(spec: str) -> None:
     model = load(spec)
     with FlopCounterMode(display=False) as counter:
         model.module(**model.batches[0])
-    counted = sum(o.flops for o in capture(model).operators if row(o).contraction)
+    counted = sum(o.flops for o in capture(model).operators if o.row.contraction)
     assert counted == counter.get_total_flops()
 
 

@@ -12,6 +12,7 @@ from ssdsl.model.call import Call, Tensor, schema_arguments
 from ssdsl.model.graph import Dim, DimWindow, Operand, Operator, Ref, Stage
 from ssdsl.model.ops.registry import row
 from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.overloads import target_of
 from ssdsl.model.signature import Pattern
 
 aten = torch.ops.aten
@@ -55,11 +56,9 @@ class Windowed:
         found = self.signature
         outputs = tuple(map(operand, self.call.outputs, found.outputs, self.results))
         inputs = tuple(map(operand, self.tensors, found.inputs, self.tensors.values()))
-        target = self.call.target
-        args = (target, *self.call.args)
-        return Operator(
-            "op", self.call.kind, target.name(), "", "", Stage.COMPUTE, args, (), inputs, outputs, tuple(dims)
-        )
+        target = target_of(self.call.target)
+        form = "op", self.call.kind, target.name, "", "", Stage.COMPUTE, (target, *self.call.args), ()
+        return Operator(*form, inputs, outputs, tuple(dims), row(self.call))
 
     def whole(self, x: torch.Tensor) -> list[torch.Tensor]:
         given = [{**self.tensors, "x": x}[a.value] if isinstance(a, Ref) else a for a in self.call.args]

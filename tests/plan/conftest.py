@@ -8,10 +8,13 @@ import pytest
 
 from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Stage, Value
+from ssdsl.model.ops.rows import ROWS
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
+
+ROW = ROWS["aten::linear"]
 
 SIZES = {"batch": 8, "seq": 16, "heads": 12, "head_dim": 4, "hidden": 48, "ffn": 64, "vocab": 96}
 CLASSES = {name: i for i, name in enumerate(SIZES)}
@@ -41,9 +44,8 @@ def make_graph(layers: int = 4) -> Graph:
         made = tuple(replace(d, beside=dims.split().index("seq")) if d.combined else d for d in made)
         output = Operand(name, tuple((i,) for i in range(len(made))))
         place = f"model.py:{10 + len(operators) % 20}"
-        operators.append(
-            Operator(name, kind, f"aten::{kind}", path, place, stage, (), (), tuple(inputs), (output,), made, flops)
-        )
+        form = name, kind, f"aten::{kind}", path, place, stage, (), ()
+        operators.append(Operator(*form, tuple(inputs), (output,), made, ROW, flops))
 
     add("", "mask", "seq.0 seq.1", False, Stage.CONSTANT)
     add("", "shift", "batch seq", False, Stage.DATA)

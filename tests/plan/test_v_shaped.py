@@ -10,9 +10,12 @@ from torch.distributed.pipelining import schedules
 
 from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Stage, Value
+from ssdsl.model.ops.rows import ROWS
 from ssdsl.plan.interpret import interpret
 from ssdsl.plan.plan import Phase
 from ssdsl.text.source import Source
+
+ROW = ROWS["aten::linear"]
 
 QUICK, MOST = (2, 3, 4, 5, 6, 7), 16  # devices
 ROWS = 64  # of the batch
@@ -41,9 +44,8 @@ def model_of(stages: int) -> Graph:
         values[name] = Value(name, Origin.OPERATOR, (4,), "float32", True, (), ())
         inputs = (*(Operand(o.name, ((0,),)) for o in operators[-1:]), Operand(weight, ()))
         output = (Operand(name, ((0,),)),)
-        operators.append(
-            Operator(name, "linear", "aten::linear", f"{s}", "", Stage.COMPUTE, (), (), inputs, output, (batch,), 1)
-        )
+        form = name, "linear", "aten::linear", f"{s}", "", Stage.COMPUTE, (), ()
+        operators.append(Operator(*form, inputs, output, (batch,), ROW, 1))
     return Graph("chain", tuple(operators), values, operators[-1].name, {0: "batch"}, {})
 
 

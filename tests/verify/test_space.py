@@ -9,7 +9,6 @@ from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.model.graph import Graph
-from ssdsl.model.ops.registry import row
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
@@ -77,7 +76,7 @@ def test_everything_that_reads_windows_is_split() -> None:
         program = lowered(ROWS, graph)
         ops = {i.operator: i for f in program.functions for s in f.sections for i in s.body if isinstance(i, Op)}
         for operator in (o for o in graph.operators if any(d.window is not None for d in o.dims)):
-            assert ops[operator.name].kernel.function == row(operator).windows.partition("(")[0], operator.name
+            assert ops[operator.name].kernel.function == operator.row.windows.partition("(")[0], operator.name
         for operator in (o for o in graph.operators if o.kind.endswith("_norm")):
             assert ops[operator.name].kernel.axes == ("h",)
 

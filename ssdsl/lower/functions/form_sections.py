@@ -28,8 +28,7 @@ from ssdsl.ir.value import Name
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.graph import Graph
 from ssdsl.model.layers import layer_of, layer_paths
-from ssdsl.model.ops.overwritable import OWN_CALL, overwritable
-from ssdsl.model.ops.registry import row
+from ssdsl.model.overwritable import OWN_CALL, overwritable
 from ssdsl.plan.plan import Mark, Plan
 
 Place = tuple[str, Mark | None]  # of an operator: its layer, and the checkpoint that it is recomputed in
@@ -194,9 +193,9 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
         """The results that may be overwritten, and the operands whose gradients may be."""
         if not isinstance(instr, Op) or instr.kernel.function not in OWN_CALL:
             return frozenset(), frozenset()
-        if not row(facts.graph.by_name[instr.operator]).fresh:
+        if not facts.graph.by_name[instr.operator].row.fresh:
             return frozenset(), frozenset()
-        return overwritable(facts.graph.by_name[instr.operator], facts.graph)
+        return overwritable(facts.graph.by_name[instr.operator])
 
     found = {}
     for number, section in enumerate(sections):

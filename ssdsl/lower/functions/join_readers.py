@@ -76,7 +76,7 @@ def _kept(graph: Graph, alone: frozenset[str], recomputed: frozenset[str]) -> fr
         if not fresh.isdisjoint(operator.values):
             call = graph.signatures[operator.name]
             if call not in known:
-                known[call] = operator, saved(operator, graph, places)
+                known[call] = operator, saved(operator, graph)
             like, found = known[call]
             tensors = found.renamed(like, operator)
             read = [o.value for o in operator.inputs] if operator.name in recomputed else tensors.inputs

@@ -10,7 +10,6 @@ from ssdsl.lower.operators.operand_types import Axes, is_inner, windows_on
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.op import PartKernel
 from ssdsl.model.ops.reader import axes_of, kernel_dims, parameters
-from ssdsl.model.ops.registry import row
 from ssdsl.plan.regions import Runs, on_axis
 from ssdsl.runtime.regions import shared
 from ssdsl.text.diagnostic import InternalError
@@ -19,9 +18,9 @@ from ssdsl.text.diagnostic import InternalError
 def kernel_of(operator: Operator, splits: tuple[OpSplit, ...], axes: Axes) -> Kernel:
     """The kernel of a part with these splits, on a submesh with these axes, and all that it is told."""
     if windows := tuple(_windows(operator, splits)):
-        function = row(operator).windows.partition("(")[0]
+        function = operator.row.windows.partition("(")[0]
         return Kernel(function, offsets=tuple(_inside(operator, splits)), windows=windows)
-    own = row(operator)
+    own = operator.row
     kernel = own.ring if any(isinstance(s, Split) and s.also is not None for s in splits) else own.kernel
     if kernel is None:
         return CALL

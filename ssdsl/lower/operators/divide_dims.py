@@ -12,7 +12,6 @@ from math import prod
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Value
 from ssdsl.model.ops.reader import kernel_dims
-from ssdsl.model.ops.registry import row
 from ssdsl.plan.plan import Index, Plan
 from ssdsl.plan.regions import Regions, lengths_of, parts_of
 
@@ -66,7 +65,7 @@ def _is_divisible(plan: Plan, cls: int, parts: int) -> bool:
 
 def _is_merged(operator: Operator, number: int) -> bool:
     """Whether a kernel works along a dimension, of which a part has to be a run."""
-    kernel = row(operator).kernel
+    kernel = operator.row.kernel
     return kernel is not None and number in kernel_dims(operator, *kernel.axis)
 
 

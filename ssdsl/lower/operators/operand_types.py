@@ -36,9 +36,10 @@ def operand_types(
     A linear y = x @ w of x [batch 8, in 4] and w [in 4, out 6], its summed dimension `in` split over tp:
 
     >>> from ssdsl.model.graph import Dim, Stage
+    >>> from ssdsl.model.ops.rows import ROWS
     >>> x, w, y = (Operand(n, a) for n, a in (("x", ((0,), (1,))), ("w", ((1,), (2,))), ("y", ((0,), (2,)))))
     >>> dims = (Dim("batch", 8, 0), Dim("in", 4, 1), Dim("out", 6, 2))
-    >>> mm = Operator("mm", "mm", "aten::mm", "", "", Stage.COMPUTE, (), (), (x, w), (y,), dims)
+    >>> mm = Operator("mm", "mm", "aten::mm", "", "", Stage.COMPUTE, (), (), (x, w), (y,), dims, ROWS["aten::mm"])
     >>> splits, axes = (Split(Axis("tp"), dim=1, stride=2, parts=2),), (("tp", 2),)
     >>> [str(t.layout) for t in operand_types(mm, splits, x, axes, is_output=False)]    # columns of x; rows of w alike
     ['[S(1)]', '[S(1)]']
@@ -98,8 +99,10 @@ def place_in(operator: Operator, split: OpSplit, operand: Operand) -> Placement 
     weight [hidden 128, qkv 3 · heads 4 · head_dim 32], heads are factor 2:
 
     >>> from ssdsl.model.graph import Dim, Stage
+    >>> from ssdsl.model.ops.rows import ROWS
     >>> weight, dims = Operand("w", ((0,), (1, 2, 3))), tuple(Dim("", n, k) for k, n in enumerate((128, 3, 4, 32)))
-    >>> linear = Operator("mm", "mm", "aten::mm", "", "", Stage.COMPUTE, (), (), (weight,), (), dims)
+    >>> row = ROWS["aten::mm"]
+    >>> linear = Operator("mm", "mm", "aten::mm", "", "", Stage.COMPUTE, (), (), (weight,), (), dims, row)
     >>> place_in(linear, Split(Axis("tp"), dim=2, stride=2, parts=2), weight)
     Shard(factor=2, stride=2, parts=2, at=None)
     """

@@ -21,7 +21,7 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import coordinate_of
 from ssdsl.lower.operators.operand_types import operand_shape, place_in, waits_for_no_later
 from ssdsl.model.graph import Operand, Operator, Stage
-from ssdsl.model.ops.registry import linear_with, row
+from ssdsl.model.ops.rows import linear_with
 from ssdsl.plan.plan import Index, Plan
 
 Partial = dict[Coordinate, Index]  # of one value: the coordinates along which it is a sum, and the index that cut it
@@ -126,7 +126,7 @@ class _Walk:
         """The sums that an operator carries: its operands are addends, those that are whole as the first part's."""
         values = self.lowering.graph.values
         is_scalar = not any(values[o.value].shape for o in operator.outputs)
-        if not row(operator).linear_in or not (is_scalar or operator.name in self.linear):
+        if not operator.row.linear_in or not (is_scalar or operator.name in self.linear):
             return {}
         names = {i.name for i in own}
         taken: dict[Coordinate, tuple[Carried, Index]] = {}

@@ -20,17 +20,22 @@ is then a change of layout, from `batch` to `experts`, as it is for the counts (
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import torch
 
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.row_regions import ROUTED, Region, experts_of, regions_of
 from ssdsl.lower.operators.travelling_rows import with_travelling_rows
 from ssdsl.model.graph import Dim, Operand, Operator, Origin, Ref, Stage, Value
+from ssdsl.model.ops.experts import TARGETS
+from ssdsl.model.ops.op import Op
+from ssdsl.model.ops.rows import ROWS
+from ssdsl.model.storage import Storage, aliases, local_strides, strides_in
+from ssdsl.model.target import TorchWord, target
 from ssdsl.plan.plan import Index, OpPlan, Plan
 
+ARANGE = target("aten::arange", "end dtype layout device pin_memory")
 BALANCED = "how many rows an expert has is known when it runs"
 
 
@@ -57,13 +62,14 @@ class _Rewriting:
     own: dict[str, str] = field(default_factory=dict)  # what names the experts of rows -> the numbers of a part's
     counts: dict[str, str] = field(default_factory=dict)  # what names the experts of rows -> how many rows they have
     values: dict[str, Value] = field(init=False)
+    storages: dict[str, Storage] = field(init=False)
     names: dict[int, str] = field(init=False)
     records: dict[str, OpPlan] = field(init=False)
 
     def __post_init__(self) -> None:
         graph = self.source.graph
         self.values, self.names = dict(graph.values), dict(graph.dim_names)
-        self.records = dict(self.source.operators)
+        self.records, self.storages = dict(self.source.operators), dict(graph.storages)
 
     def plan(self) -> Plan:
         """The plan with another graph, and the same statements about it."""
@@ -74,22 +80,41 @@ class _Rewriting:
             region = region_of.get(operator.name)
             if region is None:
                 self.operators.append(operator)
+                self._lay(operator, {}, {})
             else:
                 self._inside(operator, region)
-        changed = replace(graph, operators=tuple(self.operators), values=self.values, dim_names=self.names)
+        operators = tuple(self.operators)
+        changed = replace(graph, operators=operators, values=self.values, dim_names=self.names, storages=self.storages)
         return replace(self.source, graph=changed, operators=self.records)
 
     def _own(self, region: Region) -> str:
         """The numbers of all experts: a part of them are those of a part."""
         name = f"{region.ids}_own"
         size, dim = region.experts.size, replace(region.experts, fixed="it is part of a constant")
-        args = (torch.ops.aten.arange.default, size)
-        kwargs = (("device", torch.device("cpu")), ("pin_memory", False))
+        args = (ARANGE, size)
+        kwargs = (("device", TorchWord("device", "cpu")), ("pin_memory", False))
         out = Operand(name, ((0,),))
-        made = Operator(name, "arange", "aten::arange", "", "", Stage.CONSTANT, args, kwargs, (), (out,), (dim,))
+        form = "arange", "aten::arange", "", "", Stage.CONSTANT
+        made = Operator(name, *form, args, kwargs, (), (out,), (dim,), Op("aten::arange", "k! -> k!"))
         self.operators.append(made)
-        self.values[name] = _value(made, out, "int64", learns=False)
+        self._make(_value(made, out, "int64", learns=False))
         return name
+
+    def _make(self, value: Value) -> None:
+        """A value in memory of its own."""
+        strides = strides_in(tuple(range(len(value.shape))), value.shape)
+        self.values[value.name], self.storages[value.name] = value, Storage(value.name, strides)
+
+    def _lay(self, operator: Operator, reads: Mapping[str, str], made: Mapping[str, str]) -> None:
+        """Results that have these names now lie as they did: those that look into what is read still do."""
+        graph = self.source.graph
+        views = aliases(operator, graph.storages)
+        for value in (o.value for o in operator.outputs):
+            name, before = made.get(value, value), graph.storages[value]
+            strides = local_strides(graph.values[value].shape, before.strides, self.values[name].shape)
+            into = views.get(value)
+            root = name if into is None else self.storages[reads.get(into, into)].root
+            self.storages[name] = Storage(root, strides)
 
     def _name(self, value: str) -> str:
         """A name for rows at their experts: rows may go to those of several routers."""
@@ -137,7 +162,7 @@ class _Rewriting:
             counts = self.counts[region.ids]
             inputs = (*inputs, Operand(counts, (at_experts[:-1],)))
             kind, target = "expert_mm", "ssdsl::expert_mm"
-            args = (torch.ops.ssdsl.expert_mm.default, *args[1:3], Ref(counts))
+            args = (TARGETS["expert_mm"], *args[1:3], Ref(counts))
         outputs = tuple(placed(o, made[o.value]) for o in operator.outputs)
         found = replace(
             operator,
@@ -148,6 +173,8 @@ class _Rewriting:
             inputs=inputs,
             outputs=outputs,
             dims=tuple(dims),
+            row=ROWS[target] if is_product else operator.row,
+            observed=None if is_product else operator.observed,
         )
         self.operators.append(found)
         self.moved |= {(region.ids, value): name for value, name in made.items()}
@@ -155,7 +182,9 @@ class _Rewriting:
         self.records[operator.name] = replace(self.source.of(operator.name), indices=indices)
         for before, operand in zip(operator.outputs, outputs, strict=True):
             value = self.values[before.value]
-            self.values[operand.value] = _value(found, operand, value.dtype, learns=value.differentiable)
+            self._make(_value(found, operand, value.dtype, learns=value.differentiable))
+            if not is_product:
+                self._lay(operator, reads, made)
             if self._is_read_outside(before.value, region):
                 self._combined(found, before, operand, region)
 
@@ -193,17 +222,19 @@ class _Rewriting:
         """The rows of a value of which only those of a part's experts are wanted."""
         name = self._name(operand.value)
         value = self.values[operand.value]
-        args = (torch.ops.ssdsl.dispatch.default, Ref(operand.value), Ref(region.ids), Ref(self.own[region.ids]))
+        args = (TARGETS["dispatch"], Ref(operand.value), Ref(region.ids), Ref(self.own[region.ids]))
         self._add(name, "dispatch", args, reader, operand, region, gathers=False)
-        self.values[name] = _value(self.operators[-1], self.operators[-1].outputs[0], value.dtype, value.differentiable)
+        (out,) = self.operators[-1].outputs
+        self._make(_value(self.operators[-1], out, value.dtype, value.differentiable))
         self.moved[region.ids, operand.value] = name
         return name
 
     def _combined(self, maker: Operator, before: Operand, operand: Operand, region: Region) -> None:
         """The rows of a region that others read, where they were."""
-        args = (torch.ops.ssdsl.combine.default, Ref(operand.value), Ref(region.ids), Ref(self.own[region.ids]))
+        args = (TARGETS["combine"], Ref(operand.value), Ref(region.ids), Ref(self.own[region.ids]))
         original = next(o for o in self.source.graph.operators if o.name == maker.name)
         self._add(f"{before.value}_combine", "combine", args, original, before, region, gathers=True)
+        self._make(self.values[before.value])
 
     def _add(
         self,
@@ -237,10 +268,10 @@ class _Rewriting:
         ids, own = (tuple(number[d] for d in rows),), ((0,),)
         made = Operand(name, (at_experts[:-1],))
         each = math.prod(beside.dims[d].size for d in rows[region.kept :])
-        args = (torch.ops.ssdsl.count_rows.default, Ref(region.ids), Ref(self.own[region.ids]), each)
+        args = (TARGETS["count_rows"], Ref(region.ids), Ref(self.own[region.ids]), each)
         inputs = (Operand(region.ids, ids), Operand(self.own[region.ids], own))
         self._append(name, "count_rows", args, beside, inputs, made, dims, region.outside)
-        self.values[name] = _value(self.operators[-1], made, "int64", learns=False)
+        self._make(_value(self.operators[-1], made, "int64", learns=False))
         self.counts[region.ids] = name
 
     def _around(self, beside: Operator, region: Region) -> tuple[list[Dim], tuple[int, ...], dict[int, int]]:
@@ -267,7 +298,9 @@ class _Rewriting:
     ) -> None:
         """Adds an operator where the one beside it runs."""
         stage, path, source = Stage.COMPUTE, beside.path, beside.source
-        found = Operator(name, kind, f"ssdsl::{kind}", path, source, stage, args, (), inputs, (made,), tuple(dims))
+        called = f"ssdsl::{kind}"
+        own = tuple(dims), ROWS[called]
+        found = Operator(name, kind, called, path, source, stage, args, (), inputs, (made,), *own)
         self.operators.append(found)
         self.records[name] = replace(self.source.of(beside.name), indices=indices, whole=())
 

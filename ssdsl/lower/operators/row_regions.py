@@ -4,11 +4,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import torch
-
 from ssdsl.ir.layout import Submesh
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Stage
-from ssdsl.model.ops.registry import row
 from ssdsl.plan.plan import Index, Plan
 from ssdsl.plan.regions import Regions
 
@@ -130,10 +127,11 @@ def rows_of(operator: Operator) -> tuple[int, ...] | None:
 
     They are the first axis of all its results, and of each of its operands that has them.
     """
-    pointwise = torch.Tag.pointwise in getattr(operator.args[0], "tags", ())
-    if operator.stage is not Stage.COMPUTE or not (pointwise or operator.target in (ROUTED, *EACH_ROW)):
+    if operator.stage is not Stage.COMPUTE or not (
+        operator.args[0].is_pointwise or operator.target in (ROUTED, *EACH_ROW)
+    ):
         return None
-    if (row(operator).kernel is not None and operator.target != ROUTED) or not all(o.axes for o in operator.outputs):
+    if (operator.row.kernel is not None and operator.target != ROUTED) or not all(o.axes for o in operator.outputs):
         return None
     rows = operator.outputs[0].axes[0]
     given = [o for o in operator.inputs if any(o.carries(d) for d in rows)]

@@ -13,7 +13,6 @@ from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
 from ssdsl.model.graph import Operator, Stage
 from ssdsl.model.ops.reader import kernel_dims
-from ssdsl.model.ops.registry import row
 from ssdsl.model.window import Prefix
 from ssdsl.plan.plan import Index
 from ssdsl.plan.regions import lengths_of, parts_of
@@ -145,7 +144,7 @@ def _needs_runs(operator: Operator, index: Index, coordinate: Coordinate) -> str
         for d in operator.dims
     ):
         return "its neighbours are read"
-    kernel = row(operator).kernel
+    kernel = operator.row.kernel
     is_placed = kernel is not None and kernel.is_placed
     if kernel is not None and is_placed and not {*index.dims}.isdisjoint(kernel_dims(operator, *kernel.axis)):
         return "its parts are told where they begin"

@@ -13,7 +13,6 @@ from ssdsl.ir.value import Type
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import Axes, operand_types
 from ssdsl.model.graph import Operator, Stage
-from ssdsl.model.ops.registry import row
 
 
 def sink_grad_reductions(lowering: Lowering) -> Lowering:
@@ -42,7 +41,7 @@ def _moving(operators: list[Operator], readers: dict[str, tuple[Operator, ...]])
     for operator in reversed(operators):
         users = [c for o in operator.outputs for c in readers.get(o.value, ())]
         for_dispatch = users and all(u.name in found or u.target == "ssdsl::dispatch" for u in users)
-        if for_dispatch and (row(operator).regroups or operator.kind == "expand"):
+        if for_dispatch and (operator.row.regroups or operator.kind == "expand"):
             found.add(operator.name)
     return found
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 from ssdsl.lower.operators.row_regions import Region, is_beside
 from ssdsl.model.graph import Operator, Origin, Stage
-from ssdsl.model.ops.registry import row
 from ssdsl.plan.plan import Index, Plan
 
 
@@ -146,7 +145,7 @@ class _Around:
         """Whether an operator has no weights, has the rows in all its results, and runs whole on all devices of the
         experts."""
         graph, dims = self.plan.graph, self._dims(operator)
-        if operator.stage is not Stage.COMPUTE or len(dims) != 1 or row(operator).contraction:
+        if operator.stage is not Stage.COMPUTE or len(dims) != 1 or operator.row.contraction:
             return False
         dim = operator.dims[dims[0]]
         if dim.fixed or dim.combined or dim.window is not None or not is_beside(self.plan, operator, self.first):

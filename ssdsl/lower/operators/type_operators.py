@@ -53,7 +53,7 @@ class _Saves:
             return operator, Saved()
         key = self.graph.signatures[operator.name], tuple(local_dims(operator, splits)), kernel.function
         if key not in self.known:
-            self.known[key] = operator, saved(operator, self.graph, self.graph.storages, *key[1:])
+            self.known[key] = operator, saved(operator, self.graph, *key[1:])
         return self.known[key]
 
 

@@ -1,35 +1,15 @@
 """Connectionist temporal classification (Graves et al. 2006): each sequence of a batch by itself.
 
-torch has no shape rule for it, because it reads the longest target from a tensor's values; the second result alone
-depends on that, which only backward reads.
+torch has no shape rule for it (`library.py` gives it one): it reads the longest target from a tensor's values. The
+second result alone depends on that, which only backward reads.
 """
 
-import torch
-
-from ssdsl.model.ops.measured import measured
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.ops.whole import all_whole
 from ssdsl.model.saved_tensors import Saved, extra
 from ssdsl.model.signature import Signature, parse_signature
-
-
-def _shapes(
-    log_probs: torch.Tensor,
-    targets: torch.Tensor,
-    input_lengths: object,
-    target_lengths: object,
-    blank: int = 0,
-    zero_infinity: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The loss of each sequence, and what backward reads, as if a target were as long as all of the tensor."""
-    batch = log_probs.shape[1:2] if log_probs.dim() == 3 else ()
-    return log_probs.new_empty(batch), log_probs.new_empty(*batch, log_probs.shape[0], 2 * targets.shape[-1] + 1)
-
-
-for name in ("aten::_ctc_loss", "aten::_ctc_loss.Tensor"):
-    torch.library.register_fake(name, _shapes)
 
 
 def ctc_loss(call: TypedCall) -> Signature:
@@ -39,10 +19,10 @@ def ctc_loss(call: TypedCall) -> Signature:
     return parse_signature(f"time! batch classes!, batch words!, batch, batch -> {'batch' if call.result else '_'}")
 
 
-def ctc_loss_saves(reader: Reader) -> Saved:
+def ctc_loss_saves(reader: Reader) -> Saved | None:
     """Scores, targets and how likely each alignment is, up to each time; lengths are kept as numbers."""
     if not reader.operands("input_lengths"):
-        return measured(reader)
+        return None
     scores, targets, batch = (reader.shape(reader.operand(n).axes) for n in ("log_probs", "targets", "input_lengths"))
     dtype = reader.value("log_probs").dtype
     found = reader.named("log_probs targets")

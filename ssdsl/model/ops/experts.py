@@ -6,70 +6,23 @@ an expert.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
 
-import torch
-
-from ssdsl.model.ops.library import LIBRARY
 from ssdsl.model.ops.op import Op, PartKernel
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.ops.whole import all_whole
 from ssdsl.model.saved_tensors import Saved, extra
-from ssdsl.runtime.routed import combine, count_rows, dispatch, expert_mm, routed_mm
+from ssdsl.model.target import target
 
-Function = Callable[..., torch.Tensor]
-FORMS: dict[Function, tuple[str, Function]] = {  # the operands, and the form of the result for all experts
-    routed_mm: (
-        "Tensor rows, Tensor weights, Tensor experts",
-        lambda rows, weights, experts: rows.new_empty(rows.shape[0], weights.shape[2]),
-    ),
-    expert_mm: (
-        "Tensor rows, Tensor weights, Tensor counts",
-        lambda rows, weights, counts: rows.new_empty(rows.shape[0], weights.shape[2]),
-    ),
-    dispatch: ("Tensor rows, Tensor experts, Tensor own", lambda rows, experts, own: torch.empty_like(rows)),
-    combine: ("Tensor rows, Tensor experts, Tensor own", lambda rows, experts, own: torch.empty_like(rows)),
-}
-MOVES = (dispatch, combine)
 OF_ROWS = ("combine", "count_rows", "dispatch", "expert_mm")  # only lowering makes them
-
-
-def _saved(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _places_saved(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-    ctx.save_for_backward(*inputs[1:])
-
-
-def _backward_of(function: Function) -> Callable[..., tuple[torch.Tensor | None, ...]]:
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        moved = [torch.zeros_like(gradient)] if function in MOVES else []  # rows that are moved could be any
-        given = [t.detach().requires_grad_(t.is_floating_point()) for t in (*moved, *ctx.saved_tensors)]
-        with torch.enable_grad():
-            result = function(*given)
-        found = iter(torch.autograd.grad(result, [t for t in given if t.requires_grad], gradient))
-        return tuple(next(found) if t.requires_grad else None for t in given)
-
-    return backward
-
-
-for function, (operands, form) in FORMS.items():
-    name, context = f"ssdsl::{function.__name__}", _places_saved if function in MOVES else _saved
-    LIBRARY.define(f"{function.__name__}({operands}) -> Tensor")
-    LIBRARY.impl(function.__name__, function, "CompositeExplicitAutograd")
-    torch.library.register_fake(name, form, lib=LIBRARY)
-    torch.library.register_autograd(name, _backward_of(function), setup_context=context, lib=LIBRARY)
-
-LIBRARY.define("count_rows(Tensor experts, Tensor own, SymInt each) -> Tensor")
-LIBRARY.impl("count_rows", count_rows, "CompositeExplicitAutograd")
-torch.library.register_fake(
-    "ssdsl::count_rows",
-    lambda experts, own, each: experts.new_empty(own.shape[0] * (experts.shape[0] // each)),
-    lib=LIBRARY,
-)
+PARAMETERS = {  # of ssdsl's own operators on rows
+    "routed_mm": "rows weights experts",
+    "expert_mm": "rows weights counts",
+    "dispatch": "rows experts own",
+    "combine": "rows experts own",
+    "count_rows": "experts own each",
+}
+TARGETS = {name: target(f"ssdsl::{name}", parameters) for name, parameters in PARAMETERS.items()}
 
 
 def _flops(call: TypedCall) -> int:

@@ -1,7 +1,113 @@
-"""The operators of ssdsl's own, `ssdsl::dropout`: where rows register them with torch."""
+"""The operators of ssdsl's own, `ssdsl::dropout`, registered with torch by the functions of the runtime that programs
+call; and shapes that torch lacks."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from ssdsl.runtime import random
+from ssdsl.runtime.bits import step_keys
+from ssdsl.runtime.routed import combine, count_rows, dispatch, expert_mm, routed_mm
+
 LIBRARY: Any = torch.library.Library("ssdsl", "DEF")  # type: ignore[no-untyped-call]
+Tensor = torch.Tensor
+Function = Callable[..., Tensor]
+
+# -- random numbers: what they are made of, torch differentiates -------------------------------------------------------
+
+NOISE = "Tensor key, Tensor[] index, int[] sizes, str generator"
+ATTENTION = (
+    "Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, bool is_causal, float? scale, "
+    "bool enable_gqa"
+)
+
+
+def _of_distribution(name: str) -> Function:
+    return lambda like, *rest: random.DISTRIBUTIONS[name](*rest)
+
+
+DRAWS: dict[str, Function] = {
+    "step_keys(Tensor seed_and_step, int count)": step_keys,
+    "key(Tensor keys, int number)": lambda keys, number: keys[number],
+    f"dropout(Tensor x, float p, {NOISE})": random.dropout,
+    f"attention_dropout({ATTENTION}, {NOISE.replace('key', 'draw_key')})": random.attention_dropout,
+}
+for distribution in random.DISTRIBUTIONS:
+    form = f"{distribution}(Tensor? like, float first, float second, {NOISE}, ScalarType dtype)"
+    DRAWS[form] = _of_distribution(distribution)
+for form, function in DRAWS.items():
+    LIBRARY.define(f"{form} -> Tensor")
+    LIBRARY.impl(form.partition("(")[0], function, "CompositeImplicitAutograd")
+
+# -- rows at their experts ---------------------------------------------------------------------------------------------
+
+ROWS: dict[Function, tuple[str, Function]] = {  # the operands, and the form of the result for all experts
+    routed_mm: (
+        "Tensor rows, Tensor weights, Tensor experts",
+        lambda rows, weights, experts: rows.new_empty(rows.shape[0], weights.shape[2]),
+    ),
+    expert_mm: (
+        "Tensor rows, Tensor weights, Tensor counts",
+        lambda rows, weights, counts: rows.new_empty(rows.shape[0], weights.shape[2]),
+    ),
+    dispatch: ("Tensor rows, Tensor experts, Tensor own", lambda rows, experts, own: torch.empty_like(rows)),
+    combine: ("Tensor rows, Tensor experts, Tensor own", lambda rows, experts, own: torch.empty_like(rows)),
+}
+MOVES = (dispatch, combine)
+
+
+def _saved(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _places_saved(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[1:])
+
+
+def _backward_of(function: Function) -> Callable[..., tuple[Tensor | None, ...]]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        moved = [torch.zeros_like(gradient)] if function in MOVES else []  # rows that are moved could be any
+        given = [t.detach().requires_grad_(t.is_floating_point()) for t in (*moved, *ctx.saved_tensors)]
+        with torch.enable_grad():
+            result = function(*given)
+        found = iter(torch.autograd.grad(result, [t for t in given if t.requires_grad], gradient))
+        return tuple(next(found) if t.requires_grad else None for t in given)
+
+    return backward
+
+
+for function, (operands, shape) in ROWS.items():
+    name, context = f"ssdsl::{function.__name__}", _places_saved if function in MOVES else _saved
+    LIBRARY.define(f"{function.__name__}({operands}) -> Tensor")
+    LIBRARY.impl(function.__name__, function, "CompositeExplicitAutograd")
+    torch.library.register_fake(name, shape, lib=LIBRARY)
+    torch.library.register_autograd(name, _backward_of(function), setup_context=context, lib=LIBRARY)
+
+LIBRARY.define("count_rows(Tensor experts, Tensor own, SymInt each) -> Tensor")
+LIBRARY.impl("count_rows", count_rows, "CompositeExplicitAutograd")
+torch.library.register_fake(
+    "ssdsl::count_rows",
+    lambda experts, own, each: experts.new_empty(own.shape[0] * (experts.shape[0] // each)),
+    lib=LIBRARY,
+)
+
+# -- connectionist temporal classification -----------------------------------------------------------------------------
+
+
+def _ctc_shapes(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: object,
+    target_lengths: object,
+    blank: int = 0,
+    zero_infinity: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The loss of each sequence, and what backward reads, as if a target were as long as all of the tensor: how long
+    the longest is depends on a tensor's values."""
+    batch = log_probs.shape[1:2] if log_probs.dim() == 3 else ()
+    return log_probs.new_empty(batch), log_probs.new_empty(*batch, log_probs.shape[0], 2 * targets.shape[-1] + 1)
+
+
+for name in ("aten::_ctc_loss", "aten::_ctc_loss.Tensor"):
+    torch.library.register_fake(name, _ctc_shapes)

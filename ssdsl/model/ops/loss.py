@@ -1,14 +1,14 @@
 """Losses: sums over all elements, or over the labels. Means have become sums times one over the global count."""
 
+import functools
 from collections.abc import Mapping
-
-import torch
 
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.elementwise import broadcast
 from ssdsl.model.ops.op import Collective, Op, PartKernel, Rule
 from ssdsl.model.ops.reader import argument
 from ssdsl.model.ops.saved_by_kernels import (
+    broadcast_shape,
     cross_entropy_part_saves,
     cross_entropy_saves,
     has_chances,
@@ -24,7 +24,7 @@ REDUCTIONS = {"0": "none", "1": "mean", "2": "sum"}
 
 def elementwise_loss(call: TypedCall) -> Signature:
     """A loss summed over all its elements, or kept elementwise (`reduction="none"`)."""
-    full = tuple(torch.broadcast_shapes(*call.shapes))  # type: ignore[no-untyped-call]
+    full = functools.reduce(broadcast_shape, call.shapes)
     out = broadcast(full, full) if call.result == full else []
     return signature([broadcast(s, full) for s in call.shapes], [out])
 

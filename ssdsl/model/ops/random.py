@@ -4,49 +4,17 @@
 they are made of. The positions of an axis are a tensor whose axis is that of the noise: what splits one splits both.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-
-import torch
 
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.attention import attention, attention_part_saves, flops_of_attention
-from ssdsl.model.ops.library import LIBRARY
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.saved_by_kernels import dropout_saves
 from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.signature import ONE, Axis, Letter, Signature, free, signature
-from ssdsl.runtime import random as runtime
-from ssdsl.runtime.bits import step_keys
 
-Tensor = torch.Tensor
-NOISE = "Tensor key, Tensor[] index, int[] sizes, str generator"
-ATTENTION = (
-    "Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, bool is_causal, float? scale, "
-    "bool enable_gqa"
-)
-
-
-def _define() -> None:
-    """Registers the operators, each by the function that programs call."""
-    forms: dict[str, Callable[..., Tensor]] = {
-        "step_keys(Tensor seed_and_step, int count)": step_keys,
-        "key(Tensor keys, int number)": lambda keys, number: keys[number],
-        f"dropout(Tensor x, float p, {NOISE})": runtime.dropout,
-        f"attention_dropout({ATTENTION}, {NOISE.replace('key', 'draw_key')})": runtime.attention_dropout,
-    }
-    for name in runtime.DISTRIBUTIONS:
-        forms[f"{name}(Tensor? like, float first, float second, {NOISE}, ScalarType dtype)"] = _of_distribution(name)
-    for form, function in forms.items():
-        LIBRARY.define(f"{form} -> Tensor")
-        LIBRARY.impl(form.partition("(")[0], function, "CompositeImplicitAutograd")
-
-
-def _of_distribution(name: str) -> Callable[..., Tensor]:
-    return lambda like, *rest: runtime.DISTRIBUTIONS[name](*rest)
-
-
-_define()
+DISTRIBUTIONS = "uniform normal log_normal exponential geometric cauchy integers bernoulli".split()
 
 
 def noise(call: TypedCall) -> Signature:
@@ -99,7 +67,7 @@ OPS = (
     ),
     *(
         Op(f"ssdsl::{name}", noise, stops_gradient=True, text=f"{name}({{first}}, {{second}}, {CALL}, {{dtype}})")
-        for name in runtime.DISTRIBUTIONS
+        for name in DISTRIBUTIONS
     ),
 )
-FUNCTIONS = ("step_keys", "dropout", "attention_dropout", *runtime.DISTRIBUTIONS)  # of the runtime, that programs call
+FUNCTIONS = ("step_keys", "dropout", "attention_dropout", *DISTRIBUTIONS)  # of the runtime, that programs call

@@ -1,20 +1,19 @@
 """One operator's tensors and arguments by the names of its schema."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ssdsl.model.call import schema_arguments
 from ssdsl.model.graph import Graph, Operand, Operator, Value, refs_in
 from ssdsl.model.saved_tensors import Saved
-from ssdsl.model.storage import Storage
+from ssdsl.model.storage import local_strides
 
 
 def given_arguments(operator: Operator) -> list[tuple[str, Any]]:
     """The arguments that a call gives, with the names of their parameters."""
     target, *given = operator.args
-    names = (p.name for p in schema_arguments(target))
+    names = (p.name for p in target.parameters)
     return [*zip(names, given, strict=False), *operator.kwargs]
 
 
@@ -25,7 +24,7 @@ def parameters(operator: Operator) -> tuple[str, ...]:
 
 def argument(operator: Operator, name: str) -> Any:
     """An argument by its parameter's name, or its default."""
-    defaults = {p.name: p.default_value for p in schema_arguments(operator.args[0])}
+    defaults = {p.name: p.default for p in operator.args[0].parameters}
     return dict(given_arguments(operator)).get(name, defaults.get(name))
 
 
@@ -54,11 +53,10 @@ def kernel_dims(operator: Operator, parameter: str, axis: int | str | None) -> t
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A call whose operator has these local sizes of its dimensions; `places` is what `storages` found."""
+    """A call whose operator has these local sizes of its dimensions."""
 
     operator: Operator
     graph: Graph
-    places: Mapping[str, Storage]
     sizes: Sequence[int]
 
     def named(self, words: str) -> Saved:
@@ -100,6 +98,11 @@ class Reader:
     def shape(self, axes: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """The local shape of a tensor whose axes are made of these dimensions."""
         return tuple(math.prod(self.sizes[d] for d in axis) for axis in axes)
+
+    def strides(self, operand: Operand) -> tuple[int, ...]:
+        """The strides of the part of an operand."""
+        whole = self.graph.values[operand.value].shape
+        return local_strides(whole, self.graph.storages[operand.value].strides, self.shape(operand.axes))
 
     def is_split(self, dim: int) -> bool:
         return self.sizes[dim] != self.operator.dims[dim].size

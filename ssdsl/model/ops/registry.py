@@ -3,7 +3,7 @@
 Torch registers operators once for a process, under names that are unique; so are their rows.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -12,37 +12,13 @@ import torch
 
 from ssdsl.model.call import Call, schema_arguments
 from ssdsl.model.found import Found
-from ssdsl.model.graph import Operator
-from ssdsl.model.ops import (
-    attention,
-    complex,
-    contraction,
-    ctc,
-    elementwise,
-    experts,
-    image,
-    linalg,
-    loss,
-    move,
-    norm,
-    random,
-    reduce,
-    scan,
-    table,
-)
+from ssdsl.model.ops import elementwise, random
 from ssdsl.model.ops.errors import BadRows
-from ssdsl.model.ops.measured import measured_or_all
 from ssdsl.model.ops.op import Op
-from ssdsl.model.ops.reader import parameters
+from ssdsl.model.ops.rows import ROWS
 from ssdsl.text.diagnostic import PlanError
 
 GROUP = "ssdsl.ops"  # the entry points under which packages give rows
-FAMILIES = (
-    *(elementwise, contraction, attention, norm, table, reduce, scan, image, move, loss, random),
-    *(experts, complex, linalg, ctc),
-)
-
-ROWS: Mapping[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 _of_file: dict[str, Op] = {}  # the rows of the model's file that was loaded last
 
 
@@ -60,16 +36,15 @@ def is_own(op: Op) -> bool:
     return op.name not in _of_file and op.name not in rows_of_packages()
 
 
-def known(operator: Operator | Call) -> Op | None:
-    """The row of a captured operator, or what experiments showed in place of one."""
-    name = operator.target if isinstance(operator, Operator) else operator.target.name()
-    return find(name) if operator.found is None else _of_experiment(name, operator.found)
+def known(call: Call) -> Op | None:
+    """The row of a captured call, or what experiments showed in place of one."""
+    name = call.target.name()
+    return find(name) if call.found is None else _of_experiment(name, call.found)
 
 
-def row(operator: Operator | Call) -> Op:
-    """The row of a captured operator; what has none was refused when it was captured, or is computed once, whole."""
-    name = operator.target if isinstance(operator, Operator) else operator.target.name()
-    return known(operator) or Op(name, lambda _: None, module="torch")
+def row(call: Call) -> Op:
+    """The row of a captured call; what has none was refused when it was captured, or is computed once, whole."""
+    return known(call) or Op(call.target.name(), lambda _: None, module="torch")
 
 
 @cache
@@ -78,7 +53,6 @@ def _of_experiment(name: str, found: Found) -> Op:
         name,
         found.signature,
         linear_in=found.linear_in,
-        saved=measured_or_all,
         contraction=found.contraction,
         stops_gradient=not any(found.flows),
         module=found.module or "torch",
@@ -126,45 +100,6 @@ def overload_of(target: str) -> Any:
     kind, _, overload = rest.partition(".")
     packet = getattr(getattr(torch.ops, namespace), kind, None)
     return getattr(packet, overload or "default", None)
-
-
-def is_linear(operator: Operator, partial: Iterable[int]) -> bool:
-    """Whether the sum of an operator's results on parts is its result on the sum of these operands' parts.
-
-    `partial` are the numbers of the operands that are partial sums; the others are the same for all parts.
-    """
-    return set(partial) in _together(operator)
-
-
-def linear_with(operator: Operator, partial: Iterable[int]) -> frozenset[int]:
-    """The operands that have to be addends where these are: of a sum all, and none where it is not linear in them.
-
-    An operand that is whole becomes one by giving it to one part, and zeros to the others.
-    """
-    fitting = [t for t in _together(operator) if t.issuperset(partial)]
-    return min(fitting, key=len, default=frozenset())
-
-
-def _together(operator: Operator) -> list[frozenset[int]]:
-    """The sets of operands in which an operator is linear together."""
-    options = dict(operator.kwargs)
-    rounds = options.get("rounding_mode") is not None or any(w in str(options.get("dtype")) for w in ("int", "bool"))
-    names = parameters(operator)
-    sets = [] if rounds else [t.split() for t in row(operator).linear_in]
-    return [frozenset(i for i, n in enumerate(names) if n in words) for words in sets if set(words) <= set(names)]
-
-
-def kernel_functions() -> tuple[str, ...]:
-    """The runtime's functions that kernels of parts call."""
-    kernels = (k for op in ROWS.values() for k in (op.kernel, op.ring) if k is not None)
-    calls = [*(k.call for k in kernels), *(op.windows for op in ROWS.values() if op.windows)]
-    return tuple(dict.fromkeys(call.partition("(")[0] for call in calls))
-
-
-def modules(operators: Iterable[Operator]) -> tuple[str, ...]:
-    """The Python modules that a program with these operators imports, because they define some of them."""
-    named = {row(o).module for o in operators if not o.target.startswith("aten::")}
-    return tuple(sorted(named - {""}))
 
 
 # -- rows of others ---------------------------------------------------------------------------------------------------

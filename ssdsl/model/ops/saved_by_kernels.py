@@ -4,13 +4,12 @@ Each function answers for one operator in its local sizes, as the CPU's kernels 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from ssdsl.model.graph import Operator
-from ssdsl.model.ops.measured import local_strides, measured
+from ssdsl.model.graph import Operator, Value
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.saved_tensors import Saved, extra
-from ssdsl.model.storage import empty, is_fused_attention, memory_of
+from ssdsl.model.storage import is_one_axis
 
 HALVES = ("bfloat16", "float16")  # some kernels compute on copies in float32
 Shape = tuple[int, ...]
@@ -38,8 +37,21 @@ def attention_saves(reader: Reader) -> Saved:
 
 def _is_fused(reader: Reader, query: Shape, key: Shape, value: Shape) -> bool:
     masks = [reader.graph.values[o.value] for o in reader.operands("attn_mask")]
-    ends = [reader.places[reader.operand(n).value].strides[-1] for n in ("query", "key", "value")]
+    ends = [reader.graph.storages[reader.operand(n).value].strides[-1] for n in ("query", "key", "value")]
     return is_fused_attention((query, key, value), ends, masks)
+
+
+def is_fused_attention(shapes: Sequence[Sequence[int]], ends: Iterable[int], masks: Iterable[Value]) -> bool:
+    """Whether the CPU's fused kernel takes queries, keys and values of these shapes and last strides, after torch's
+    `use_flash_attention_cpp`."""
+    query, key, value = shapes
+    return (
+        len(query) == 4
+        and query[-1] == key[-1] == value[-1]
+        and query[0] == key[0] == value[0]
+        and all(len(m.shape) in (2, 4) and not m.differentiable for m in masks)
+        and set(ends) == {1}
+    )
 
 
 def _attention_of_parts(reader: Reader, query: Shape, key: Shape, value: Shape) -> Saved:
@@ -65,9 +77,8 @@ def _attention_of_parts(reader: Reader, query: Shape, key: Shape, value: Shape) 
 
 def _merges(reader: Reader, name: str) -> bool:
     """Whether the batch axes of an operand can be seen as one."""
-    value, shape = reader.value(name), _shape(reader, name)
-    tensor = empty(value, local_strides(value.shape, reader.places[value.name].strides, shape), shape)
-    return memory_of(tensor.flatten(0, -3)) == memory_of(tensor) if len(shape) > 3 else True
+    shape = _shape(reader, name)
+    return len(shape) < 4 or is_one_axis(shape[:-2], reader.strides(reader.operand(name))[:-2])
 
 
 def dropout_saves(reader: Reader) -> Saved:
@@ -80,11 +91,11 @@ def kl_div_saves(reader: Reader) -> Saved:
     if not reader.argument("log_target"):
         return reader.named("target self/target")
     result = extra("target's exponential", _shape(reader, "target"), dtype)
-    full = _broadcast(_shape(reader, "self"), _shape(reader, "target"))
+    full = broadcast_shape(_shape(reader, "self"), _shape(reader, "target"))
     return result + extra("difference", full, dtype) if reader.requires_grad("target") else result
 
 
-def _broadcast(a: Shape, b: Shape) -> Shape:
+def broadcast_shape(a: Shape, b: Shape) -> Shape:
     rank = max(len(a), len(b))
     left, right = ((1,) * (rank - len(s)) + s for s in (a, b))
     return tuple(y if x == 1 else x for x, y in zip(left, right, strict=True))
@@ -188,7 +199,7 @@ def layer_norm_saves(reader: Reader) -> Saved:
 def instance_norm_saves(reader: Reader) -> Saved:
     """A batch norm of every image's channels, as if they were all different: its weight is repeated."""
     shape, dtype = _shape(reader, "input"), reader.value("input").dtype
-    in_place = reader.operand("input").value in measured(reader).inputs
+    in_place = is_one_axis(shape[:2], reader.strides(reader.operand("input"))[:2])
     kept = reader.named("input") if in_place else extra("copy of input", shape, dtype)
     return kept + extra("mean, deviation, weight", shape[:2], dtype, 3 if reader.operands("weight") else 2)
 

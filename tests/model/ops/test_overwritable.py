@@ -5,8 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from ssdsl.model.graph import Graph, Operator
-from ssdsl.model.ops.overwritable import overwritable
-from ssdsl.model.ops.registry import row
+from ssdsl.model.overwritable import overwritable
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from tests.model.rule_cases import Probe, Results
@@ -37,10 +36,10 @@ def of_kind(graph: Graph, *kinds: str) -> list[Operator]:
 
 
 def test_rows_that_say_so_make_new_tensors(graph: Graph) -> None:
-    fresh = [o for o in graph.operators if row(o).fresh]
+    fresh = [o for o in graph.operators if o.row.fresh]
     assert len(fresh) >= 8
     for operator in fresh:
-        results, gradients = overwritable(operator, graph)
+        results, gradients = overwritable(operator)
         assert results == {o.value for o in operator.outputs}, operator.args
         assert gradients >= {i.value for i in operator.inputs if not i.once}, operator.args
 
@@ -48,8 +47,8 @@ def test_rows_that_say_so_make_new_tensors(graph: Graph) -> None:
 def test_the_gradient_of_an_addend_is_that_of_the_result(graph: Graph) -> None:
     (operator,) = of_kind(graph, "addmv")
     _, *factors = (i.value for i in operator.inputs)
-    assert overwritable(operator, graph)[1] == set(factors)
+    assert overwritable(operator)[1] == set(factors)
 
 
 def test_results_that_autograd_keeps_are_not_overwritten(graph: Graph) -> None:
-    assert all(not overwritable(o, graph)[0] for o in of_kind(graph, "exp", "tanh"))
+    assert all(not overwritable(o)[0] for o in of_kind(graph, "exp", "tanh"))

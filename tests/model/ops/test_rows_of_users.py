@@ -23,7 +23,6 @@ from ssdsl.model.load import load
 from ssdsl.model.ops import registry
 from ssdsl.model.ops.op import Collective, Op, PartKernel
 from ssdsl.model.saved import saved
-from ssdsl.model.storage import storages
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
@@ -80,9 +79,8 @@ def test_a_part_computes_what_the_operator_computes(
 
 
 def test_what_it_saves_is_measured(graph: Graph) -> None:
-    places = storages(graph)
     own = {o.kind: o for o in graph.operators if o.target.startswith(NAME)}
-    found = {kind: saved(o, graph, places) for kind, o in own.items()}
+    found = {kind: saved(o, graph) for kind, o in own.items()}
     assert found["project"].inputs == tuple(o.value for o in own["project"].inputs)
     assert not found["relu"].inputs and not found["relu"].extras
 

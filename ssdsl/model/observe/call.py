@@ -1,0 +1,79 @@
+"""A call that runs on tensors without numbers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ssdsl.model.graph import Graph, Operator, Ref, Value
+from ssdsl.model.overloads import as_torch, overload
+from ssdsl.model.target import Target, TorchWord
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A tensor without its numbers. Sizes and strides in elements."""
+
+    shape: Shape
+    strides: Shape
+    dtype: str
+    requires_grad: bool
+
+    def empty(self) -> torch.Tensor:
+        """A meta tensor like it."""
+        tensor = torch.empty_strided(self.shape, self.strides, dtype=getattr(torch, self.dtype), device="meta")
+        return tensor.requires_grad_(self.requires_grad)
+
+
+def learns(value: Value) -> bool:
+    """Whether a tensor of a call requires a gradient."""
+    return value.differentiable and value.dtype.startswith(("float", "bf", "complex"))
+
+
+def spec_of(name: str, graph: Graph) -> Spec:
+    """A value as one device has it."""
+    value = graph.values[name]
+    return Spec(value.shape, graph.storages[name].strides, value.dtype, learns(value))
+
+
+def empty(value: Value, strides: Shape | None = None) -> torch.Tensor:
+    """A meta tensor shaped like a value."""
+    dtype = getattr(torch, value.dtype)
+    if strides is None:
+        return torch.empty(value.shape, dtype=dtype, device="meta")
+    return torch.empty_strided(value.shape, strides, dtype=dtype, device="meta")
+
+
+def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
+    """What an operator makes of meta tensors, which are given by the names of their values."""
+    target, *args = operator.args
+    return run(target, tuple(args), operator.kwargs, tensors)
+
+
+def run(
+    target: Target, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...], tensors: Mapping[str, torch.Tensor]
+) -> tuple[Any, ...]:
+    """The results of a call; raises whatever the operator raises."""
+    given = {name: filled(item, tensors) for name, item in kwargs}
+    result = overload(target)(*filled(args, tensors), **given)
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+def filled(item: Any, tensors: Mapping[str, Any]) -> Any:
+    """An argument of an operator, its references replaced by tensors, or by what stands for them."""
+    match item:
+        case Ref(value):
+            return tensors[value]
+        case tuple():
+            return tuple(filled(i, tensors) for i in item)
+        case TorchWord():
+            return torch.device("meta") if item.kind == "device" else as_torch(item)
+    return item
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """The identity of a tensor's memory, as long as the tensor lives."""
+    return int(tensor.untyped_storage()._cdata)

@@ -1,0 +1,43 @@
+"""A graph with all that torch shows of its calls. Calls of one signature are observed once."""
+
+from dataclasses import replace
+
+from ssdsl.model.graph import Graph, Operator, Stage
+from ssdsl.model.observe.layout import storages
+from ssdsl.model.observe.overwritable import overwritable
+from ssdsl.model.observe.saved import saved_by, saved_by_parts
+from ssdsl.model.observed import Observed
+from ssdsl.model.ops.op import MEASURED
+from ssdsl.model.ops.reader import Reader
+
+
+def observed(graph: Graph) -> Graph:
+    """The graph with the memory of its values, and with what is observed of each operator."""
+    graph = replace(graph, storages=storages(graph))
+    known: dict[int, Observed] = {}
+    operators = []
+    for operator in graph.operators:
+        number = graph.signatures[operator.name]
+        if number not in known:
+            known[number] = observe(operator, graph)
+        operators.append(replace(operator, observed=known[number]))
+    return replace(graph, operators=tuple(operators))
+
+
+def observe(operator: Operator, graph: Graph) -> Observed:
+    """What torch shows of one call."""
+    if operator.stage is Stage.CONSTANT:
+        return Observed()
+    results, gradients = overwritable(operator, graph) or (None, None)
+    saves = any(graph.values[o.value].differentiable for o in operator.outputs)
+    if not saves or not _is_measured(operator, graph):
+        return Observed(results, gradients)
+    return Observed(results, gradients, saved_by(operator, graph), saved_by_parts(operator, graph))
+
+
+def _is_measured(operator: Operator, graph: Graph) -> bool:
+    """Whether the row says nothing of what this call saves."""
+    rule = operator.row.saved
+    if callable(rule):
+        return rule(Reader(operator, graph, [d.size for d in operator.dims])) is None
+    return rule is MEASURED

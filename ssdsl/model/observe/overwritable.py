@@ -1,0 +1,43 @@
+"""Which results of a call, and which gradients that its backward makes, a collective may change in place: new tensors
+that autograd does not keep. torch is asked, on tensors without numbers.
+"""
+
+import torch
+
+from ssdsl.model.graph import Graph, Operator, numbered
+from ssdsl.model.observe.call import memory_of, run, spec_of
+
+Numbers = frozenset[int]
+
+
+def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | None:
+    """Numbers of results, and of values read, in the order in which the call first reads them: their gradients. None
+    where the call does not run on tensors without numbers."""
+    names = tuple(dict.fromkeys(o.value for o in operator.inputs))
+    refs = iter([names.index(o.value) for o in operator.inputs])
+    target, *args = numbered(operator.args, refs)
+    given = [spec_of(name, graph).empty() for name in names]
+    kept: list[torch.Tensor] = []  # alive to the end: freed memory is given to others
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor.detach())
+        return tensor
+
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            tensors = {str(i): t for i, t in enumerate(given)}
+            results = run(target, tuple(args), numbered(operator.kwargs, refs), tensors)
+        learning = [i for i, t in enumerate(given) if t.requires_grad]
+        ends = [t for t in results if t.requires_grad]
+        owed = [torch.empty_like(t) for t in ends]
+        grads = torch.autograd.grad(ends, [given[i] for i in learning], owed, allow_unused=True) if learning else ()
+    except Exception:  # whatever an operator raises
+        return None
+    taken = {memory_of(t) for t in (*kept, *given)}
+    used = taken | {memory_of(t) for t in (*results, *owed)}
+    pairs = [(i, memory_of(g)) for i, g in zip(learning, grads, strict=True) if g is not None]
+    once = [memory for _, memory in pairs]
+    return (
+        frozenset(i for i, t in enumerate(results) if memory_of(t) not in taken),
+        frozenset(i for i, memory in pairs if memory not in used and once.count(memory) == 1),
+    )

@@ -1,0 +1,235 @@
+"""What autograd saves of a call: torch runs it on meta tensors, and its hooks say what they are given.
+
+It runs in the sizes of one device, and in two sets of sizes that tell its dimensions apart: a saved tensor's axes are
+those of operands that have their sizes in both. Where an axis is of size 1 another tensor may be a view, so each axis
+that can be cut is tried with that.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ssdsl.model.graph import Graph, Operator, numbered
+from ssdsl.model.observe.call import Shape, Spec, learns, memory_of, run
+from ssdsl.model.observed import ExtraShape, Place, SavedByParts, SavedShapes
+from ssdsl.model.ops.reader import Reader
+from ssdsl.model.storage import strides_in
+from ssdsl.model.target import Target
+
+PRIMES = ((11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53), (59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107))
+Sizes = Mapping[int, int]  # of dimensions, where they are not those of one device
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A saved tensor that is neither operand nor result: the bytes of its memory, its shape and its bytes."""
+
+    size_bytes: int
+    shape: Shape
+    shape_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Which inputs and outputs autograd keeps, by number, and the other tensors that it keeps; the shapes of all
+    inputs and outputs."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    others: tuple[Kept, ...]
+    shapes: tuple[Shape, ...]
+
+
+def saved_by(operator: Operator, graph: Graph, sizes: Sequence[int] | None = None) -> SavedShapes:
+    """What a call saves in these sizes of its dimensions, or in those of one device. Of an operator without a row that
+    does not run on tensors without numbers, it is all that it reads and makes."""
+    try:
+        found = _measured(operator, graph, [d.size for d in operator.dims] if sizes is None else sizes)
+    except Exception:  # whatever an operator raises
+        if operator.found is None:
+            raise
+        return SavedShapes(tuple(range(len(operator.inputs))), tuple(range(len(operator.outputs))))
+    extras = (_labelled((k.size_bytes, ()), k, found) for k in found.others)
+    return SavedShapes(_inputs(found, operator), found.outputs, tuple(extras))
+
+
+def saved_by_parts(operator: Operator, graph: Graph) -> SavedByParts | None:
+    """What parts save; None where it is not known."""
+    try:
+        whole = _measured(operator, graph, [d.size for d in operator.dims])
+        found = _fitted(operator, graph, {})
+        if found is None or not _agree(found, whole, operator):
+            return None
+        return SavedByParts(found, tuple(_of_one(operator, graph, found)))
+    except Exception:  # whatever an operator raises
+        return None
+
+
+def _of_one(operator: Operator, graph: Graph, found: SavedShapes) -> Iterator[tuple[Place, SavedShapes]]:
+    """Where something else holds as an axis is of size 1. Raises LookupError where that is not known."""
+    for place, dims in _axes(operator).items():
+        if any(operator.dims[d].fixed and operator.dims[d].size > 1 for d in dims):
+            continue
+        ones = dict.fromkeys(dims, 1)
+        if not _agree(found, _measured(operator, graph, _apart(operator, 0, ones)), operator):
+            other = _fitted(operator, graph, ones)
+            if other is None:
+                raise LookupError(place)
+            yield place, other
+
+
+def _axes(operator: Operator) -> dict[Place, tuple[int, ...]]:
+    """The axes that can be cut, once for each group of dimensions."""
+    found: dict[tuple[int, ...], Place] = {}
+    for number, operand in enumerate((*operator.inputs, *operator.outputs)):
+        for axis, dims in enumerate(operand.axes):
+            if any(not operator.dims[d].fixed for d in dims):
+                found.setdefault(dims, (number, axis))
+    return {place: dims for dims, place in found.items()}
+
+
+# -- shapes from measurements ------------------------------------------------------------------------------------------
+
+
+def _apart(operator: Operator, which: int, given: Sizes) -> list[int]:
+    """Sizes that tell dimensions apart. What reads windows has a longer line to read."""
+    primes = iter(PRIMES[which])
+    sizes = []
+    for number, dim in enumerate(operator.dims):
+        if number in given:
+            sizes.append(given[number])
+        elif dim.window is not None:
+            sizes.append(dim.size + next(primes))
+        else:
+            sizes.append(dim.size if dim.fixed else next(primes))
+    return sizes
+
+
+def _fitted(operator: Operator, graph: Graph, given: Sizes) -> SavedShapes | None:
+    """What holds in both sets of sizes."""
+    first, second = (_measured(operator, graph, _apart(operator, which, given)) for which in (0, 1))
+    free = {(n, a) for n, o in enumerate((*operator.inputs, *operator.outputs)) for a in range(len(o.axes))}
+    extras = tuple(_shape(kept, first.shapes, sorted(free)) for kept in first.others)
+    labelled = tuple(_labelled(e, kept, first) for e, kept in zip(extras, first.others, strict=True))
+    found = SavedShapes(_inputs(first, operator), first.outputs, labelled)
+    return found if _agree(found, second, operator) else None
+
+
+def _shape(kept: Kept, shapes: Sequence[Shape], places: Sequence[Place]) -> tuple[int, tuple[Place, ...]]:
+    """The bytes of an element, and the axes of operands that a saved tensor is made of: one for each of its own, or
+    several that it joins; what has the size of none is a constant."""
+    if kept.shape_bytes != kept.size_bytes:
+        return kept.size_bytes, ()
+    axes: list[Place] = []
+    rest = kept.size_bytes // max(1, math.prod(kept.shape))
+    for size in kept.shape:
+        of = next((p for p in _products(shapes, places) if math.prod(shapes[o][a] for o, a in p) == size), ())
+        if size > 1 and of:
+            axes += of
+        else:
+            rest *= size
+    return rest, tuple(axes)
+
+
+def _products(shapes: Sequence[Shape], places: Sequence[Place]) -> Iterator[tuple[Place, ...]]:
+    """Axes, and then several axes of one operand."""
+    for count in (1, 2, 3, 4):
+        for number in range(len(shapes)):
+            yield from itertools.combinations([p for p in places if p[0] == number], count)
+
+
+def _labelled(shape: tuple[int, tuple[Place, ...]], kept: Kept, among: Measurement) -> ExtraShape:
+    """With a name for reports: what is as large as an operand is taken for a copy of it."""
+    elements = kept.size_bytes // max(1, kept.shape_bytes // max(1, math.prod(kept.shape)))
+    is_copy = elements in {math.prod(s) for s in among.shapes}
+    return ExtraShape("copy" if is_copy else "intermediate", *shape)
+
+
+def _inputs(found: Measurement, operator: Operator) -> tuple[int, ...]:
+    """The numbers of inputs, each value once."""
+    first = {operator.inputs[i].value: i for i in reversed(found.inputs)}
+    return tuple(sorted(first.values(), key=found.inputs.index))
+
+
+def _agree(shapes: SavedShapes, found: Measurement, operator: Operator) -> bool:
+    """Whether a measurement is what the shapes say."""
+    names = [o.value for o in operator.inputs]
+    said = [e.size_bytes * math.prod(found.shapes[o][a] for o, a in e.axes) for e in shapes.extras]
+    kept = {names[i] for i in found.inputs}, set(found.outputs), sorted(k.size_bytes for k in found.others)
+    return ({names[i] for i in shapes.inputs}, set(shapes.outputs), sorted(said)) == kept
+
+
+# -- one measurement ---------------------------------------------------------------------------------------------------
+
+
+def _measured(operator: Operator, graph: Graph, sizes: Sequence[int]) -> Measurement:
+    """What autograd saves of a call whose dimensions have these sizes."""
+    reader = Reader(operator, graph, sizes)
+    shapes = [reader.shape(o.axes) for o in operator.inputs]
+    kinds = dict.fromkeys((o.value, s) for o, s in zip(operator.inputs, shapes, strict=True))
+    order = {kind: number for number, kind in enumerate(kinds)}  # a value may be read in two parts
+    numbers = [order[o.value, s] for o, s in zip(operator.inputs, shapes, strict=True)]
+    orders = dict(zip(operator.refs(), operator.orders, strict=False))
+    specs = []
+    for value, shape in kinds:
+        operand = operator.inputs[numbers.index(order[value, shape])]
+        lies = orders.get(value)
+        strides = reader.strides(operand) if lies is None else strides_in(lies, shape)
+        specs.append(Spec(shape, strides, graph.values[value].dtype, learns(graph.values[value])))
+    refs = iter(numbers)
+    target, *args = numbered(operator.args, refs)
+    made = tuple(reader.shape(o.axes) for o in operator.outputs)
+    is_whole = not any(map(reader.is_split, range(len(operator.dims))))
+    arguments = tuple(args) if is_whole else _local(target, tuple(args), made)
+    return _kept(target, arguments, numbered(operator.kwargs, refs), specs, numbers)
+
+
+def _kept(
+    target: Target,
+    args: tuple[Any, ...],
+    kwargs: tuple[tuple[str, Any], ...],
+    specs: Sequence[Spec],
+    numbers: Sequence[int],
+) -> Measurement:
+    """Runs a call; `Ref("0")` in the arguments stands for the first of `specs`, `numbers` has that of each input."""
+    given = [s.empty() for s in specs]
+    kept: dict[int, torch.Tensor] = {}  # by the memory, so that views of one tensor count once
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept.setdefault(memory_of(tensor), tensor.detach())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        results = run(target, args, kwargs, {str(i): t for i, t in enumerate(given)})
+    own = {memory_of(t): i for i, t in reversed(list(enumerate(given)))}
+    made = {memory_of(t): i for i, t in reversed(list(enumerate(results))) if isinstance(t, torch.Tensor)}
+    others = (t for m, t in kept.items() if m not in own and m not in made)
+    shapes = (*(specs[n].shape for n in numbers), *(tuple(t.shape) for t in results if isinstance(t, torch.Tensor)))
+    return Measurement(
+        tuple(numbers.index(own[m]) for m in kept if m in own),
+        tuple(made[m] for m in kept if m in made and m not in own),
+        tuple(_kept_tensor(t) for t in others),
+        shapes,
+    )
+
+
+def _kept_tensor(tensor: torch.Tensor) -> Kept:
+    return Kept(tensor.untyped_storage().nbytes(), tuple(tensor.shape), tensor.numel() * tensor.element_size())
+
+
+def _local(target: Target, args: tuple[Any, ...], outputs: tuple[Shape, ...]) -> tuple[Any, ...]:
+    """The arguments of a part: those that are sizes of a result are local ones."""
+    match target.name:
+        case "aten::reshape" | "aten::expand":
+            return (args[0], outputs[0], *args[2:])
+        case "aten::split.Tensor":
+            at = int(args[2]) if len(args) > 2 else 0
+            return (args[0], outputs[0][at], *args[2:])
+        case "aten::split_with_sizes":
+            at = int(args[2]) if len(args) > 2 else 0
+            return (args[0], tuple(shape[at] for shape in outputs), *args[2:])
+    return args

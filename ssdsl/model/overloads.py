@@ -1,0 +1,44 @@
+"""Between torch's objects in a call and the data by which a graph names them (`target.py`)."""
+
+from functools import cache
+from typing import Any
+
+import torch
+
+import ssdsl.model.ops.library  # noqa: F401  registers ssdsl's own operators
+from ssdsl.model.memory_order import asks_for_order
+from ssdsl.model.target import Parameter, Target, TorchWord
+
+
+@cache
+def target_of(overload: Any) -> Target:
+    """An overload as data."""
+    schema = overload._schema
+    parameters = (Parameter(p.name, as_data(p.default_value)) for p in schema.arguments)
+    unpacks = len(schema.returns) > 1 or (len(schema.returns) == 1 and "List" in str(schema.returns[0].type))
+    is_pointwise = torch.Tag.pointwise in overload.tags
+    return Target(overload.name(), tuple(parameters), is_pointwise, asks_for_order(overload), unpacks)
+
+
+def overload(target: Target) -> Any:
+    """torch's object of an overload. Raises AttributeError where torch has no such operator."""
+    namespace, _, name = str(target).partition(".")
+    kind, _, which = name.rpartition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), kind), which)
+
+
+def as_data(item: Any) -> Any:
+    """An argument of a call, as a graph has it."""
+    match item:
+        case torch.dtype() | torch.layout() | torch.memory_format():
+            return TorchWord(type(item).__name__, str(item).removeprefix("torch."))  # type: ignore[arg-type]
+        case torch.device():
+            return TorchWord("device", str(item))
+        case tuple() | list():
+            return tuple(map(as_data, item))
+    return item
+
+
+def as_torch(word: TorchWord) -> Any:
+    """torch's object of a word."""
+    return torch.device(word.name) if word.kind == "device" else getattr(torch, word.name)

@@ -1,0 +1,59 @@
+"""What a call names of torch, as data: the overload that it calls, and words such as `torch.float32` in its arguments.
+
+`overloads.py` has torch's own objects for them.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of an overload, with its default, or None."""
+
+    name: str
+    default: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An overload of torch's, by its full name: `aten::max.dim`, or `aten::relu` for the one that has no name.
+
+    `is_pointwise`: torch calls it so. `asks_for_order`: its results depend on how operands lie in memory, or may
+    (`memory_order.py`). `unpacks`: it returns several tensors, or a list of them.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...] = field(compare=False)
+    is_pointwise: bool = field(default=False, compare=False)
+    asks_for_order: bool = field(default=False, compare=False)
+    unpacks: bool = field(default=False, compare=False)
+
+    def __str__(self) -> str:
+        """As Python calls it, behind `torch.ops`.
+
+        >>> str(target("aten::relu", "self")), str(target("aten::max.dim", "self dim keepdim"))
+        ('aten.relu.default', 'aten.max.dim')
+        """
+        name = self.name.replace("::", ".", 1)
+        return name if name.count(".") > 1 else f"{name}.default"
+
+
+def target(name: str, parameters: str) -> Target:
+    """An overload whose parameters have these names."""
+    return Target(name, tuple(map(Parameter, parameters.split())))
+
+
+@dataclass(frozen=True, slots=True)
+class TorchWord:
+    """A dtype, a layout, a memory format or a device in an argument.
+
+    >>> TorchWord("dtype", "float32"), TorchWord("device", "cpu")
+    (torch.float32, device(type='cpu'))
+    """
+
+    kind: Literal["dtype", "layout", "memory_format", "device"]
+    name: str
+
+    def __repr__(self) -> str:
+        return f"device(type='{self.name}')" if self.kind == "device" else f"torch.{self.name}"

@@ -1,0 +1,78 @@
+"""What torch shows of calls is found when they are captured, once for each signature."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from ssdsl.model.graph import Dim
+from ssdsl.model.observe import saved
+from ssdsl.model.observe.saved import Measurement, saved_by
+from ssdsl.model.ops.reader import Reader
+from ssdsl.model.saved_tensors import Saved
+from ssdsl.model.source import Model
+from ssdsl.model.trace import capture
+from tests.model.rule_cases import FAMILIES
+
+
+class Stack(nn.Module):
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x).tanh()
+        return x.square().sum()
+
+
+def runs(layers: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often torch runs a call of a model to see what it saves."""
+    asked: list[object] = []
+
+    def counted(*given: Any) -> Measurement:
+        asked.append(given)
+        return kept(*given)
+
+    kept = saved._kept
+    with monkeypatch.context() as patch:
+        patch.setattr(saved, "_kept", counted)
+        capture(Model("stack", Stack(layers), ({"x": torch.zeros(4, 6)},), {"x": ("batch", "feature")}))
+    return len(asked)
+
+
+def test_equal_layers_are_observed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = runs(2, monkeypatch)
+    assert few and runs(12, monkeypatch) == few
+
+
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_parts_are_known_without_torch(family: str) -> None:
+    """What was observed answers for parts as torch does when it is asked for their sizes."""
+    torch.manual_seed(0)
+    graph = capture(Model(family, FAMILIES[family](), ({"x": torch.zeros(())},), {"x": ()}))
+    for operator in (o for o in graph.operators if o.observed is not None and o.observed.parts is not None):
+        for cut in itertools.product((1, 2, None), repeat=min(4, len(operator.dims))):
+            pairs = itertools.zip_longest(operator.dims, cut, fillvalue=1)
+            sizes = [1 if n is None and not d.fixed else _part(d, n or 1) for d, n in pairs]
+            shapes = [Reader(operator, graph, sizes).shape(o.axes) for o in (*operator.inputs, *operator.outputs)]
+            if (found := operator.observed.parts.at(shapes)) is None or any(d.window for d in operator.dims):
+                continue
+            names = [o.value for o in operator.inputs], [o.value for o in operator.outputs]
+            try:
+                truth = saved_by(operator, graph, sizes).at(shapes, *names)
+            except RuntimeError:  # a size that the operator does not take
+                continue
+            where = f"{operator.args[0]}{operator.args[1:]} in {shapes}"
+            assert _bytes(found.at(shapes, *names)) == _bytes(truth), where
+
+
+def _part(dim: Dim, parts: int) -> int:
+    return dim.size if dim.fixed or dim.size % parts else dim.size // parts
+
+
+def _bytes(kept: Saved) -> object:
+    return set(kept.inputs), set(kept.outputs), sum(e.size_bytes for e in kept.extras)
