@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
@@ -10,9 +11,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.lower.lower import After, lower
 from ssdsl.lower.lowering import Held
-from ssdsl.model.evaluation import capture_evaluation
 from ssdsl.model.graph import Graph
-from ssdsl.model.source import Model, Outputs
 from ssdsl.plan.carry_over import carry_over
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
@@ -20,6 +19,9 @@ from ssdsl.prove.prove import require_proof
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled, Workspace
+
+if TYPE_CHECKING:
+    from ssdsl.model.source import Model, Outputs
 
 
 @paused_collector()
@@ -59,7 +61,7 @@ def compile_resized(training: Compiled, graph: Graph, cluster: Cluster | None = 
 
 
 def compile_evaluation(
-    training: Compiled, model: Model, outputs: Outputs = (), cluster: Cluster | None = None
+    training: Compiled, model: "Model", outputs: "Outputs" = (), cluster: Cluster | None = None
 ) -> Compiled:
     """The forward of a model in eval mode, as the plan of its training places it, on the same weights. Its batch may
     have another size.
@@ -67,6 +69,8 @@ def compile_evaluation(
     `outputs` names results beside the loss: attributes or keys of what the forward returns, or positions in its tuple;
     None: all that it returns. Raises PlanError. What the plan itself has to say was said for training.
     """
+    from ssdsl.model.evaluation import capture_evaluation  # which loads torch
+
     graph = capture_evaluation(model, outputs, training.program.graph)
     program = _carried(training, graph, cluster, trains=False)
     return Compiled(training.source, program.plan, program, require_proof(program), ())

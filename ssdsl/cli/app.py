@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 import ssdsl
+from ssdsl.cli.cache import cache
+from ssdsl.cli.capture import capture
 from ssdsl.cli.catalogue import models, plans
 from ssdsl.cli.check import check
 from ssdsl.cli.checkpoint import checkpoint
@@ -15,6 +17,7 @@ from ssdsl.cli.explain import explain
 from ssdsl.cli.fmt import fmt
 from ssdsl.cli.help import PlanCommand
 from ssdsl.cli.launch import launch
+from ssdsl.cli.model_command import takes_model
 from ssdsl.cli.profile import profile
 from ssdsl.cli.prove import prove
 from ssdsl.cli.repl import repl
@@ -48,19 +51,21 @@ def _main(
 ) -> None: ...
 
 
-app.command("run", cls=PlanCommand)(run)
-app.command("verify", cls=PlanCommand)(verify)
-app.command("check", cls=PlanCommand)(check)
-app.command("prove", cls=PlanCommand)(prove)
-app.command("show", cls=PlanCommand)(show)
-app.command("compile", cls=PlanCommand)(compile_)
-app.command("launch", cls=PlanCommand)(launch)
-app.command("repl", cls=PlanCommand)(repl)
-app.command("simulate", cls=PlanCommand)(simulate)
-app.command("profile")(profile)
-app.command("diff")(diff)
-app.command("sweep", cls=PlanCommand)(sweep)
-app.command("search", cls=PlanCommand)(search)
+app.command("run", cls=PlanCommand)(takes_model(run))
+app.command("verify", cls=PlanCommand)(takes_model(verify))
+app.command("check", cls=PlanCommand)(takes_model(check))
+app.command("prove", cls=PlanCommand)(takes_model(prove))
+app.command("show", cls=PlanCommand)(takes_model(show))
+app.command("compile", cls=PlanCommand)(takes_model(compile_))
+app.command("launch", cls=PlanCommand)(takes_model(launch))
+app.command("repl", cls=PlanCommand)(takes_model(repl))
+app.command("simulate", cls=PlanCommand)(takes_model(simulate))
+app.command("profile")(takes_model(profile))
+app.command("diff")(takes_model(diff))
+app.command("sweep", cls=PlanCommand)(takes_model(sweep))
+app.command("search", cls=PlanCommand)(takes_model(search))
+app.command("capture")(takes_model(capture))
+app.command("cache")(cache)
 app.command("models")(models)
 app.command("plans")(plans)
 app.add_typer(clusters, name="clusters")

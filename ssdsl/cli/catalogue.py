@@ -2,14 +2,13 @@
 
 from ssdsl.cli import options
 from ssdsl.cli.terminal import print_json, results
-from ssdsl.lang.assets import library_files
-from ssdsl.lang.shipped import shipped_plans
-from ssdsl.show.catalogue import library_view, models_json, models_view, plans_json, plans_view
-from ssdsl.show.view import table
 
 
 def models(json: options.Json = False) -> None:
     """List the models that come with ssdsl, in all their sizes."""
+    from ssdsl.show.catalogue import models_json, models_view
+    from ssdsl.show.view import table
+
     if json:
         print_json(models_json())
     else:
@@ -18,6 +17,11 @@ def models(json: options.Json = False) -> None:
 
 def plans(json: options.Json = False) -> None:
     """List the plans that come with ssdsl, and the functions of its standard library."""
+    from ssdsl.lang.assets import library_files
+    from ssdsl.lang.shipped import shipped_plans
+    from ssdsl.show.catalogue import library_view, plans_json, plans_view
+    from ssdsl.show.view import table
+
     if json:
         print_json(plans_json(shipped_plans(), library_files()))
         return

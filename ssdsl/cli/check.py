@@ -60,13 +60,13 @@ def check(
     program = replace(program, warnings=(*program.warnings, *found))
     too_much = any(d.severity == "error" for d in found)
     if json:
-        print_json({**check_json(program), "capture": str(loaded.comparison)})
+        print_json({**check_json(program), "capture": loaded.comparison})
     else:
         for view in check_views(program):
             results.print(table(view, results.width))
         if opened := open_params(loaded.source, loaded.path.parent, index_model(loaded.graph), program.plan.devices):
             results.print(opened, markup=False)
-        results.print(str(loaded.comparison))
+        results.print(loaded.comparison)
         results.print(f"the plan is complete and free of deadlock; {program.proof}", style="green")
     if too_much:
         raise typer.Exit(1)

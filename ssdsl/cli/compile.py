@@ -69,9 +69,14 @@ def compile_(
 
 def put(loaded: Loaded, program: "Compiled", folder: str, outputs: Sequence[str], cluster: "Cluster | None") -> None:
     """Write a program, and the one that evaluates, and say how it is started."""
-    evaluates = evaluation(loaded, program, outputs, cluster)
+    only_read = loaded.captured.origin and not outputs  # a graph has neither weights nor an evaluation
+    evaluates = None if only_read else evaluation(loaded, program, outputs, cluster)
     with working("writing"):
         write(loaded, program, Path(folder), evaluates)
+    if only_read:
+        origin = loaded.captured.origin
+        results.print(f"{folder}: a program to be read; compiled for --model {origin} it also runs", markup=False)
+        return
     from ssdsl.runtime.start import command
 
     results.print(command(program.plan.devices, str(Path(folder) / "main.py")), markup=False, soft_wrap=True)

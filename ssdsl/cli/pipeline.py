@@ -4,20 +4,23 @@ The plan is read before torch is loaded, so that a mistake in its text shows at 
 """
 
 import gc
-import os
+import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ssdsl.cli.model_command import keeps_graphs
 from ssdsl.cli.terminal import show_diagnostics, talk
 from ssdsl.lang.shipped import plan_path, shipped_plans
+from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
     from ssdsl.cluster.cluster import Cluster
     from ssdsl.lower.lower import After
-    from ssdsl.model.check_capture import Comparison
+    from ssdsl.model.captured import Captured
     from ssdsl.model.graph import Graph
     from ssdsl.model.source import Model
     from ssdsl.plan.plan import Plan
@@ -30,13 +33,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A plan's text, which parses, with a model and its graph, and how these were compared."""
+    """A plan's text, which parses, with a model that is captured."""
 
     path: Path
     source: "Source"
-    model: "Model"
-    graph: "Graph"
-    comparison: "Comparison"
+    captured: "Captured"
+
+    @property
+    def graph(self) -> "Graph":
+        """The model's graph."""
+        return self.captured.graph
+
+    @property
+    def model(self) -> "Model":
+        """The model itself, which is built when it is first asked for. Raises PlanError for a graph from a file."""
+        if origin := self.captured.origin:
+            from ssdsl.model.graph_errors import GraphWithoutModel
+
+            spec = self.captured.request.spec
+            command = shlex.join(["ssdsl", *(origin if word == spec else word for word in sys.argv[1:])])
+            raise PlanError(GraphWithoutModel(None, spec, command))
+        return self.captured.model
+
+    @property
+    def comparison(self) -> str:
+        """How graph and module were compared."""
+        return self.captured.comparison
 
 
 def load(
@@ -48,9 +70,9 @@ def load(
     precision: str | None = None,
     trains: bool = False,
 ) -> Loaded:
-    """Check that the plan parses, then load and capture the model; only where it `trains` all its numbers are made."""
+    """Check that the plan parses, then capture the model; only where it `trains` all its numbers are made."""
     path, source = parsed(plan)
-    return Loaded(path, source, *captured(model, seed, generator, meta, precision, trains))
+    return Loaded(path, source, captured(model, seed, generator, meta, precision, trains))
 
 
 def parsed(plan: str) -> "tuple[Path, Source]":
@@ -68,7 +90,6 @@ def check_params(plan: str, overrides: Mapping[str, int]) -> None:
     """Raise PlanError where a param is set that the plan does not have: a mistake that needs no model to be seen."""
     from ssdsl.lang.parse import parse
     from ssdsl.plan.interpret import unknown_params
-    from ssdsl.text.diagnostic import PlanError
 
     if wrong := unknown_params(parse(parsed(plan)[1]), overrides):
         raise PlanError(*wrong)
@@ -81,23 +102,17 @@ def captured(
     meta: bool = False,
     precision: str | None = None,
     trains: bool = False,
-) -> "tuple[Model, Graph, Comparison]":
-    """A model and its graph, compared if that takes no time; with `meta` it is built without its weights' numbers."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are built from their configs: nothing is ever downloaded
-    with working("loading torch"):
-        from ssdsl.model.check_capture import check_if_small
-        from ssdsl.model.half import computing
-        from ssdsl.model.load import load as load_model
-        from ssdsl.model.trace import capture
-    with working(f"capturing {model}"):
-        given = load_model(model, seed=seed, generator=generator, meta=meta or None, trains=trains)
-        show_diagnostics(given.remarks)
-        loaded = replace(given, precision=precision)
-        computes = computing(loaded)
-        graph = capture(computes)
-        comparison = check_if_small(computes, graph)
+) -> "Captured":
+    """A model's graph, compared with the model if that takes no time; with `meta` that is built without numbers."""
+    from ssdsl.model.captured import Request
+    from ssdsl.model.captured import captured as capture
+
+    found = capture(Request(model, seed, generator, meta, precision, trains), working, keep=keeps_graphs.on)
+    show_diagnostics(found.remarks)
+    if found.not_kept:
+        talk.print(f"the graph of {model} is not kept for the next command: {found.not_kept}", style="dim")
     gc.freeze()  # a large model's graph stays: nothing is found by looking through it again and again
-    return loaded, graph, comparison
+    return found
 
 
 def planned(loaded: Loaded, overrides: Mapping[str, int]) -> "Plan":
@@ -132,7 +147,6 @@ def evaluation(
     """The program that evaluates; without one, and nothing asked of it, a warning is shown."""
     from ssdsl.compile import compile_evaluation
     from ssdsl.model.evaluation_errors import EvaluationLeftOut
-    from ssdsl.text.diagnostic import PlanError
 
     try:
         with working("compiling the evaluation"):

@@ -54,7 +54,7 @@ def profile(
     held = captured(model, seed, precision=precision.value if precision is not None else None, trains=True)
     known = _known(Path(out))
     for (path, source), (_, own) in zip(sources, chosen, strict=True):
-        loaded = Loaded(path, source, *held)
+        loaded = Loaded(path, source, held)
         program = compiled(loaded, overrides | own)
         lacking = _lacking(known, program)
         if not lacking:

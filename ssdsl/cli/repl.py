@@ -37,7 +37,7 @@ def repl(
     if plan:
         check_params(plan, overrides)
     chosen = chosen_cluster(cluster)
-    graph = captured(model, meta=meta)[1]
+    graph = captured(model, meta=meta).graph
     from ssdsl.repl.session import Machine, Outside, begin
 
     def on_cluster(name: str) -> Machine:
@@ -49,7 +49,7 @@ def repl(
         Machine(chosen, lambda program: simulated(program, chosen, costs), compiled_for(chosen, costs) is not None),
         lambda: results.width,
         on_cluster,
-        lambda name: captured(name, meta=meta)[1],
+        lambda name: captured(name, meta=meta).graph,
     )
     session = begin(graph, overrides, outside, Path())
     if plan:

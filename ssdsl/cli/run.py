@@ -129,7 +129,7 @@ def run(
         return
     for view in run_views(result):
         results.print(table(view, results.width))
-    results.print(str(loaded.comparison))
+    results.print(loaded.comparison)
 
 
 def check_optimizer(name: str) -> None:

@@ -93,7 +93,8 @@ def search(
     on = chosen_cluster(cluster)
     wanted = _range(devices, on)
     texts = read_texts(plans or (), baseline)
-    model_, graph, comparison = captured(model, meta=meta, precision=precision)
+    held = captured(model, meta=meta, precision=precision)
+    graph = held.graph
     from ssdsl.show.search import pareto_text, search_json, search_views
     from ssdsl.show.view import table
     from ssdsl.simulate.read_costs import read_costs
@@ -119,7 +120,7 @@ def search(
     if out is not None:
         _write(out, found, best, source.text, talk if json else results)
     if compile_ is not None:
-        loaded = Loaded(path, best.sketch.source, model_, graph, comparison)
+        loaded = Loaded(path, best.sketch.source, held)
         put(loaded, compiled(loaded, best.setting.params, cluster=on), compile_, (), on)
 
 

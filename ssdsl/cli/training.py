@@ -55,12 +55,13 @@ def train(
 
 def compared(loaded: Loaded) -> Loaded:
     """The same, its graph compared with the module if that was left out and can be done."""
-    from ssdsl.model.check_capture import Compared, check_capture
+    if loaded.captured.is_compared:
+        return loaded
+    from ssdsl.model.check_capture import check_capture
     from ssdsl.model.half import computing
 
-    if isinstance(loaded.comparison, Compared):
-        return loaded
-    return replace(loaded, comparison=check_capture(computing(loaded.model), loaded.graph))
+    comparison = check_capture(computing(loaded.model), loaded.graph)
+    return replace(loaded, captured=replace(loaded.captured, comparison=str(comparison), built=loaded.model))
 
 
 def chosen_nodes(count: int, rank: int, endpoint: str | None) -> "Nodes":
@@ -85,7 +86,8 @@ def write(loaded: Loaded, compiled: "Compiled", folder: Path, evaluation: "Compi
 
     try:
         evaluates = evaluation.program if evaluation is not None else None
-        write_program(compiled.program, loaded.model, folder, compiled.source, evaluates)
+        model = None if loaded.captured.origin else loaded.model
+        write_program(compiled.program, model, folder, compiled.source, evaluates)
     except FileExistsError as error:
         raise PlanError(FolderInUse(None, str(folder))) from error
     except OSError as error:

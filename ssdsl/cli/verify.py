@@ -55,7 +55,7 @@ def verify(
         print_json(verdict_json(comparisons, program.plan.devices))
     else:
         results.print(table(verdict_view(comparisons), results.width))
-        results.print(str(loaded.comparison))
+        results.print(loaded.comparison)
     if wrong := difference(comparisons):
         show_diagnostics([wrong])
         raise typer.Exit(1)

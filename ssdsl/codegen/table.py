@@ -18,7 +18,7 @@ from ssdsl.ir.param import (
 from ssdsl.ir.program import Program, Result, Role
 from ssdsl.model.graph import Graph, Origin, Value
 from ssdsl.model.sparse import sparse_weights
-from ssdsl.runtime.program import VERSION
+from ssdsl.runtime.version import VERSION
 
 Groups = dict[tuple[str, tuple[str, ...]], None]
 SitesOf = dict[str, dict[Place, Instr]]  # by role

@@ -7,17 +7,16 @@ from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from ssdsl.codegen.role import role_text
 from ssdsl.codegen.scope import Common, Scope
 from ssdsl.codegen.table import Groups, SitesOf, program_table
 from ssdsl.ir.program import Program
-from ssdsl.model.source import Model
-from ssdsl.runtime.batches import write_batches
-from ssdsl.runtime.state import State
 from ssdsl.text.source import Source
+
+if TYPE_CHECKING:
+    from ssdsl.model.source import Model
 
 EVALUATE = "evaluate"  # the folder of the program that evaluates, in that of the one that trains
 
@@ -61,13 +60,14 @@ def engine(**options: Any) -> Engine:
 
 
 def write_program(
-    program: Program, model: Model, folder: Path, source: Source, evaluation: Program | None = None
+    program: Program, model: "Model | None", folder: Path, source: Source, evaluation: Program | None = None
 ) -> None:
     """The folder of a program: the roles' files, their table, the runtime, the plan, the weights and the batches.
 
     The files of the program that evaluates, if there is one, lie in `evaluate`; it runs on the same weights. The folder
-    is a package. A model without batches, or without weights and recipes for them, has a program to be read, not run.
-    An existing folder is replaced if it holds a program, or is empty; raises FileExistsError otherwise.
+    is a package. Without a model, or where that has no batches, or neither weights nor recipes for them, the program is
+    to be read, not run. An existing folder is replaced if it holds a program, or is empty; raises FileExistsError
+    otherwise.
     """
     if folder.exists() and any(folder.iterdir()) and not (folder / "program.json").exists():
         raise FileExistsError(folder)
@@ -84,19 +84,23 @@ def write_program(
 
 
 def _fill(
-    beside: Path, program: Program, model: Model, folder: Path, source: Source, evaluation: Program | None
+    beside: Path, program: Program, model: "Model | None", folder: Path, source: Source, evaluation: Program | None
 ) -> None:
-    _write(program_files(program, model.precision), beside)
+    precision = None if model is None else model.precision
+    _write(program_files(program, precision), beside)
     if evaluation is not None:
-        _write(program_files(evaluation, model.precision), beside / EVALUATE)
+        _write(program_files(evaluation, precision), beside / EVALUATE)
     words = {"model": program.graph.name, "plan": Path(source.name).name}
     (beside / "main.py").write_text(MAIN.format(**words, devices=program.plan.devices, folder=folder.name))
     (beside / "plan.ssp").write_text(source.text)
     runtime = files("ssdsl.runtime")
     (beside / "__init__.py").write_text(PACKAGE.format(**words) + ENGINE)
     _copy(runtime, beside / "runtime")
-    if model.can_run:
-        program_state(program, model, evaluation).write(beside)
+    if model is not None and model.can_run:
+        from ssdsl.model.initial_state import initial_state  # which loads torch
+        from ssdsl.runtime.batches import write_batches
+
+        initial_state(model, program.graph, None if evaluation is None else evaluation.graph).write(beside)
         write_batches(beside, model.batches)
 
 
@@ -114,21 +118,6 @@ def _copy(package: Traversable, folder: Path) -> None:
             (folder / item.name).write_text(item.read_text())
         elif item.joinpath("__init__.py").is_file():
             _copy(item, folder / item.name)
-
-
-def program_state(program: Program, model: Model, evaluation: Program | None = None) -> State:
-    """The weights, buffers and constants by name; those of a model without numbers are recipes."""
-    constants = {} if evaluation is None else evaluation.graph.constants
-    state = constants | program.graph.constants | model.module.state_dict()
-    tensors = {n: t.detach().clone() for n, t in state.items() if not t.is_meta}
-    return State(tensors, model.recipes, first_names(model.module))
-
-
-def first_names(module: torch.nn.Module) -> dict[str, str]:
-    """Each name of the module's `state_dict`, with the first name of the same tensor."""
-    firsts: dict[int, str] = {}
-    tensors = module.state_dict(keep_vars=True)
-    return {name: firsts.setdefault(id(tensor), name) for name, tensor in tensors.items()}
 
 
 def program_files(program: Program, precision: str | None = None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Writes a text file whole or not at all."""
+"""Writes a file whole or not at all."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from ssdsl.lang.errors.files import FileUnwritable
 from ssdsl.text.diagnostic import PlanError
 
 
-def save_text(file: str, text: str) -> None:
+def save_text(file: str, text: str | bytes) -> None:
     """Writes a file. Raises PlanError where that cannot be."""
     try:
         put_whole(Path(file), text)
@@ -27,12 +27,12 @@ def check_folder(file: str | None) -> None:
         raise PlanError(FileUnwritable(None, file, "permission denied"))
 
 
-def put_whole(path: Path, text: str, *, overwrite: bool = True) -> None:
+def put_whole(path: Path, text: str | bytes, *, overwrite: bool = True) -> None:
     """Writes beside the file, then gives it its name. Raises OSError, or ValueError for a name that is none;
     FileExistsError where there is a file that must not be overwritten."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_text(text, "utf-8")
+        beside.write_bytes(text if isinstance(text, bytes) else text.encode())
         if overwrite:
             beside.replace(path)
         else:

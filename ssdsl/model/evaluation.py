@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from ssdsl.model.evaluation_errors import OutputNotComputed
 from ssdsl.model.graph import Graph, Origin, Stage
+from ssdsl.model.initial_state import constants_of
 from ssdsl.model.source import Evaluation, Model, Outputs
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import PlanError
@@ -20,7 +21,7 @@ def capture_evaluation(model: Model, outputs: Outputs, training: Graph) -> Graph
     buffers = frozenset(v.name for v in training.of(Origin.BUFFER))
     module = copy.deepcopy(model.module).eval()
     named = None if outputs is None else tuple(dict.fromkeys(outputs))
-    evaluation = Evaluation(named, buffers, training.constants)
+    evaluation = Evaluation(named, buffers, constants_of(training))
     graph = capture(replace(model, module=module, evaluation=evaluation))
     stages = {o.value: operator.stage for operator in graph.operators for o in operator.outputs}
     known = [name for name, value in graph.outputs.items() if stages.get(value) is not Stage.COMPUTE]

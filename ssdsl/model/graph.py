@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ssdsl.model.constant import Constant
 from ssdsl.model.found import Found
 from ssdsl.model.storage import Storage
 from ssdsl.model.window import Window
@@ -201,9 +202,8 @@ class Graph:
     """A captured model with its loss: operators in an order in which they can run.
 
     `dim_names` gives the name of every dimension class. `updates` maps a buffer to the value it takes after the step.
-    `constants` are the tensors stored in the captured program (of torch.Tensor; nothing here looks inside). `axes` has
-    the names that the model gives the axes of its inputs, `outputs` the values that were asked for beside the loss,
-    `storages` the memory of every value.
+    `constants` are the tensors stored in the captured program. `axes` has the names that the model gives the axes of
+    its inputs, `outputs` the values that were asked for beside the loss, `storages` the memory of every value.
     """
 
     name: str
@@ -212,7 +212,7 @@ class Graph:
     loss: str
     dim_names: dict[int, str]
     updates: dict[str, str]
-    constants: dict[str, Any] = field(default_factory=dict)
+    constants: dict[str, Constant] = field(default_factory=dict)
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
     storages: dict[str, Storage] = field(default_factory=dict, compare=False)

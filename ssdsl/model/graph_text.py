@@ -11,10 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import torch
-
+from ssdsl.model.constant import Constant
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Ref, Stage, Value
-from ssdsl.runtime.control import bytes_of
 
 FEW = 16  # the numbers of a constant that are shown; of a larger one, a checksum is
 
@@ -136,15 +134,15 @@ def _odd_shape(value: Value) -> str:
     return "" if value.shape == tuple(map(math.prod, value.sizes)) else f" shape {value.shape}"
 
 
-def _constant(name: str, tensor: torch.Tensor) -> str:
+def _constant(name: str, tensor: Constant) -> str:
     """A stored tensor: its numbers if they are few."""
-    if tensor.is_meta:
+    if tensor.data is None:
         numbers = "without numbers"
-    elif tensor.numel() <= FEW:
-        numbers = f"{tensor.tolist()}"
+    elif math.prod(tensor.shape) <= FEW:
+        numbers = f"{tensor.numbers()}"
     else:
-        numbers = f"sha256 {hashlib.sha256(bytes_of(tensor.detach().cpu())).hexdigest()[:16]}"
-    return f"stored {name} = {tensor.dtype}{[*tensor.shape]} {numbers}"
+        numbers = f"sha256 {hashlib.sha256(tensor.data).hexdigest()[:16]}"
+    return f"stored {name} = torch.{tensor.dtype}{[*tensor.shape]} {numbers}"
 
 
 def _numbered(names: Iterable[str], behind: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Between torch's objects in a call and the data by which a graph names them (`target.py`)."""
+"""Between torch's objects and the data by which a graph has them: `target.py`, `constant.py`."""
 
 from functools import cache
 from typing import Any
@@ -6,8 +6,10 @@ from typing import Any
 import torch
 
 import ssdsl.model.ops.library  # noqa: F401  registers ssdsl's own operators
+from ssdsl.model.constant import Constant
 from ssdsl.model.memory_order import asks_for_order
 from ssdsl.model.target import Parameter, Target, TorchWord
+from ssdsl.runtime.control import bytes_of
 
 
 @cache
@@ -42,3 +44,17 @@ def as_data(item: Any) -> Any:
 def as_torch(word: TorchWord) -> Any:
     """torch's object of a word."""
     return torch.device(word.name) if word.kind == "device" else getattr(torch, word.name)
+
+
+def constant_of(tensor: torch.Tensor) -> Constant:
+    """A tensor as data."""
+    data = None if tensor.is_meta else bytes_of(tensor.detach().cpu().resolve_conj().resolve_neg())
+    return Constant(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), data)
+
+
+def tensor_of(constant: Constant) -> torch.Tensor:
+    """The tensor; on the meta device, where it has no numbers."""
+    dtype = getattr(torch, constant.dtype)
+    if not constant.data:
+        return torch.empty(constant.shape, dtype=dtype, device="meta" if constant.data is None else "cpu")
+    return torch.frombuffer(bytearray(constant.data), dtype=dtype).view(constant.shape)

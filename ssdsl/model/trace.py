@@ -12,7 +12,7 @@ from ssdsl.model.observe.observe import observed
 from ssdsl.model.ops.flops import flops
 from ssdsl.model.ops.reader import axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
-from ssdsl.model.overloads import as_data, target_of
+from ssdsl.model.overloads import as_data, constant_of, target_of
 from ssdsl.model.rewrite.buffer_updates import changed_statistics
 from ssdsl.model.rewrite.causal import flag_causal
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
@@ -75,7 +75,7 @@ class _Builder:
             calls.loss,
             self.names,
             calls.updates,
-            calls.constants,
+            {name: constant_of(tensor) for name, tensor in calls.constants.items()},
             self.model.axes,
             calls.outputs,
         )

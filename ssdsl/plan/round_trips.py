@@ -6,8 +6,6 @@ operators of `first` then runs elsewhere, and its operands and results cross to 
 
 from collections.abc import Iterator, Sequence
 
-import networkx
-
 from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.place import RoundTrip
 from ssdsl.plan.facts import Facts
@@ -21,7 +19,7 @@ def round_trips(facts: Facts, model: ModelIndex) -> list[RoundTrip]:
     places = {name: names[id(record)] for name, record in facts.operators.items() if record.place is not None}
     if len({*places.values()}) < 2:
         return []
-    flows = _flows(model, places)
+    flows = _Flows(model, places)
     found: dict[tuple[Span, str], RoundTrip] = {}
     for run in _runs(model, places, flows):
         first, kinds = run[0], tuple(o.kind for o in run)
@@ -32,37 +30,40 @@ def round_trips(facts: Facts, model: ModelIndex) -> list[RoundTrip]:
     return list(found.values())
 
 
-def _flows(model: ModelIndex, places: dict[str, str]) -> "networkx.DiGraph[str]":
+class _Flows:
     """Who hands values to the operators that modules with modules in them call, and gets values of them, of those that
     have a place."""
-    flows: networkx.DiGraph[str] = networkx.DiGraph()
-    makers, readers = model.graph.makers, model.graph.readers
-    for operator in model.graph.operators:
-        name = operator.name
-        if name in places and operator.path in model.graph.parents:
-            flows.add_node(name, is_own=True)
-            given = (makers[o.value].name for o in operator.inputs if o.value in makers)
-            flows.add_edges_from((maker, name) for maker in given if maker in places)
-            users = (reader.name for o in operator.outputs for reader in readers.get(o.value, ()))
-            flows.add_edges_from((name, user) for user in users if user in places)
-    return flows
+
+    def __init__(self, model: ModelIndex, places: dict[str, str]) -> None:
+        self.makers: dict[str, set[str]] = {}
+        self.readers: dict[str, set[str]] = {}
+        graph = model.graph
+        for operator in graph.operators:
+            if operator.name in places and operator.path in graph.parents:
+                makers = {graph.makers[o.value].name for o in operator.inputs if o.value in graph.makers}
+                readers = {r.name for o in operator.outputs for r in graph.readers.get(o.value, ())}
+                self.makers[operator.name] = makers & places.keys()
+                self.readers[operator.name] = readers & places.keys()
 
 
-def _runs(model: ModelIndex, places: dict[str, str], flows: "networkx.DiGraph[str]") -> Iterator[Sequence[Operator]]:
+def _runs(model: ModelIndex, places: dict[str, str], flows: _Flows) -> Iterator[Sequence[Operator]]:
     """Operators in one place that modules with modules in them call, those together that hand each other values."""
-    own = dict(flows.nodes(data="is_own", default=False))
-    together: networkx.Graph[str] = networkx.Graph()
-    together.add_nodes_from(name for name, is_own in own.items() if is_own)
-    together.add_edges_from((a, b) for a, b in flows.edges if own[a] and own[b] and places[a] == places[b])
-    for names in networkx.connected_components(together):
+    left = dict.fromkeys(flows.makers)
+    while left:
+        waiting, names = [next(iter(left))], set[str]()
+        while waiting:
+            if (name := waiting.pop()) in left:
+                del left[name]
+                names.add(name)
+                waiting += (n for n in flows.makers[name] | flows.readers[name] if places[n] == places[name])
         yield model.ordered(names)
 
 
-def _around(places: dict[str, str], flows: "networkx.DiGraph[str]", run: Sequence[Operator]) -> str | None:
+def _around(places: dict[str, str], flows: _Flows, run: Sequence[Operator]) -> str | None:
     """The one other place where all is made that these operators read, and all that they make is read."""
     names = {o.name for o in run}
-    makers = {places[n] for name in names for n in flows.predecessors(name) if n not in names}
-    readers = {places[n] for name in names for n in flows.successors(name) if n not in names}
+    makers = {places[n] for name in names for n in flows.makers[name] - names}
+    readers = {places[n] for name in names for n in flows.readers[name] - names}
     if len(makers) != 1 or makers != readers or places[run[0].name] in makers:
         return None
     return next(iter(makers))

@@ -1,15 +1,14 @@
 """Which positions of an input the results of an operator read, from the operator's definition, one by one.
 
-The rows of the operators say the same by formulas; nothing of these is used here. Resampling rounds: torch is asked.
+The rows of the operators say the same by formulas; nothing of these is used here. Resampling rounds as torch does.
 """
 
 import itertools
+import struct
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
-
-import torch
 
 from ssdsl.ir.function import Split
 from ssdsl.model.graph import Operator
@@ -17,7 +16,6 @@ from ssdsl.model.ops.reader import given_arguments
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.local import Regions, Runs, are_all, positions
 
-aten = torch.ops.aten
 Reads = tuple[frozenset[int], ...]  # for each result the positions that it reads
 
 # What computes a part, by the kind of the operator without the number of axes.
@@ -168,10 +166,15 @@ def _adaptive(size: int, results: int) -> Reads:
 
 @lru_cache(maxsize=4096)
 def _copied(size: int, results: int, factor: float | None) -> Reads:
-    """Which position each result is a copy of: torch, given the positions as numbers, answers with them."""
-    numbers = torch.arange(size, dtype=torch.float32, device="cpu").view(1, 1, -1)
-    found: list[float] = aten.upsample_nearest1d(numbers, [results], factor).flatten().tolist()
-    return tuple(frozenset({int(p)}) for p in found)
+    """Which position each result is a copy of: torch multiplies and rounds in single precision."""
+    scale = _single(1 / factor) if factor else _single(size / results)
+    return tuple(frozenset({min(size - 1, int(_single(k * scale)))}) for k in range(results))
+
+
+def _single(number: float) -> float:
+    """The nearest number in single precision."""
+    (found,) = struct.unpack("f", struct.pack("f", number))
+    return float(found)
 
 
 @lru_cache(maxsize=4096)

@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from ssdsl.codegen.write import program_files, program_state
+from ssdsl.codegen.write import program_files
 from ssdsl.ir.program import Program as CompiledProgram
+from ssdsl.model.initial_state import initial_state
 from ssdsl.model.source import Model
 from ssdsl.run.launch import Training
 from ssdsl.run.mailbox import Exchange, Threaded
@@ -217,7 +218,7 @@ def program_of(compiled: CompiledProgram, model: Model) -> Program:
     texts = program_files(compiled, model.precision)
     table = json.loads(texts["program.json"])
     roles = {r["name"]: texts[f"role_{r['name']}.py"] for r in table["roles"]}
-    return Program(table, roles, program_state(compiled, model), list(model.batches))
+    return Program(table, roles, initial_state(model, compiled.graph), list(model.batches))
 
 
 def _own(program: Program) -> Program:

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import torch
 
-from ssdsl.codegen.write import first_names, program_files
+from ssdsl.codegen.write import program_files
 from ssdsl.compile import compile_evaluation, compile_resized, compile_source
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.model.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.half import computing
+from ssdsl.model.initial_state import constants_of, first_names
 from ssdsl.model.samples import with_samples
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
@@ -88,7 +89,7 @@ class Live:
                 sent = Sent(
                     program_files(compiled.program, self.request.model.precision),
                     {
-                        n: t for n, t in compiled.program.graph.constants.items() if not t.is_meta
+                        n: t for n, t in constants_of(compiled.program.graph).items() if not t.is_meta
                     },  # the rest have recipes
                 )
             except PlanError as found:

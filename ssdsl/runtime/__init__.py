@@ -1,147 +1,38 @@
-"""What a generated program imports: torch and the standard library only, nothing of the compiler."""
+"""What a generated program imports: torch and the standard library only, nothing of the compiler.
 
-from .attention import attention_keys, causal_attention_part
-from .bits import step_keys
-from .collectives import (
-    all_gather,
-    all_reduce,
-    all_reduce_,
-    all_to_all,
-    exchange,
-    keep_first,
-    narrow,
-    reduce_scatter,
-    reshard,
-)
-from .halves import checkpoint_halves, halves
-from .kernels import (
-    batch_norm_parts,
-    embedding_part,
-    first,
-    first_time,
-    gather_part,
-    group_norm_parts,
-    instance_norm_parts,
-    nll_part,
-)
-from .merges import (
-    amax_parts,
-    amin_parts,
-    argmax_parts,
-    argmin_parts,
-    cross_entropy_parts,
-    log_softmax_parts,
-    logsumexp_parts,
-    max_parts,
-    min_parts,
-    softmax_parts,
-)
-from .moves import contiguous, extend, put, take, take_at, take_sizes
-from .prefixes import cumprod_parts, cumsum_parts, logcumsumexp_parts, topk_parts
-from .random import (
-    attention_dropout,
-    bernoulli,
-    cauchy,
-    dropout,
-    exponential,
-    geometric,
-    integers,
-    log_normal,
-    normal,
-    uniform,
-)
-from .recompute import checkpoint
-from .resampling import linear_part, nearest_part
-from .ring import attention_ring
-from .routed import combine, count_rows, dispatch, expert_mm, routed_mm
-from .rows import rows_to_all
-from .runner import Input, Join, Output, block
-from .windows import (
-    Part,
-    adaptive_avg_pool_part,
-    adaptive_max_pool_part,
-    avg_pool_part,
-    conv_part,
-    conv_transpose_part,
-    max_pool_part,
-    max_pool_with_indices_part,
-)
-from .world import group
+A name is loaded when it is first asked for, so that who wants the arithmetic of regions loads no torch.
+"""
 
-__all__ = [
-    "Input",
-    "Join",
-    "Output",
-    "Part",
-    "adaptive_avg_pool_part",
-    "adaptive_max_pool_part",
-    "all_gather",
-    "all_reduce",
-    "all_reduce_",
-    "all_to_all",
-    "amax_parts",
-    "amin_parts",
-    "argmax_parts",
-    "argmin_parts",
-    "attention_dropout",
-    "attention_keys",
-    "attention_ring",
-    "avg_pool_part",
-    "batch_norm_parts",
-    "bernoulli",
-    "block",
-    "cauchy",
-    "causal_attention_part",
-    "checkpoint",
-    "checkpoint_halves",
-    "combine",
-    "contiguous",
-    "conv_part",
-    "conv_transpose_part",
-    "count_rows",
-    "cross_entropy_parts",
-    "cumprod_parts",
-    "cumsum_parts",
-    "dispatch",
-    "dropout",
-    "embedding_part",
-    "exchange",
-    "expert_mm",
-    "exponential",
-    "extend",
-    "first",
-    "first_time",
-    "gather_part",
-    "geometric",
-    "group",
-    "group_norm_parts",
-    "halves",
-    "instance_norm_parts",
-    "integers",
-    "keep_first",
-    "linear_part",
-    "log_normal",
-    "log_softmax_parts",
-    "logcumsumexp_parts",
-    "logsumexp_parts",
-    "max_parts",
-    "max_pool_part",
-    "max_pool_with_indices_part",
-    "min_parts",
-    "narrow",
-    "nearest_part",
+import importlib
+from typing import Any
+
+_NAMES = {
+    "attention": "attention_keys causal_attention_part",
+    "bits": "step_keys",
+    "collectives": "all_gather all_reduce all_reduce_ all_to_all exchange keep_first narrow reduce_scatter reshard",
+    "kernels": "batch_norm_parts embedding_part first first_time gather_part group_norm_parts instance_norm_parts "
     "nll_part",
-    "normal",
-    "put",
-    "reduce_scatter",
-    "reshard",
-    "routed_mm",
-    "rows_to_all",
-    "softmax_parts",
-    "step_keys",
-    "take",
-    "take_at",
-    "take_sizes",
-    "topk_parts",
-    "uniform",
-]
+    "merges": "amax_parts amin_parts argmax_parts argmin_parts cross_entropy_parts log_softmax_parts logsumexp_parts "
+    "max_parts min_parts softmax_parts",
+    "moves": "contiguous extend put take take_at take_sizes",
+    "prefixes": "cumprod_parts cumsum_parts logcumsumexp_parts topk_parts",
+    "random": "attention_dropout bernoulli cauchy dropout exponential geometric integers log_normal normal uniform",
+    "recompute": "checkpoint",
+    "resampling": "linear_part nearest_part",
+    "ring": "attention_ring",
+    "routed": "combine count_rows dispatch expert_mm routed_mm",
+    "rows": "rows_to_all",
+    "runner": "Input Join Output block",
+    "split_backward": "checkpoint_halves halves",
+    "windows": "Part adaptive_avg_pool_part adaptive_max_pool_part avg_pool_part conv_part conv_transpose_part "
+    "max_pool_part max_pool_with_indices_part",
+    "world": "group",
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+NAMES = (*_MODULES,)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")

@@ -13,8 +13,7 @@ from .batches import read_batches
 from .errors import EngineError
 from .state import State
 from .table import Table
-
-VERSION = 3  # of the files, and of what the roles' code calls here: a change of either is another version
+from .version import VERSION
 
 
 @dataclass(frozen=True)

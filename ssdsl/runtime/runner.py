@@ -9,13 +9,13 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from .flat import Weights
-from .halves import Waiting, collecting, finish, first_half
 from .moves import join_sizes, runs_of, take, take_sizes
 from .outputs import Output as OutputPart
 from .outputs import Placed
 from .record import Recorder
 from .regions import Regions, Runs, length, local
 from .returned import Place, Returned
+from .split_backward import Waiting, collecting, finish, first_half
 from .transfers import Message, Mover, Signal
 from .world import World
 

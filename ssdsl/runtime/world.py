@@ -130,7 +130,7 @@ class World:
     groups: dict[tuple[str, tuple[str, ...]], Group] = field(default_factory=dict)
     transfers: list[tuple[Any, Any]] = field(default_factory=list)  # by lane, of all ranks: for values, gradients
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # calls and payload bytes by kind of communication
-    waiting: list[Any] = field(default_factory=list)  # gradients of weights, to be computed (halves.py)
+    waiting: list[Any] = field(default_factory=list)  # gradients of weights, to be computed (split_backward.py)
     gathered: Gathered = field(default_factory=Gathered)  # in the forward that runs
     recomputing: int = 0  # how many forwards that run again this is inside of
     layer: str = ""  # the module whose function runs

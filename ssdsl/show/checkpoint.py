@@ -1,11 +1,13 @@
 """`ssdsl checkpoint show` and `diff`: what a checkpoint holds, and how two differ."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ssdsl.run.checkpoint_difference import TensorDiffers
-from ssdsl.runtime.checkpoints import Checkpoint
 from ssdsl.show.view import Column, Kind, View
+
+if TYPE_CHECKING:
+    from ssdsl.run.checkpoint_difference import TensorDiffers
+    from ssdsl.runtime.checkpoints import Checkpoint
 
 TENSORS = (
     Column("tensor", Kind.PATH, "bold cyan"),
@@ -25,7 +27,7 @@ DIFFERENCES = (
 LONGEST = 100  # characters of a value
 
 
-def tensors_view(checkpoint: Checkpoint) -> View:
+def tensors_view(checkpoint: "Checkpoint") -> View:
     """A row for each tensor that is no optimizer's state, with the names of its state."""
     state: dict[str, list[str]] = {}
     for path in checkpoint.under("optim", "state"):
@@ -45,7 +47,7 @@ def tensors_view(checkpoint: Checkpoint) -> View:
     return View(f"checkpoint {checkpoint.folder}", TENSORS, tuple(rows), notes)
 
 
-def facts_view(checkpoint: Checkpoint) -> View:
+def facts_view(checkpoint: "Checkpoint") -> View:
     """A row for each plain value, as in `scheduler.last_epoch`."""
     rows = [(name, value) for name, value in _flat("", checkpoint.facts) if not name.startswith(("aliases", "names"))]
     return View("", FACTS, tuple(rows))
@@ -64,7 +66,7 @@ def _flat(name: str, value: Any) -> Iterable[tuple[str, str]]:
     yield name, text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-def differences_view(found: Iterable[TensorDiffers], compared: int) -> View:
+def differences_view(found: "Iterable[TensorDiffers]", compared: int) -> View:
     """A row for each tensor that differs; `compared` is how many there are."""
     rows = tuple((one.name, one.how, one.elements, one.largest) for one in found)
     title = f"{len(rows)} of {compared} tensors differ" if rows else f"all {compared} tensors are equal"

@@ -1,11 +1,11 @@
 """What a plan leaves open, in a line."""
 
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
 from ssdsl.lang.suggest import counted, joined
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.show.search import listed
 from ssdsl.sketch import clocks, cuts, orders
 from ssdsl.sketch.sketch import sketch_of
 from ssdsl.text.source import Source
@@ -28,3 +28,8 @@ def open_params(source: Source, folder: Path | None, model: ModelIndex, count: i
     ways = {"where stages are cut": cuts.is_open(sketch), "which task runs when": ordered}
     also = joined([words for words, is_open in ways.items() if is_open], "and")
     return f"open to `ssdsl search`: {opened}: {plans} on {counted(count, 'device')}{f'; {also}' if also else ''}"
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Numbers in a sentence, of many the first two and the last."""
+    return ", ".join(map(str, numbers)) if len(numbers) <= 8 else f"{numbers[0]}, {numbers[1]}, ... {numbers[-1]}"

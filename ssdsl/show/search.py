@@ -6,6 +6,7 @@ from typing import Any
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.model.graph import Graph, Origin
+from ssdsl.show.open_params import listed
 from ssdsl.show.scatter import scatter
 from ssdsl.show.view import Column, Kind, View, seconds, size
 from ssdsl.sketch.reasons import notes, reason, spent
@@ -173,11 +174,6 @@ def _error_bar(found: Found, cluster: Cluster) -> str:
     best, bar = found.best, cluster.error.step
     equal = sum(best is not None and t.setting.device_s <= best.setting.device_s * (1 + bar) for t in found.ranked)
     return f"simulated steps are up to {bar:.0%} wrong there ({cluster.error.source}): {equal} plans count as equal"
-
-
-def listed(numbers: Sequence[int]) -> str:
-    """Numbers in a sentence, of many the first two and the last."""
-    return ", ".join(map(str, numbers)) if len(numbers) <= 8 else f"{numbers[0]}, {numbers[1]}, ... {numbers[-1]}"
 
 
 def pareto_text(found: Found, width: int) -> str:

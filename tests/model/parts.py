@@ -17,6 +17,7 @@ from ssdsl.ir.value import Axis, Name, Time, Var
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, operand_types
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
+from ssdsl.model.initial_state import constants_of
 from ssdsl.model.ops.experts import OF_ROWS
 from ssdsl.model.ops.random import FUNCTIONS
 from ssdsl.model.ops.rows import kernel_functions
@@ -80,7 +81,8 @@ def outside(graph: Graph, module: torch.nn.Module, batch: Values) -> Values:
     state = {n: t.detach().clone().requires_grad_(t.requires_grad) for n, t in state.items()}
     named = [n for n, v in graph.values.items() if v.origin is not Origin.OPERATOR]
     state |= {v.name: torch.tensor([0, 0]) for v in graph.of(Origin.SEED)}
-    return {n: batch[n] if n in batch else state[n] if n in state else graph.constants[n] for n in named}
+    constants = constants_of(graph)
+    return {n: batch[n] if n in batch else state[n] if n in state else constants[n] for n in named}
 
 
 def call(

@@ -10,4 +10,4 @@ import ssdsl.runtime
 def test_no_module_takes_the_place_of_a_function() -> None:
     for module in pkgutil.iter_modules(ssdsl.runtime.__path__, "ssdsl.runtime."):
         importlib.import_module(module.name)
-    assert not [name for name in ssdsl.runtime.__all__ if isinstance(getattr(ssdsl.runtime, name), ModuleType)]
+    assert not [name for name in ssdsl.runtime.NAMES if isinstance(getattr(ssdsl.runtime, name), ModuleType)]

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from ssdsl.codegen.write import program_state
 from ssdsl.compile import compile_source
 from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.half import computing
+from ssdsl.model.initial_state import initial_state
 from ssdsl.model.model_of import model_of
 from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
@@ -89,7 +89,7 @@ def on_ranks(plan: str, work: Work, precision: str | None = None) -> list[Any]:
     program = program_of(compiled.program, model)
 
     def body(world: World, place: Any) -> Any:
-        own = replace(program, weights=program_state(compiled.program, model))
+        own = replace(program, weights=initial_state(model, compiled.program.graph))
         engine = Engine(InMemory(own), world, CPU, background=False)
         place(lambda: engine.training.runner.doing or "between tasks")
         return work(engine)

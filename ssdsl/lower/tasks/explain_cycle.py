@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-import networkx
-
 from ssdsl.ir.action import At, Compute
 from ssdsl.ir.function import Concat, Function, Input, Op, Sum, reads_of, results_of
 from ssdsl.ir.layout import Submesh
@@ -39,6 +37,8 @@ def explain_cycle(graph: TaskGraph, stuck: set[int]) -> OrderCycle:
 
 def _short_cycle(after: dict[int, list[int]]) -> list[int]:
     """A cycle without a detour: the shortest through some of the nodes of any cycle."""
+    import networkx  # which takes a tenth of a second
+
     known = [a for a, _ in networkx.find_cycle(networkx.DiGraph([(k, a) for k, those in after.items() for a in those]))]
     return min((_shortest(after, start) for start in known[:STARTS]), key=len)
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ssdsl.lang.assets import cache_folder
+from ssdsl.lang.save import put_whole
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.discover.defined import implementation
 from ssdsl.model.found import Found
@@ -61,9 +61,7 @@ def keep(key: str, found: Found) -> None:
     text: dict[str, Any] = {"key": key, **asdict(found)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(text, indent=1), encoding="utf-8")
-        draft.replace(path)
+        put_whole(path, json.dumps(text, indent=1))
     except OSError:
         pass
 

@@ -32,6 +32,11 @@ def regroup(call: TypedCall) -> Signature | None:
     raise AssertionError(f"`{call.call.kind}` keeps its factors and needs no signature")
 
 
+def resolved(call: TypedCall) -> Signature | None:
+    """In place of the rule of a row in a graph that was read from a file: its calls have their dimensions."""
+    raise AssertionError(f"`{call.call.kind}` has its dimensions")
+
+
 @dataclass(frozen=True, slots=True)
 class Collective:
     """A collective in the kernel of a part, among the parts along the split axis.

@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ssdsl.runtime.halves import Half, checkpoint_halves, finish, halves
-from ssdsl.runtime.halves import collecting as collecting_of
+from ssdsl.runtime.split_backward import Half, checkpoint_halves, finish, halves
+from ssdsl.runtime.split_backward import collecting as collecting_of
 from ssdsl.runtime.transport import Distributed
 from ssdsl.runtime.world import World, here
 

@@ -1,0 +1,45 @@
+"""`ssdsl capture`: the graph of a model, as a file that other commands take in its place."""
+
+from typing import Annotated
+
+import typer
+
+from ssdsl.cli import options
+from ssdsl.cli.pipeline import captured
+from ssdsl.cli.terminal import results
+from ssdsl.lang.save import check_folder, save_text
+from ssdsl.text.diagnostic import PlanError
+
+Name = Annotated[
+    str, typer.Argument(metavar="MODEL", help="As --model takes it.", autocompletion=options.complete_model)
+]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="FILE.graph", help="Where to write it.")]
+
+
+def capture(
+    model: Name,
+    out: Out,
+    meta: options.Meta = False,
+    precision: options.WithPrecision = None,
+) -> None:
+    """Write the captured graph of a model: a file that needs neither torch nor the model's code.
+
+    `--model FILE.graph` takes it in every command that does not run the model, on any machine.
+    """
+    from ssdsl.model.captured import GRAPH
+    from ssdsl.model.graph_errors import GraphNotData
+    from ssdsl.model.graph_file import NotData, write_graph
+
+    if not out.endswith(GRAPH):
+        reason = f"commands know a graph by the end of its name: {out}{GRAPH}"
+        raise typer.BadParameter(reason, param_hint="'--out'")
+    check_folder(out)
+    held = captured(model, meta=meta, precision=precision.value if precision is not None else None)
+    header = {"model": held.origin or model, "comparison": held.comparison, "is_compared": held.is_compared}
+    try:
+        data = write_graph(held.graph, header)
+    except NotData as error:
+        raise PlanError(GraphNotData(None, model, str(error))) from error
+    save_text(out, data)
+    count = f"{len(held.graph.operators):,} operators, {len(held.graph.values):,} values"
+    results.print(f"{out}: {count}, {len(data):,} bytes", markup=False)

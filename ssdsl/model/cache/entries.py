@@ -1,0 +1,135 @@
+"""The folder of kept graphs: `$XDG_CACHE_HOME/ssdsl/graphs`, by default in `~/.cache`.
+
+An entry is a file of a graph (`graph_file.py`) under the checksum of what was asked for; its header has the sources,
+which are compared when it is read. Another process may write the same entry: the file is put in place whole, the last
+one stays. What cannot be read is made again.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ssdsl.lang.assets import PACKAGE, cache_folder
+from ssdsl.lang.save import put_whole
+from ssdsl.model.cache.sources import Sources
+from ssdsl.model.graph import Graph
+from ssdsl.model.graph_file import BadGraphFile, NotData, read_graph, read_header, write_graph
+
+CHANGING = ("path", "packages", "ssdsl", "python")  # a graph of other versions takes the place of the last
+MOST = 512 << 20  # bytes of all entries; those that were used longest ago go first
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A kept graph: of which model, with what it was asked for, where, and when it was used last."""
+
+    model: str
+    asked: Mapping[str, Any]
+    path: Path
+    size_bytes: int
+    used: float  # seconds since 1970
+
+
+def folder() -> Path:
+    """Where graphs are kept. Raises RuntimeError for a user without a home."""
+    return cache_folder("graphs")
+
+
+Question = Mapping[str, Any]  # what is asked for, by which versions of what, and from which folder
+
+
+def question(asked: Mapping[str, Any]) -> Question:
+    """What is asked for here and now: a model's file may change where modules are found."""
+    found = hashlib.sha256("\n".join(p or "." for p in sys.path).encode()).hexdigest()
+    is_here = any(sign in asked["spec"] for sign in ("/", ".py", "hf:"))  # else it is of the zoo
+    return {**asked, "folder": os.getcwd() if is_here else "", "path": found, **_versions()}
+
+
+def find(asked: Question) -> tuple[Graph, dict[str, Any]] | None:
+    """The graph that was kept for this, if what it was made from is as it was; with its header."""
+    try:
+        path = _path(asked)
+        header = read_header(path)
+        if header["asked"] != asked or not Sources.from_json(header["sources"]).hold():
+            return None
+        found = read_graph(path)
+        os.utime(path)
+    except (OSError, RuntimeError, BadGraphFile, LookupError, TypeError, ValueError):
+        return None
+    return found
+
+
+def keep(asked: Question, graph: Graph, sources: Sources, header: Mapping[str, Any]) -> str:
+    """Keeps a graph; the answer says why it could not be, or is empty. Where no file can be written, none is kept."""
+    if sources.lacking:
+        return f"it read {sources.lacking}"
+    try:
+        data = write_graph(graph, {**header, "asked": asked, "sources": sources.as_json()})
+    except NotData as error:
+        return f"it has {error}"
+    with contextlib.suppress(OSError, RuntimeError):
+        path = _path(asked)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        put_whole(path, data)
+        _shrink()
+    return ""
+
+
+def entries() -> list[Entry]:
+    """All that is kept, what was used last first."""
+    found = []
+    for path in _files():
+        with contextlib.suppress(OSError, BadGraphFile, LookupError, TypeError):
+            header, about = read_header(path), path.stat()
+            found.append(Entry(header["model"], header["asked"], path, about.st_size, about.st_mtime))
+    return sorted(found, key=lambda entry: -entry.used)
+
+
+def clear() -> int:
+    """Removes all that is kept; how many graphs that were."""
+    files = list(_files())
+    for path in files:
+        path.unlink(missing_ok=True)
+    return len(files)
+
+
+def _files() -> Iterator[Path]:
+    with contextlib.suppress(OSError, RuntimeError):
+        yield from folder().glob("*.graph")
+
+
+def _shrink() -> None:
+    """Removes what was used longest ago, until the rest is small enough."""
+    files = sorted(((path.stat(), path) for path in _files()), key=lambda pair: -pair[0].st_mtime)
+    size = 0
+    for about, path in files:
+        size += about.st_size
+        if size > MOST:
+            path.unlink(missing_ok=True)
+
+
+def _path(asked: Question) -> Path:
+    text = json.dumps({name: asked[name] for name in asked if name not in CHANGING}, sort_keys=True)
+    return folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.graph"
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Python's, those of all packages, and of ssdsl's own files, which change without a version in a checkout."""
+    packages = (name for p in sys.path if os.path.isdir(p or ".") for name in os.listdir(p or "."))
+    known = sorted(name for name in packages if name.endswith((".dist-info", ".egg-info")))
+    own = [
+        (str(p), p.stat().st_mtime_ns) for part in ("model", "runtime") for p in sorted((PACKAGE / part).rglob("*.py"))
+    ]
+    return {
+        "python": sys.version,
+        "packages": hashlib.sha256("\n".join(known).encode()).hexdigest(),
+        "ssdsl": hashlib.sha256(repr(own).encode()).hexdigest(),
+    }

@@ -1,0 +1,116 @@
+"""The graph of what `--model` names: read from a file, kept from an earlier command, or captured now.
+
+Neither torch nor the model is loaded, unless the graph has to be captured or something asks for the module itself.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ssdsl.model.cache import entries
+from ssdsl.model.cache.sources import noted
+from ssdsl.model.graph import Graph
+from ssdsl.model.graph_errors import GraphUnreadable, GraphWithoutModel
+from ssdsl.model.graph_file import BadGraphFile, read_graph
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+if TYPE_CHECKING:
+    from ssdsl.model.source import Model
+    from ssdsl.runtime.bits import Generator
+
+GRAPH = ".graph"  # how the name of a file of a graph ends
+Working = Callable[[str], contextlib.AbstractContextManager[None]]  # says what takes so long
+
+
+@dataclass(frozen=True)
+class Request:
+    """A model of the command line. `precision` is "bf16" or "fp16"; where nothing `trains`, a large model is built
+    without numbers."""
+
+    spec: str
+    seed: int = 0
+    generator: "Generator" = "hash"
+    meta: bool = False
+    precision: str | None = None
+    trains: bool = False
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A graph with how it was compared with the module; `is_compared`: nothing is left to compare.
+
+    `remarks` are warnings of how the model was built. `not_kept` says why the next command will not find the graph, if
+    that is so; `origin` is, of a graph from a file, the model that it was captured from.
+    """
+
+    request: Request
+    graph: Graph
+    comparison: str
+    is_compared: bool
+    remarks: tuple[Diagnostic, ...] = ()
+    not_kept: str = ""
+    origin: str = ""
+    built: "Model | None" = None
+
+    @cached_property
+    def model(self) -> "Model":
+        """The model itself, built now if it was not before. Raises PlanError, also for a graph from a file."""
+        if self.origin:
+            raise PlanError(GraphWithoutModel(None, self.request.spec, f"--model {self.origin}"))
+        return self.built or build(self.request)
+
+
+def captured(request: Request, working: Working, keep: bool = True) -> Captured:
+    """The graph of a model; with `keep` a kept one is taken, and a new one is kept. Raises PlanError."""
+    if request.spec.endswith(GRAPH):
+        return _from_file(request)
+    asked = entries.question(asdict(request))
+    if keep and (known := entries.find(asked)) is not None:
+        graph, header = known
+        return Captured(request, graph, header["comparison"], header["is_compared"])
+    with working("loading torch"):
+        from ssdsl.model.check_capture import Compared, check_if_small
+        from ssdsl.model.half import computing
+        from ssdsl.model.trace import capture
+    with working(f"capturing {request.spec}"), noted() as sources:
+        model = build(request)
+        graph = capture(computing(model))
+        comparison = check_if_small(computing(model), graph)
+    header = {
+        "model": request.spec,
+        "comparison": str(comparison),
+        "is_compared": isinstance(comparison, Compared),
+    }
+    may_keep = keep and not model.remarks
+    not_kept = entries.keep(asked, graph, sources, header) if may_keep else ""
+    return Captured(request, graph, header["comparison"], header["is_compared"], model.remarks, not_kept, built=model)
+
+
+def build(request: Request) -> "Model":
+    """The model itself; raises PlanError."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are built from their configs: nothing is ever downloaded
+    from ssdsl.model.load import load
+
+    given = load(
+        request.spec,
+        seed=request.seed,
+        generator=request.generator,
+        meta=request.meta or None,
+        trains=request.trains,
+    )
+    return replace(given, precision=request.precision)
+
+
+def _from_file(request: Request) -> Captured:
+    try:
+        graph, header = read_graph(Path(request.spec))
+    except OSError as error:
+        raise PlanError(GraphUnreadable(None, request.spec, (error.strerror or str(error)).lower())) from error
+    except BadGraphFile as error:
+        raise PlanError(GraphUnreadable(None, request.spec, str(error))) from error
+    known: dict[str, Any] = {"comparison": "", "is_compared": False, "model": graph.name} | header
+    return Captured(request, graph, str(known["comparison"]), False, origin=str(known["model"]))

@@ -1,0 +1,51 @@
+"""What can be wrong with `--model FILE.graph`: the file, or that a command needs more than a graph."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ssdsl.text.diagnostic import Diagnostic
+
+
+@dataclass(frozen=True)
+class GraphUnreadable(Diagnostic):
+    """`--model` names a file of a captured graph that is not there, or that is none.
+
+    `ssdsl capture MODEL -o FILE.graph` writes such a file. It is read by the version of ssdsl that wrote it, and by
+    later ones that know its version. A graph is data: reading it loads neither torch nor the model.
+    """
+
+    code: ClassVar[str] = "E0319"
+    title: ClassVar[str] = "cannot read the graph `{path}`: {reason}"
+    help: ClassVar[str] = "write it: ssdsl capture MODEL -o {path}"
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class GraphWithoutModel(Diagnostic):
+    """A command that runs the model, or needs its weights, was given a captured graph.
+
+    A graph says what a model computes, but has neither its module nor the numbers of its weights. `check`, `prove`,
+    `simulate`, `show`, `search`, `sweep`, `diff` and `repl` take a graph; `run`, `verify` and `profile` take the model.
+    """
+
+    code: ClassVar[str] = "E0320"
+    title: ClassVar[str] = "`{path}` is a graph, without the module and the weights of its model"
+    help: ClassVar[str] = "give the model that it was captured from: {command}"
+    path: str
+    command: str
+
+
+@dataclass(frozen=True)
+class GraphNotData(Diagnostic):
+    """A graph cannot be written, because a row of the model's file has a function where a file has room for data only.
+
+    In the graph rows are data. Their functions for dimensions and FLOPs are called when the model is captured; those
+    for what is saved, for collectives and for the text of a call are not. Give these as texts and tuples.
+    """
+
+    code: ClassVar[str] = "E0321"
+    title: ClassVar[str] = "the graph of `{model}` cannot be written: it has {what}"
+    help: ClassVar[str] = "give this as data, as docs/operators.md describes it"
+    model: str
+    what: str

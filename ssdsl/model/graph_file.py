@@ -1,0 +1,207 @@
+"""A captured graph as a file, which another process, or another machine, reads without torch and without the model.
+
+The file is a zip archive of three members:
+
+- `header.json`: `{"format": "ssdsl graph", "version": 1, ...}` and what the writer adds, such as the model's name;
+- `graph.json`: a list of nodes, each of which names nodes before it by their numbers; the last is the graph;
+- `constants`: the bytes of stored tensors, end to end.
+
+A node is null, a boolean, a number or a text, which stand for themselves, or a list of a word and of numbers of nodes:
+`["tuple", 3, 4]`, `["dict", key, value, ...]`, `["set", ...]`, `["complex", real, imaginary]`, `["bytes", start, end]`,
+where the last two are positions in `constants`, or a class and its fields in order: `["Dim", 7, 12, ...]`. A row of
+ssdsl's own table is `["row", name]`; of another one a graph needs all but how its dimensions and FLOPs are found. Equal
+things are one node. Nothing in a file is executed.
+"""
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from ssdsl.model.constant import Constant
+from ssdsl.model.found import Found
+from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Ref, Stage, Value
+from ssdsl.model.observed import ExtraShape, Observed, SavedByParts, SavedShapes
+from ssdsl.model.ops.op import Collective, Op, PartKernel, resolved
+from ssdsl.model.ops.resampling import Linear, Nearest
+from ssdsl.model.ops.rows import ROWS
+from ssdsl.model.storage import Storage
+from ssdsl.model.target import Parameter, Target, TorchWord
+from ssdsl.model.window import Adaptive, Prefix, Sliding, Spread
+
+FORMAT, VERSION = "ssdsl graph", 1
+CLASSES: dict[str, type[Any]] = {
+    c.__name__: c
+    for c in (
+        *(Graph, Operator, Operand, Dim, DimWindow, Value, Ref, Storage, Constant, Found, Target, Parameter, TorchWord),
+        *(Sliding, Spread, Adaptive, Prefix, Nearest, Linear),
+        *(Observed, SavedByParts, SavedShapes, ExtraShape, Op, PartKernel, Collective),
+    )
+}
+ENUMS: dict[str, type[StrEnum]] = {"Stage": Stage, "Origin": Origin}
+FIELDS = {c: tuple(f.name for f in fields(c)) for c in CLASSES.values()}
+OF_ROWS = tuple(name for name in FIELDS[Op] if name not in ("dims", "flops"))
+
+
+class NotData(Exception):
+    """Something in a graph is a function of the user's; the message says what."""
+
+
+class BadGraphFile(Exception):
+    """A file is no graph, or one that this version cannot read; the message says why."""
+
+
+def write_graph(graph: Graph, header: Mapping[str, Any]) -> bytes:
+    """The file of a graph; raises NotData. `header` is anything that JSON can say."""
+    writer = _Writer()
+    writer.node(graph)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=3) as archive:
+        archive.writestr("header.json", json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1))
+        archive.writestr("graph.json", json.dumps(writer.nodes, separators=(",", ":")))
+        archive.writestr("constants", b"".join(writer.constants))
+    return file.getvalue()
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """What the writer of a file said of it; raises BadGraphFile, and OSError where there is no file."""
+    with _opened(path) as archive:
+        return _header(archive)
+
+
+def read_graph(path: Path) -> tuple[Graph, dict[str, Any]]:
+    """The graph in a file, and the header; raises BadGraphFile, and OSError where there is no file."""
+    with _opened(path) as archive:
+        header = _header(archive)
+        try:
+            graph = _read(json.loads(archive.read("graph.json")), archive.read("constants"))
+        except (ValueError, LookupError, TypeError, zipfile.BadZipFile, OSError, EOFError, AssertionError) as error:
+            raise BadGraphFile(f"it is damaged ({type(error).__name__}: {error})") from error
+    if not isinstance(graph, Graph):
+        raise BadGraphFile("what it holds is no graph")
+    return graph, header
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except zipfile.BadZipFile as error:
+        raise BadGraphFile("it is no file that `ssdsl capture` has written") from error
+
+
+def _header(archive: zipfile.ZipFile) -> dict[str, Any]:
+    try:
+        header = json.loads(archive.read("header.json"))
+    except (ValueError, KeyError, zipfile.BadZipFile, OSError, EOFError) as error:
+        raise BadGraphFile("it is no file that `ssdsl capture` has written") from error
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise BadGraphFile("it is no file that `ssdsl capture` has written")
+    if header.get("version") != VERSION:
+        raise BadGraphFile(f"it is of version {header.get('version')}, and this ssdsl reads version {VERSION}")
+    return header
+
+
+class _Writer:
+    """Gives each distinct thing a node."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[bytes] = []
+        self.size = 0
+        self.known: dict[Any, int] = {}
+        self.by_identity: dict[int, tuple[Any, int]] = {}  # the thing is kept, so that its number stays its own
+
+    def node(self, item: Any) -> int:
+        """The number of the node of a thing."""
+        if (found := self.by_identity.get(id(item))) is not None:
+            return found[1]
+        shown = self._shown(item)
+        key = tuple(shown) if isinstance(shown, list) else (type(item), repr(item))
+        number = self.known.get(key)
+        if number is None:
+            number = self.known[key] = len(self.nodes)
+            self.nodes.append(shown)
+        self.by_identity[id(item)] = item, number
+        return number
+
+    def _shown(self, item: Any) -> Any:
+        match item:
+            case StrEnum():
+                return [type(item).__name__, self.node(str(item))]
+            case None | bool() | int() | float() | str():
+                return item
+            case tuple() | list():
+                return ["tuple", *map(self.node, item)]
+            case frozenset() | set():
+                return ["set", *map(self.node, sorted(item))]
+            case dict():
+                return ["dict", *(self.node(part) for pair in item.items() for part in pair)]
+            case complex():
+                return ["complex", self.node(item.real), self.node(item.imag)]
+            case bytes():
+                self.constants.append(item)
+                self.size += len(item)
+                return ["bytes", self.size - len(item), self.size]
+            case Op():
+                return self._row(item)
+        if type(item) not in FIELDS:
+            raise NotData(f"a value of {type(item).__name__}")
+        return [type(item).__name__, *(self.node(getattr(item, name)) for name in FIELDS[type(item)])]
+
+    def _row(self, op: Op) -> Any:
+        if ROWS.get(op.name) is op:
+            return ["row", self.node(op.name)]
+        return ["Op", *(self.node(_field(op, name)) for name in OF_ROWS)]
+
+
+def _field(op: Op, name: str) -> Any:
+    """A field of a row that is no function, nor has one."""
+    value = getattr(op, name)
+    parts = {name: value}
+    if isinstance(value, PartKernel):
+        parts = {f"{name}.{word}": getattr(value, word) for word in FIELDS[PartKernel]}
+    for word, part in parts.items():
+        if callable(part):
+            raise NotData(f"`{word}` of the row of `{op.name}`, a function")
+    return value
+
+
+def _read(nodes: list[Any], constants: bytes) -> Any:
+    made: list[Any] = []
+    for node in nodes:
+        if not isinstance(node, list):
+            made.append(node)
+            continue
+        word, *numbers = node
+        if word == "bytes":
+            made.append(constants[numbers[0] : numbers[1]])
+            continue
+        parts = [made[n] for n in numbers]
+        if word == "tuple":
+            made.append(tuple(parts))
+        elif word == "Op":
+            made.append(Op(dims=resolved, **dict(zip(OF_ROWS, parts, strict=True))))
+        elif (cls := CLASSES.get(word)) is not None:
+            made.append(cls(*parts))
+        elif (kind := ENUMS.get(word)) is not None:
+            made.append(kind(parts[0]))
+        else:
+            made.append(_other(word, parts))
+    return made[-1]
+
+
+def _other(word: str, parts: list[Any]) -> Any:
+    match word:
+        case "row":
+            return ROWS[parts[0]]
+        case "dict":
+            return dict(zip(parts[::2], parts[1::2], strict=True))
+        case "set":
+            return frozenset(parts)
+        case "complex":
+            return complex(*parts)
+    raise ValueError(f"a node of an unknown kind, `{word}`")

@@ -1,0 +1,3 @@
+"""Which programs this runtime runs."""
+
+VERSION = 3  # of the files, and of what the roles' code calls here: a change of either is another version
