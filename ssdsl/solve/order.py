@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-EFFORT = 20_000_000  # tasks that are placed at most, by default
+EFFORT = 8_000_000  # tasks that are placed at most, by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,27 @@ class Pipeline:
         """Seconds of the stage that computes longest: no step is shorter."""
         works = zip(self.forward, self.backward, self.weights, strict=True)
         return self.micro_batches * max(map(sum, works))
+
+    @property
+    def hidden(self) -> list[float]:
+        """Of each stage, how many more forwards it runs while the first micro-batch is on its way down and back."""
+        found, way = list[float](), 0.0
+        for s in reversed(range(self.stages)):
+            found.append(way / max(*self.forward[: s + 1], 1e-12))
+            way += self.forward[s] + self.backward[s] + 2 * self.transfer
+        return found[::-1]
+
+    @property
+    def least_span(self) -> float:
+        """No order has a shorter one: until its first micro-batch has come back, a stage runs no more forwards than the
+        memory has room for."""
+        found, way = 0.0, 0.0
+        for s in reversed(range(self.stages)):
+            forward, backward, room = self.forward[s], self.backward[s], max(1, int(self.memory[s] + 1e-9))
+            idle = max(0.0, way - (min(room, self.micro_batches) - 1) * forward)
+            found = max(found, self.micro_batches * (forward + backward + self.weights[s]) + idle)
+            way += forward + backward + 2 * self.transfer
+        return found
 
     @property
     def least(self) -> float:
@@ -81,7 +102,7 @@ def order(pipeline: Pipeline, effort: int = EFFORT) -> Iterator[Schedule]:
         if (found := scheduled(pipeline, *start)) is not None and (best is None or _key(found) < _key(best)):
             best = found
             yield best
-    while best is not None and best.span_s > pipeline.busy * (1 + 1e-9):
+    while best is not None and best.span_s > pipeline.least_span * (1 + 1e-9):
         better = None
         for change in islice(_changes(pipeline, best), left):
             left -= 1
@@ -97,20 +118,21 @@ def _key(found: Schedule) -> tuple[float, float]:
 
 
 def _starts(pipeline: Pipeline) -> Iterator[tuple[list[int], list[int]]]:
-    """Families of the papers, and what lies between them: as many forwards in flight as hide the way down and back, or
-    fewer where a stage that the memory bounds has to wait anyway; gradients of weights as late as the memory allows."""
+    """Families of the papers, and what lies between them: forwards in flight in proportion to what hides the way of the
+    first micro-batch down and back, or to less where the memory bounds one of the stages; gradients of weights as late
+    as fill the time in which, at the end, a stage has backwards alone."""
     p, m = pipeline.stages, pipeline.micro_batches
-    forth, back = (sum(seconds) / p + pipeline.transfer for seconds in (pipeline.forward, pipeline.backward))
-    hidden = (forth + back) / max(forth - pipeline.transfer, 1e-12)
-    spare = max(0.0, hidden * (p - 1) + 1 - pipeline.memory[0])
-    slopes = *((hidden, n) for n in (spare, spare - 0.1, spare + 0.1, 1.0, 0.5, 0.0)), (1.0, 0.0), (1.5, 0.0)
-    for slope, less in slopes:
-        needed = (math.ceil(slope * (p - 1 - s) + 1 - less - 1e-9) for s in range(p))
-        ahead = [int(max(1, min(n, m, most))) for n, most in zip(needed, pipeline.memory, strict=True)]
+    hidden, most = pipeline.hidden, [max(1, min(m, int(room + 1e-9))) for room in pipeline.memory]
+    share = min((1.0, *((n - 1) / more for n, more in zip(most, hidden, strict=True) if more > 0)))
+    slope = sum(pipeline.forward) / max(sum(pipeline.weights), 1e-12)  # of late: so many take as long as a forward
+    lines = *((share, n) for n in (0.5, 0.25, 0.75, 0.0, 1.0)), (1.0, 0.0), (0.75 * share, 0.0), (0.5, 0.0)
+    for part, less in lines:
+        ahead = [max(1, min(n, math.ceil(1 + part * h - less - 1e-9))) for n, h in zip(most, hidden, strict=True)]
         latest = [_latest(pipeline, s, a) for s, a in enumerate(ahead)]
-        first = latest[0]
-        for rise in (0.0, 1.0, 1.2, 1.3, 1.4, 1.5, 1.6):
-            yield ahead, [min(n, first + round(rise * (ahead[0] - a))) for n, a in zip(latest, ahead, strict=True)]
+        for rise in (1.1, 1.0, 1.2, 1.3, 0.5):
+            risen = [round(rise * slope * (ahead[0] - a)) for a in ahead]
+            for first in sorted({0, latest[0]}):
+                yield ahead, [max(0, min(n, first + r)) for n, r in zip(latest, risen, strict=True)]
         yield ahead, latest
         yield ahead, [0] * p
 
