@@ -12,7 +12,8 @@ from ssdsl.simulate.timeline import Event, Kind, Memory
 from ssdsl.sketch.schedules import called, with_import
 from ssdsl.sketch.sketch import Sketch, Values
 from ssdsl.sketch.write import with_answer
-from ssdsl.solve.order import Pipeline, Schedule, order
+from ssdsl.solve.order import Schedule, order
+from ssdsl.solve.pipeline import Pipeline
 
 PLAIN = ("gpipe", "one_f_one_b", "eager_one_f_one_b", "zb_h1", "zb_h2")  # of one stage a device
 SCHEDULE = "schedule"

@@ -12,67 +12,12 @@ length of a schedule is that of its longest path; the search is a descent from s
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
-EFFORT = 8_000_000  # tasks that are placed at most, by default
+from ssdsl.solve.pipeline import BACKWARD, FORWARD, WEIGHTS, Pipeline, Task, descent, run
 
+EFFORT = 6_000_000  # tasks that are placed at most, by default
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """Stages in a row, each on a device of its own: seconds of a micro-batch's forward, backward and gradients of
-    weights, and of a message between neighbours. A forward takes the memory 1, of which its backward gives back all but
-    `kept`, and the gradients of weights the rest; `memory` is what each stage may hold."""
-
-    forward: tuple[float, ...]
-    backward: tuple[float, ...]
-    weights: tuple[float, ...]
-    transfer: float
-    micro_batches: int
-    kept: float
-    memory: tuple[float, ...]
-
-    @property
-    def stages(self) -> int:
-        """How many there are."""
-        return len(self.forward)
-
-    @property
-    def busy(self) -> float:
-        """Seconds of the stage that computes longest: no step is shorter."""
-        works = zip(self.forward, self.backward, self.weights, strict=True)
-        return self.micro_batches * max(map(sum, works))
-
-    @property
-    def hidden(self) -> list[float]:
-        """Of each stage, how many more forwards it runs while the first micro-batch is on its way down and back."""
-        found, way = list[float](), 0.0
-        for s in reversed(range(self.stages)):
-            found.append(way / max(*self.forward[: s + 1], 1e-12))
-            way += self.forward[s] + self.backward[s] + 2 * self.transfer
-        return found[::-1]
-
-    @property
-    def least_span(self) -> float:
-        """No order has a shorter one: until its first micro-batch has come back, a stage runs no more forwards than the
-        memory has room for."""
-        found, way = 0.0, 0.0
-        for s in reversed(range(self.stages)):
-            forward, backward, room = self.forward[s], self.backward[s], max(1, int(self.memory[s] + 1e-9))
-            idle = max(0.0, way - (min(room, self.micro_batches) - 1) * forward)
-            found = max(found, self.micro_batches * (forward + backward + self.weights[s]) + idle)
-            way += forward + backward + 2 * self.transfer
-        return found
-
-    @property
-    def least(self) -> float:
-        """No order has a shorter step: a stage begins when one micro-batch has come to it, and its last backward is
-        followed by those of the stages before it."""
-        found, before = 0.0, 0.0
-        for forward, backward, weights in zip(self.forward, self.backward, self.weights, strict=True):
-            both = self.micro_batches * (forward + backward)
-            found = max(found, before + both, both + self.micro_batches * weights)
-            before += forward + backward + 2 * self.transfer
-        return found
+Numbers = tuple[list[int], list[int]]  # ahead and late
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,40 +34,25 @@ class Schedule:
 
     def bubble(self, pipeline: Pipeline) -> float:
         """Zero Bubble's rate: the share of the longest span in which its stage does not compute."""
-        return 1 - pipeline.busy / self.span_s
+        return pipeline.bubble(self.span_s)
 
 
 def order(pipeline: Pipeline, effort: int = EFFORT) -> Iterator[Schedule]:
     """Better and better schedules within the memory; each is better than those before it. It ends where no change of
     one number, nor of those of a run of stages, is better, or when it has placed `effort` tasks."""
-    left = max(1, effort // (3 * pipeline.stages * pipeline.micro_batches))  # schedules that may be tried
-    best: Schedule | None = None
-    for start in islice(_starts(pipeline), left):
-        left -= 1
-        if (found := scheduled(pipeline, *start)) is not None and (best is None or _key(found) < _key(best)):
-            best = found
-            yield best
-    while best is not None and best.span_s > pipeline.least_span * (1 + 1e-9):
-        better = None
-        for change in islice(_changes(pipeline, best), left):
-            left -= 1
-            if (found := scheduled(pipeline, *change)) is not None and _key(found) < _key(best):
-                better = found
-                yield better
-                break
-        best = better
+
+    def changes(best: Schedule) -> Iterator[Numbers]:
+        return _changes(pipeline, best)
+
+    return descent(pipeline, _starts(pipeline), changes, lambda numbers: scheduled(pipeline, *numbers), effort)
 
 
-def _key(found: Schedule) -> tuple[float, float]:
-    return found.span_s, found.spans_s
-
-
-def _starts(pipeline: Pipeline) -> Iterator[tuple[list[int], list[int]]]:
+def _starts(pipeline: Pipeline) -> Iterator[Numbers]:
     """Families of the papers, and what lies between them: forwards in flight in proportion to what hides the way of the
     first micro-batch down and back, or to less where the memory bounds one of the stages; gradients of weights as late
     as fill the time in which, at the end, a stage has backwards alone."""
     p, m = pipeline.stages, pipeline.micro_batches
-    hidden, most = pipeline.hidden, [max(1, min(m, int(room + 1e-9))) for room in pipeline.memory]
+    hidden, most = _hidden(pipeline), [max(1, min(m, int(room + 1e-9))) for room in pipeline.memory]
     share = min((1.0, *((n - 1) / more for n, more in zip(most, hidden, strict=True) if more > 0)))
     slope = sum(pipeline.forward) / max(sum(pipeline.weights), 1e-12)  # of late: so many take as long as a forward
     lines = *((share, n) for n in (0.5, 0.25, 0.75, 0.0, 1.0)), (1.0, 0.0), (0.75 * share, 0.0), (0.5, 0.0)
@@ -137,6 +67,15 @@ def _starts(pipeline: Pipeline) -> Iterator[tuple[list[int], list[int]]]:
         yield ahead, [0] * p
 
 
+def _hidden(pipeline: Pipeline) -> list[float]:
+    """Of each stage, how many more forwards it runs while the first micro-batch is on its way down and back."""
+    found, way = list[float](), 0.0
+    for s in reversed(range(pipeline.stages)):
+        found.append(way / max(*pipeline.forward[: s + 1], 1e-12))
+        way += pipeline.forward[s] + pipeline.backward[s] + 2 * pipeline.transfer
+    return found[::-1]
+
+
 def _latest(pipeline: Pipeline, stage: int, ahead: int) -> int:
     """How late gradients of weights of a stage may come beside so many forwards."""
     room, most = pipeline.memory[stage] - ahead, pipeline.micro_batches
@@ -145,7 +84,7 @@ def _latest(pipeline: Pipeline, stage: int, ahead: int) -> int:
     return max(0, int(room / pipeline.kept))
 
 
-def _changes(pipeline: Pipeline, best: Schedule) -> Iterator[tuple[list[int], list[int]]]:
+def _changes(pipeline: Pipeline, best: Schedule) -> Iterator[Numbers]:
     """One number, or those of a run of stages, one or two more or fewer; those near to the longest stage come first."""
     p, most = pipeline.stages, pipeline.micro_batches
     near = sorted(range(p), key=lambda s: (abs(s - best.longest), s))
@@ -162,54 +101,25 @@ def _changes(pipeline: Pipeline, best: Schedule) -> Iterator[tuple[list[int], li
 
 def scheduled(pipeline: Pipeline, ahead: Sequence[int], late: Sequence[int]) -> Schedule | None:
     """The schedule of two numbers a stage; None where it takes too much memory, or where stages wait for each other."""
-    p, m = pipeline.stages, pipeline.micro_batches
     if any(_peak(pipeline, a, b) > most + 1e-9 for a, b, most in zip(ahead, late, pipeline.memory, strict=True)):
         return None
-    rows = [_row(m, a, b) for a, b in zip(ahead, late, strict=True)]
-    at, now, first = [0] * p, [0.0] * p, [-1.0] * p
-    forward = [[-1.0] * m for _ in range(p)]  # when each has ended
-    backward = [[-1.0] * m for _ in range(p)]
-    seconds, transfer = (pipeline.forward, pipeline.backward, pipeline.weights), pipeline.transfer
-    waiting = list(range(p - 1, -1, -1))
-    while waiting:
-        s = waiting.pop()
-        row, place, time, moved = rows[s], at[s], now[s], False
-        above, below = forward[s - 1] if s else None, backward[s + 1] if s + 1 < p else None
-        while place < len(row):
-            kind, k = row[place]
-            if kind == 0 and above is not None:
-                if (arrived := above[k]) < 0:
-                    break
-                time = max(time, arrived + transfer)
-            elif kind == 1:
-                arrived = forward[s][k] if below is None else below[k] + transfer if below[k] >= 0 else -1.0
-                if arrived < 0:
-                    break
-                time = max(time, arrived)
-            if first[s] < 0:
-                first[s] = time
-            time += seconds[kind][s]
-            if kind < 2:
-                (forward, backward)[kind][s][k] = time
-            place, moved = place + 1, True
-        at[s], now[s] = place, time
-        if moved:
-            waiting += [n for n in (s - 1, s + 1) if 0 <= n < p and at[n] < len(rows[n]) and n not in waiting]
-    if any(place < len(row) for place, row in zip(at, rows, strict=True)):
+    spans = run(
+        pipeline, [_row(s, pipeline.micro_batches, *numbers) for s, numbers in enumerate(zip(ahead, late, strict=True))]
+    )
+    if spans is None:
         return None
-    spans = [end - start for start, end in zip(first, now, strict=True)]
-    return Schedule(tuple(ahead), tuple(late), max(now), max(spans), sum(spans), spans.index(max(spans)))
+    return Schedule(tuple(ahead), tuple(late), spans.step_s, spans.span_s, spans.spans_s, spans.longest)
 
 
-def _row(micro_batches: int, ahead: int, late: int) -> list[tuple[int, int]]:
-    """The tasks of a stage in order, forwards (0), backwards (1) and gradients of weights (2), each with its number."""
+def _row(stage: int, micro_batches: int, ahead: int, late: int) -> list[Task]:
+    """The tasks of a stage in order."""
     tasks = []
     for k in range(micro_batches):
-        tasks.append((3 * k, 0, k))
-        tasks.append((3 * (k + ahead - 1) + 1, 1, k))
-        tasks.append((3 * (k + ahead - 1 + late) + 2, 2, k))
+        tasks.append((3 * k, FORWARD, stage, k))
+        tasks.append((3 * (k + ahead - 1) + 1, BACKWARD, stage, k))
+        tasks.append((3 * (k + ahead - 1 + late) + 2, WEIGHTS, stage, k))
     tasks.sort()
-    return [(kind, k) for _, kind, k in tasks]
+    return [(kind, s, k) for _, kind, s, k in tasks]
 
 
 def _peak(pipeline: Pipeline, ahead: int, late: int) -> float:

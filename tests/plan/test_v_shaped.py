@@ -13,6 +13,7 @@ from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Stage, Valu
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.plan.interpret import interpret
 from ssdsl.plan.plan import Phase
+from ssdsl.solve import vee
 from ssdsl.text.source import Source
 
 ROW = ROWS["aten::linear"]
@@ -27,7 +28,7 @@ mesh gpus(pp = {p})
 split model by batch into m = {sizes}
 let stage = each("*")
 assign stage[s] to gpus[pp = min(s, {stages} - 1 - s)] for s in 0..{stages}
-{name}(stage, {m})
+{name}(stage, {m}{numbers})
 """
 
 Task = tuple[str, int, int]  # F, B or W, a stage and a micro-batch
@@ -54,9 +55,9 @@ def orders() -> Callable[[str, int, int], Orders]:
     """What each device runs, by the clock of a schedule."""
     graphs: dict[int, Graph] = {}
 
-    def ordered(name: str, p: int, m: int) -> Orders:
+    def ordered(name: str, p: int, m: int, numbers: str = "") -> Orders:
         graph = graphs.setdefault(p, model_of(2 * p))
-        text = PLAN.format(name=name, p=p, stages=2 * p, sizes=[1] * (m - 1) + [ROWS - m + 1], m=m)
+        text = PLAN.format(name=name, p=p, stages=2 * p, sizes=[1] * (m - 1) + [ROWS - m + 1], m=m, numbers=numbers)
         plan = interpret(parse(Source("v.ssp", text)), graph)
         (clock,) = plan.clocks
         stages = {o.name: s for s, o in enumerate(graph.operators)}
@@ -74,6 +75,24 @@ def orders() -> Callable[[str, int, int], Orders]:
 def test_zb_v_is_the_order_of_pytorch(p: int, orders: Callable[..., Orders]) -> None:
     for m in (1, p, 2 * p - 1, 2 * p, 3 * p + 2):
         assert orders("zb_v", p, m) == _pytorch(schedules.ScheduleZBVZeroBubble, p, m)
+
+
+@pytest.mark.parametrize("p", [2, 3, 4, 7])
+def test_v_schedule_is_zb_v_by_its_numbers(p: int, orders: Callable[..., Orders]) -> None:
+    ahead, line = [2 * (p - d) - 1 for d in range(p)], [*range(p)]
+    for m in (2 * p - 1, 2 * p, 3 * p + 2):
+        assert orders("v_schedule", p, m, f", {ahead}, {line}, {line}, {p}") == orders("zb_v", p, m)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "late", "last", "tail"), [((6, 4, 1), (0, 2, 5), (1, 3, 4), 7), ((4, 3, 2), (3, 2, 0), (0, 0, 9), 99)]
+)
+def test_v_schedule_is_what_the_solver_runs(
+    ahead: tuple[int, ...], late: tuple[int, ...], last: tuple[int, ...], tail: int, orders: Callable[..., Orders]
+) -> None:
+    found = orders("v_schedule", 3, 9, f", {[*ahead]}, {[*late]}, {[*last]}, {tail}")
+    for d, numbers in enumerate(zip(ahead, late, last, strict=True)):
+        assert found[d] == [("FBW"[kind], s, k) for kind, s, k in vee.row(3, 9, d, *numbers, tail)]
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 7, 8])

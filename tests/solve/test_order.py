@@ -5,7 +5,8 @@ from itertools import product
 
 import pytest
 
-from ssdsl.solve.order import EFFORT, Pipeline, Schedule, order, scheduled
+from ssdsl.solve.order import EFFORT, Schedule, order, scheduled
+from ssdsl.solve.pipeline import Pipeline
 
 
 def even(p: int, m: int, times: tuple[float, float, float], transfer: float, kept: float, memory: float) -> Pipeline:
