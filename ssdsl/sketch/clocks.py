@@ -1,11 +1,12 @@
 """An order for a plan that has none, or another one for tasks that are no plain row of stages: a clock that all
-micro-batches share (`solve/loop.py`), written as a call of `modulo` of the standard library.
+micro-batches share (`solve/loop.py`), written as a call of `modulo` of the standard library, or for two stages on each
+device, laid out as a V, numbers of these with the halves of backwards (`solve/vee.py`), as `v_schedule`.
 
 Its parts are what the plan's `assign` statements place, each in its turn of a loop. What they take and keep is found
 from their functions, before these have an order; the plan that comes of it is simulated and proved like any other.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import combinations
@@ -26,9 +27,12 @@ from ssdsl.sketch.schedules import called, is_schedule, with_import, with_use
 from ssdsl.sketch.sketch import Sketch, Values
 from ssdsl.sketch.unordered import Unordered, unordered
 from ssdsl.solve.loop import Loop, Task, clock
+from ssdsl.solve.pipeline import Pipeline
+from ssdsl.solve.vee import Vee, vee
 from ssdsl.text.source import Source
 
 MODULO = "modulo"
+V_SCHEDULE = "v_schedule"
 INDEX = "m"  # of micro-batches, by this name in the schedules of the standard library
 PARTS = "parts_of_modulo"
 EFFORT = 400_000  # tasks that the solver places
@@ -64,22 +68,36 @@ class Modulo:
         return f"period = {self.period}, forward = [{forward}], backward = [{backward}]"
 
 
-def with_clock(sketch: Sketch, values: Values, found: Modulo) -> Sketch:
+@dataclass(frozen=True, slots=True)
+class VSchedule:
+    """The numbers of an order of a V, and what it takes longer than the least, as a share of that."""
+
+    found: Vee
+    gap: float
+
+    def __str__(self) -> str:
+        numbers = {"ahead": self.found.ahead, "late": self.found.late, "last": self.found.last}
+        lists = (f"{name} = [{', '.join(map(str, own))}]" for name, own in numbers.items())
+        return f"{', '.join(lists)}, tail = {self.found.tail}"
+
+
+def with_clock(sketch: Sketch, values: Values, found: Modulo | VSchedule) -> Sketch:
     """The sketch with this clock in place of its order. Its params are not open any more: the numbers are for them."""
     text, own = sketch.source.text, _call(sketch.script)
     above = "no order takes less" if found.gap < SAME else f"{found.gap:.1%} above the least that any order takes"
     note = f"# by the times of its parts, {above}\n"
-    asked = f"{note}{MODULO}({_written_parts(sketch)}, {_written_count(sketch)}, {found})"
+    schedule = V_SCHEDULE if isinstance(found, VSchedule) else MODULO
+    asked = f"{note}{schedule}({_written_parts(sketch)}, {_written_count(sketch)}, {found})"
     if own is None:
-        return sketch.answered(with_use(sketch.script, f"{text.rstrip()}\n{asked}\n", MODULO), values)
+        return sketch.answered(with_use(sketch.script, f"{text.rstrip()}\n{asked}\n", schedule), values)
     name, call = own
     text = f"{text[: call.span.start]}{asked}{text[call.span.end :]}"
-    return sketch.answered(with_import(sketch.script, text, name, MODULO), values)
+    return sketch.answered(with_import(sketch.script, text, name, schedule), values)
 
 
 def clock_of(
     sketch: Sketch, values: Values, model: ModelIndex, cluster: Cluster, state: State, share: float
-) -> Modulo | None:
+) -> Modulo | VSchedule | None:
     """A clock for a setting in this share of the memory, or in more where none fits: what it takes, and by how much
     it is too large, are then still those of a good order. None where its tasks are no such loop. Raises PlanError where
     the plan is none."""
@@ -87,12 +105,18 @@ def clock_of(
     if not parts:
         return None
     plan = read_plan(sketch.script, model, sketch.overrides(values), sketch.folder, most=1, orders=False).plan
-    found = unordered(plan, {name: n for n, part in enumerate(parts) for name in part}, cluster, state)
+    number = {name: n for n, part in enumerate(parts) for name in part}
+    found = unordered(plan, number, cluster, state)
     steps = _steps(found, parts)
     if not steps:
         return None
     loop = _loop(found, steps, share)
     better = list(clock(loop, EFFORT)) or list(clock(replace(loop, memory=()), EFFORT))
+    if _is_vee(found, steps):
+        pipeline = _pipeline(unordered(plan, number, cluster, state, halves=True), parts, share)
+        *_, best_vee = (None, *vee(pipeline, EFFORT, whole_step=True))
+        if best_vee is not None and (not better or best_vee.step_s < better[-1].step_s):
+            return VSchedule(best_vee, best_vee.step_s / pipeline.least - 1)
     if not better:
         return None
     best = better[-1]
@@ -115,7 +139,7 @@ def _orders(script: nodes.Script) -> Iterator[nodes.Node]:
 
 def _call(script: nodes.Script) -> tuple[str, nodes.Call] | None:
     """The call of a schedule of something else than a row of stages, and its name."""
-    return next(((name, call) for name, call in called(script) if name not in (*PLAIN, MODULO)), None)
+    return next(((name, call) for name, call in called(script) if name not in (*PLAIN, MODULO, V_SCHEDULE)), None)
 
 
 def _written_parts(sketch: Sketch) -> str | None:
@@ -240,10 +264,43 @@ def _loop(found: Unordered, steps: Sequence[_Step], share: float) -> Loop:
     return Loop(tuple(tasks), count, median(travels) if travels else 0.0, memory)
 
 
-def _seconds(found: Unordered, step: _Step, role: int) -> float:
+def _is_vee(found: Unordered, steps: Sequence[_Step]) -> bool:
+    """Whether the parts are stages that go down over the devices and back up, two on each."""
+    roles = {s.key[0]: {r for f in s.functions for r in found.members[f.submesh]} for s in steps if not s.key[1]}
+    count, in_row = len(roles), all(part < s.key[0] for s in steps for part, back in s.after if not (s.key[1] or back))
+    down = [roles[n] for n in range(count // 2)]
+    apart = sum(map(len, down)) == len(set().union(*down))
+    mirrored = all(roles[n] == roles[count - 1 - n] for n in range(count))
+    return count % 2 == 0 and count > 2 and in_row and apart and mirrored and len(steps) == 2 * count
+
+
+def _pipeline(found: Unordered, parts: Sequence[frozenset[str]], share: float) -> Pipeline:
+    """Stages laid out as a V, with the memory that is left for activations, by what a micro-batch takes of it."""
+    steps = {step.key[0]: step for step in _steps(found, parts) or () if not step.key[1]}
+    stages = [steps[n] for n in range(len(parts))]
+    roles = [sorted({r for f in stage.functions for r in found.members[f.submesh]}) for stage in stages]
+    forward, backward, weights = (
+        tuple(max(_each(found, stage, seconds, r) for r in own) for stage, own in zip(stages, roles, strict=True))
+        for seconds in (found.forward, lambda f, r: found.backward(f, r) - found.weights(f, r), found.weights)
+    )
+    held = [sum(_turns(f) * found.kept_bytes(f) for f in stage.functions) for stage in stages]
+    kept = [sum(_turns(f) * found.kept_for_weights_bytes(f) for f in stage.functions) for stage in stages]
+    share_kept = max(part / whole if whole else 0.0 for part, whole in zip(kept, held, strict=True))
+    count = len(parts) // 2
+    most = [2 * max(held[d], held[-1 - d], 1) for d in range(count)]  # the larger stage as if both were
+    memory = tuple(min(_room(found, r, share) for r in roles[d]) / most[d] for d in range(count))
+    loop = _loop(found, list(steps.values()), share)
+    return Pipeline(forward, backward, weights, loop.transfer, loop.micro_batches, share_kept, memory)
+
+
+def _each(found: Unordered, step: _Step, seconds: Callable[[Function, int], float], role: int) -> float:
+    """Seconds of a role for one micro-batch."""
     own = (f for f in step.functions if role in found.members[f.submesh])
-    seconds = found.backward if step.key[1] else found.forward
     return sum(_turns(f) * seconds(f, role) for f in own)
+
+
+def _seconds(found: Unordered, step: _Step, role: int) -> float:
+    return _each(found, step, found.backward if step.key[1] else found.forward, role)
 
 
 def _turns(function: Function) -> int:

@@ -359,7 +359,7 @@ class Search:
         share = self._share(point, plan, self._bounds.memory_bytes(plan))
         if self.costs is not None:
             return Worth(UNKNOWN_S, share)
-        step_s = self._bounds.step_s(plan, reading.context.facts.halved)
+        step_s = self._bounds.step_s(plan, self._may_be_halved(point, reading))
         return Worth(step_s * plan.devices, share, self._bounds.tasks(plan) / EFFORT)
 
     def _nearer(self, point: Point) -> Worth | None:
@@ -367,12 +367,16 @@ class Search:
             raise _TimeIsUp
         try:
             reading = self._read(*self._values(point), orders=False)
-            least = least_of(reading.plan, self.cluster, self.state, reading.context.facts.halved)
+            least = least_of(reading.plan, self.cluster, self.state, self._may_be_halved(point, reading))
         except PlanError as error:
             self._refused(error.diagnostics[0])
             return None
         plan = reading.plan
         return Worth(least.step_s * plan.devices, self._share(point, plan, least.memory_bytes))
+
+    def _may_be_halved(self, point: Point, reading: Reading) -> bool:
+        """Whether an order tells the halves of backwards apart, or one that is found may do so."""
+        return reading.context.facts.halved or clocks.is_without_order(self.sketches[point[0]])
 
     def _share(self, point: Point, plan: Plan, memory_bytes: float) -> float:
         """How much of the memory that a device may use it needs at least; notes which plan comes nearest of those for

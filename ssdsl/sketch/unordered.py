@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.action import Compute
-from ssdsl.ir.function import Function, Input
+from ssdsl.ir.function import Backward, Function, Input
 from ssdsl.ir.parts import BACK_PHASES
 from ssdsl.ir.program import Members, Program
 from ssdsl.lower.lower import formed
@@ -16,10 +16,10 @@ from ssdsl.simulate.simulate import Prices, prices
 from ssdsl.simulate.state import State
 
 
-def unordered(plan: Plan, sets: Mapping[str, int], cluster: Cluster, state: State) -> "Unordered":
+def unordered(plan: Plan, sets: Mapping[str, int], cluster: Cluster, state: State, halves: bool = False) -> "Unordered":
     """A plan without its orders; operators that have different numbers in `sets` are in functions of their own, as if a
-    clock named these. Raises PlanError where the plan cannot be lowered."""
-    lowering = formed(_named(plan, sets), cluster)
+    clock named these, or the halves of their backwards. Raises PlanError where the plan cannot be lowered."""
+    lowering = formed(_named(plan, sets, Phase.WGRAD if halves else None), cluster)
     roles = tuple(roles_of(plan, tuple(lowering.submeshes.values())))
     program = replace(lowering, roles=roles).program()
     return Unordered(program, prices(program, cluster, state))
@@ -45,6 +45,10 @@ class Unordered:
         """Seconds of a task's backward on a role, in one or in halves."""
         return sum(self._of(function, phase, role) for phase in BACK_PHASES[function.backward])
 
+    def weights(self, function: Function, role: int) -> float:
+        """Seconds of the half of a task's backward on a role that computes gradients of weights."""
+        return self._of(function, Phase.WGRAD, role) if function.backward is Backward.HALVES else 0.0
+
     def travel(self, given: Input, gradient: bool) -> float:
         """Seconds of an input's message, or of that of its gradient."""
         if given.message is None:
@@ -55,6 +59,10 @@ class Unordered:
         """What a task keeps on a device until its backward, without what others read soon."""
         kept = self.prices.activations.of(function)
         return kept.size_bytes - sum(size for _, size in kept.lent)
+
+    def kept_for_weights_bytes(self, function: Function) -> int:
+        """What of this a task keeps until the gradients of its weights."""
+        return min(self.kept_bytes(function), self.prices.activations.of(function).for_weights)
 
     def state_bytes(self, role: int) -> int:
         """Weights, gradients and optimizer state of a device."""
@@ -69,7 +77,7 @@ class Unordered:
         return self._seconds[key]
 
 
-def _named(plan: Plan, sets: Mapping[str, int]) -> Plan:
+def _named(plan: Plan, sets: Mapping[str, int], phase: Phase | None) -> Plan:
     changed: dict[tuple[int, int | None], OpPlan] = {}
     operators: dict[str, OpPlan] = {}
     for name, record in plan.operators.items():
@@ -79,5 +87,5 @@ def _named(plan: Plan, sets: Mapping[str, int]) -> Plan:
         operators[name] = changed[key]
     span = plan.meshes[-1].span
     assert span is not None, "a plan that is read has places"
-    rows = tuple(Timed(TaskSet(number, (), None), 0, span) for number in sorted(set(sets.values())))
+    rows = tuple(Timed(TaskSet(number, (), phase), 0, span) for number in sorted(set(sets.values())))
     return replace(plan, operators=operators, orders=(), clocks=(Clock(rows, span),))

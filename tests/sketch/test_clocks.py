@@ -21,6 +21,7 @@ from tests.captured import graph_of
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CLUSTER = "a100x8"
 GPT, T5, ALPHAFOLD = "gpt:tiny", "t5:3.9b,layers=4,batch=8", "alphafold2:tiny"
+VEE = "gpt:350m,layers=8,batch=16,vocab=64"
 
 
 def sketch_of_text(text: str, model: str = GPT, devices: int = 2, **asked: int) -> Sketch:
@@ -78,6 +79,27 @@ def test_an_order_takes_the_place_of_the_plans_own() -> None:
 @pytest.mark.parametrize("plan", ["megatron", "v_shaped", "data_parallel", "zero", "zero_bubble"])
 def test_what_has_an_order_of_stages_or_one_part_is_not_open(plan: str) -> None:
     assert not clocks.is_open(sketch(plan, GPT, 2))
+
+
+V = """mesh gpus(pp = 4)
+let stage = balance(model, 8)
+split model by batch into m = 16
+assign stage[s] to gpus[pp = min(s, 7 - s)] for s in 0..8
+"""
+
+
+def test_two_stages_a_device_in_a_v_are_given_numbers_with_halves_of_backwards() -> None:
+    plan, graph, cluster = sketch_of_text(V, VEE, 4), graph_of(VEE, meta=True), load_cluster(CLUSTER)
+    assert clocks.is_without_order(plan)
+    searching = Search(graph, cluster, [plan], plan, range(4, 5))
+    *_, found = searching.run()
+    found = searching.proved(searching.refined(found), 1)
+    assert found.best is not None and found.best.changes == (Change.ORDER,)
+    text = written(found.best.sketch, found.best.setting.params, {})
+    assert "use pipeline: v_schedule\n" in text and "v_schedule([stage[s] for s in 0..8], 16, ahead = [" in text
+    workspace = Workspace(graph, cluster)
+    by_hand = workspace.candidate(Source("zb_v.ssp", f"use pipeline: zb_v\n{V}zb_v(stage, 16)\n"), {}, None)
+    assert found.best.report.step_s <= workspace.simulate(by_hand, cluster).step_s
 
 
 LOOP = """mesh gpus(pp = 2)
