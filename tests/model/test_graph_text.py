@@ -11,6 +11,7 @@ from ssdsl.model.found import Found
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Ref, Stage, Value
 from ssdsl.model.graph_text import graph_text
 from ssdsl.model.ops.rows import ROWS
+from ssdsl.model.overloads import constant_of
 from ssdsl.model.target import target
 from ssdsl.model.window import Prefix, Sliding
 
@@ -69,7 +70,7 @@ GRAPH = Graph(
     loss="fc",
     dim_names={0: "batch", 7: "in", 2: "in"},
     updates={"seen": "counted"},
-    constants={"few": torch.tensor([1.5, 2.0]), "many": torch.arange(20)},
+    constants={"few": constant_of(torch.tensor([1.5, 2.0])), "many": constant_of(torch.arange(20))},
     axes={"x": ("batch", "in")},
     outputs={"logits": "fc"},
 )
@@ -112,7 +113,7 @@ OTHER: dict[type, dict[str, Any]] = {
         "loss": "counted",
         "dim_names": {0: "batch", 7: "in", 2: "out"},
         "updates": {"seen": "x"},
-        "constants": {"few": torch.tensor([1.5, 2.0]), "many": torch.arange(1, 21)},
+        "constants": {"few": constant_of(torch.tensor([1.5, 2.0])), "many": constant_of(torch.arange(1, 21))},
         "axes": {"x": ("batch", "width")},
         "outputs": {},
         "values": GRAPH.values | {"more": replace(VALUES[0], name="more")},
