@@ -19,15 +19,16 @@ def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
     """The mistakes, one for each index and statement."""
     if not facts.meshes:
         return [NoMesh(None)]
-    computing = model.ordered(model.compute)
-    if missing := [op for op in computing if facts.of(op.name).place is None]:
+    distinct = facts.distinct(model.numbers(model.compute))
+    if any(record.place is None for record in distinct.values()):
+        missing = [op for op in model.ordered(model.compute) if facts.of(op.name).place is None]
         return [_not_assigned(facts, model, missing)]
     found: dict[object, Diagnostic] = {}
-    for name, record in facts.distinct(op.name for op in computing).items():
+    for number, record in distinct.items():
         mesh = facts.meshes[record.home.mesh]
         axes = dict(mesh.axes)
         for index in record.indices:
-            if index.name in axes and (wrong := _meets(record.home, model.operators[name], index, mesh)):
+            if index.name in axes and (wrong := _meets(record.home, model.graph.operators[number], index, mesh)):
                 found.setdefault((index.span, type(wrong)), wrong)
     return list(found.values())
 
@@ -57,7 +58,7 @@ def _on_devices(facts: Facts) -> Iterator[Diagnostic]:
 
 def _mesh_of_all(facts: Facts, operators: frozenset[str], index: str) -> str | None:
     """The mesh of operators that all have an index, if any, as an axis."""
-    having = (r for r in facts.distinct(operators).values() if any(i.name == index for i in r.indices))
+    having = (r for r in facts.distinct(facts.numbers(operators)).values() if any(i.name == index for i in r.indices))
     places = [record.place for record in having if record.place is not None]
     in_space = [p for p in places if index in dict(facts.meshes[p.mesh].axes)]
     return min(p.mesh for p in places) if places and len(in_space) == len(places) else None

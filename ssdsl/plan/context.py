@@ -9,6 +9,7 @@ from ssdsl.lang import nodes
 from ssdsl.plan.errors.names import TooManySteps
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.model_index import ModelIndex
+from ssdsl.plan.records import Records
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
@@ -56,8 +57,8 @@ class Context:
     model: ModelIndex
     overrides: Mapping[str, int]  # what `--set` gives
     folder: Path | None  # of the plan, where `use "file.ssp"` looks
-    orders: bool = True  # without, statements that order tasks are not carried out
-    facts: Facts = field(default_factory=Facts)
+    orders: bool  # without, statements that order tasks are not carried out
+    facts: Facts
     budget: Budget = field(default_factory=Budget)
     stack: Stack = field(default_factory=Stack)
     libraries: "dict[Path, Scope]" = field(default_factory=dict)
@@ -80,4 +81,4 @@ def begin(
     model: ModelIndex, overrides: Mapping[str, int] | None = None, folder: Path | None = None, orders: bool = True
 ) -> Context:
     """The context in which a plan begins: nothing has been said."""
-    return Context(model, dict(overrides or {}), folder, orders)
+    return Context(model, dict(overrides or {}), folder, orders, Facts(Records(model.position)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from ssdsl.lang.nodes import Word
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import NOTHING, Clock, Index, Mesh, OpPlan, Order, Shard
+from ssdsl.plan.records import Records
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
@@ -41,12 +42,12 @@ class Facts:
     that `model[tp = none]` means the same whatever the number of parts.
     """
 
+    operators: Records
     params: dict[str, int] = field(default_factory=dict)  # the values in force
     domains: dict[str, tuple[int, ...]] = field(default_factory=dict)  # what of params is tried; of most, nothing
     meshes: dict[str, Mesh] = field(default_factory=dict)
     axis_origins: dict[tuple[str, str], Origin] = field(default_factory=dict)  # of the sizes of axes, by mesh and axis
     cut_origins: dict[Span, Origin] = field(default_factory=dict)  # of the numbers of parts, by the span of the cut
-    operators: dict[str, OpPlan] = field(default_factory=dict)
     aliases: dict[str, frozenset[int]] = field(default_factory=dict)  # names of `dim`, with their dimension classes
     halved: bool = False  # whether an order that was left out names halves of a backward
     orders: list[Order] = field(default_factory=list)
@@ -67,47 +68,51 @@ class Facts:
 
     def of(self, operator: str) -> OpPlan:
         """What was said of an operator."""
-        return self.operators.get(operator, NOTHING)
+        return self.operators.at[self.operators.numbers[operator]] or NOTHING
 
-    def revise(self, operators: Iterable[str], change: Callable[[OpPlan], OpPlan]) -> None:
+    def numbers(self, operators: Iterable[str]) -> list[int]:
+        """The numbers of operators in the graph."""
+        return [*map(self.operators.numbers.__getitem__, operators)]
+
+    def revise(self, numbers: Iterable[int], change: Callable[[OpPlan], OpPlan]) -> None:
         """Changes the records of operators. Those that share one share the new one."""
-        records, changed = self.operators, dict[int, tuple[OpPlan, OpPlan]]()
-        for name in operators:
-            record = records.get(name, NOTHING)
+        records, changed = self.operators.at, dict[int, tuple[OpPlan | None, OpPlan]]()
+        for number in numbers:
+            record = records[number]
             if (new := changed.get(id(record))) is None:
-                new = changed[id(record)] = record, change(record)
-            records[name] = new[1]
+                new = changed[id(record)] = record, change(record or NOTHING)
+            records[number] = new[1]
 
-    def distinct(self, operators: Iterable[str]) -> dict[str, OpPlan]:
+    def distinct(self, numbers: Iterable[int]) -> dict[int, OpPlan]:
         """The records of operators, each once: by the first that has it."""
-        first: dict[int, tuple[str, OpPlan]] = {}
-        for name in operators:
-            record = self.operators.get(name, NOTHING)
-            first.setdefault(id(record), (name, record))
-        return dict(first.values())
+        first: dict[int, int] = {}
+        records = self.operators.at
+        for number in numbers:
+            first.setdefault(id(records[number]), number)
+        return {number: records[number] or NOTHING for number in first.values()}
 
-    def add_index(self, operators: Iterable[str], index: Index) -> None:
+    def add_index(self, numbers: Iterable[int], index: Index) -> None:
         """A further index of operators, inside of those that they have."""
-        self.revise(operators, lambda record: replace(record, indices=(*record.indices, index)))
+        self.revise(numbers, lambda record: replace(record, indices=(*record.indices, index)))
         self._counts.clear()
 
-    def set_index(self, operators: Iterable[str], index: Index) -> None:
+    def set_index(self, numbers: Iterable[int], index: Index) -> None:
         """An index of operators in place of the one with its name."""
 
         def changed(record: OpPlan) -> OpPlan:
             return replace(record, indices=tuple(index if i.name == index.name else i for i in record.indices))
 
-        self.revise(operators, changed)
+        self.revise(numbers, changed)
 
-    def leave_whole(self, operators: Iterable[str], index: Index) -> None:
+    def leave_whole(self, numbers: Iterable[int], index: Index) -> None:
         """Operators that need all of a dimension, which others of a statement are split by."""
-        self.revise(operators, lambda record: replace(record, whole=(*record.whole, index)))
+        self.revise(numbers, lambda record: replace(record, whole=(*record.whole, index)))
 
     def number_of(self, operators: frozenset[str]) -> int:
         """The number of a set of operators that an order names."""
         if operators not in self.sets:
             self.sets[operators] = number = len(self.sets)
-            self.revise(operators, lambda record: replace(record, sets=record.sets | {number}))
+            self.revise(self.numbers(operators), lambda record: replace(record, sets=record.sets | {number}))
         return self.sets[operators]
 
     def index(self, operator: str, name: str) -> Index | None:
@@ -118,7 +123,7 @@ class Facts:
         """Into how many parts these operators are cut by an index, at most; zero if none has it."""
         key = (operators, name)
         if key not in self._counts:
-            records = self.distinct(operators).values()
+            records = self.distinct(self.numbers(operators)).values()
             self._counts[key] = max(
                 (i.count for record in records for i in record.indices if i.name == name), default=0
             )

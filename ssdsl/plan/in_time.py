@@ -35,8 +35,8 @@ class _InTime:
 def near_axes(facts: Facts, model: ModelIndex) -> list[NearAxis]:
     """A warning for each index in time that has nearly the name of an axis which its operators leave unused."""
     found: dict[Span, _InTime] = {}
-    said = model.ordered(model.compute & facts.operators.keys())
-    for name, record in facts.distinct(op.name for op in said).items():
+    for number, record in facts.distinct(model.numbers(model.compute)).items():
+        name = model.graph.operators[number].name
         for index in record.indices:
             if facts.meshes and index.count > 1 and is_in_time(facts, name, index):
                 _note(facts, name, found.setdefault(index.span, _InTime(index)))

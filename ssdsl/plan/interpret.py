@@ -107,10 +107,11 @@ def plan_of(ctx: Context) -> Plan:
     facts, model = ctx.facts, ctx.model
     known: dict[tuple[int, int], OpPlan] = {}  # of equal calls of which the plan has said the same
     operators: dict[str, OpPlan] = {}
-    for name, operator in model.operators.items():
-        if (record := facts.operators.get(name)) is not None:
-            key = id(record), model.calls[name]
-            operators[name] = known.get(key) or known.setdefault(key, _finished(facts, operator))
+    for (name, call), record in zip(model.calls.items(), facts.operators.at, strict=True):
+        if record is not None:
+            if (finished := known.get(key := (id(record), call))) is None:
+                finished = known[key] = _finished(facts, model.operators[name])
+            operators[name] = finished
     return Plan(
         graph=model.graph,
         meshes=tuple(facts.meshes.values()),

@@ -12,11 +12,11 @@ Places = list[tuple[Operator, int]]  # operators, each with the number of a dime
 
 @dataclass(frozen=True, slots=True)
 class DimPlaces:
-    """Where operators have a dimension: in the order of the graph; in groups that a plan may cut alike, each with the
-    number of the dimension; and the classes that it has."""
+    """Where operators have a dimension: in the order of the graph; in groups that a plan may cut alike, by their
+    numbers, each with the number of the dimension; and the classes that it has."""
 
     places: Places
-    groups: tuple[tuple[int, tuple[Operator, ...]], ...]
+    groups: tuple[tuple[int, tuple[int, ...]], ...]
     classes: frozenset[int]
 
 
@@ -35,6 +35,7 @@ class ModelIndex:
     places: dict[Hashable, DimPlaces] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
     balanced: dict[tuple[frozenset[str], int], Units] = field(default_factory=dict, repr=False)  # by number of stages
     _ordered: dict[frozenset[str], list[Operator]] = field(default_factory=dict, repr=False)
+    _numbers: dict[frozenset[str], list[int]] = field(default_factory=dict, repr=False)
     _computing: dict[frozenset[str], frozenset[str]] = field(default_factory=dict, repr=False)
     _varying: dict[frozenset[str], frozenset[str]] = field(default_factory=dict, repr=False)
     _matches: dict[str, Units] = field(default_factory=dict, repr=False)
@@ -54,6 +55,12 @@ class ModelIndex:
             self._computing[names] = names if names <= self.compute else names & self.compute
         return self._computing[names]
 
+    def numbers(self, names: frozenset[str]) -> Sequence[int]:
+        """The numbers of operators in the graph, in its order."""
+        if names not in self._numbers:
+            self._numbers[names] = sorted(map(self.position.__getitem__, names))
+        return self._numbers[names]
+
     def varying(self, names: frozenset[str]) -> frozenset[str]:
         """Those of them that depend on the inputs: the others are everywhere. The same object for the same set."""
         if names not in self._varying:
@@ -63,9 +70,9 @@ class ModelIndex:
 
     def found(self, places: Places) -> DimPlaces:
         """Operators with a dimension, in groups."""
-        groups: dict[tuple[int, int], list[Operator]] = {}
+        groups: dict[tuple[int, int], list[int]] = {}
         for op, at in places:
-            groups.setdefault((self.calls[op.name], at), []).append(op)
+            groups.setdefault((self.calls[op.name], at), []).append(self.position[op.name])
         classes = frozenset(op.dims[at].cls for op, at in places)
         return DimPlaces(places, tuple((at, tuple(those)) for (_, at), those in groups.items()), classes)
 

@@ -15,6 +15,8 @@ from ssdsl.text.diagnostic import Diagnostic
 
 def place_beside(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
     """Place the operators of modules that have modules in them, as far as no statement does; a warning says so."""
+    if all(record.place is not None for record in facts.distinct(model.numbers(model.compute)).values()):
+        return []
     parents = model.graph.parents
     left = [op for op in model.ordered(model.compute) if facts.of(op.name).place is None and op.path in parents]
     makers, readers = model.graph.makers, model.graph.readers
@@ -34,7 +36,9 @@ def _adopt(facts: Facts, model: ModelIndex, adopted: dict[str, None], op: Operat
     host = next((n for n in neighbours if facts.of(n).place is not None), None)
     if host is not None:
         adopted[op.name] = None
-        facts.operators[op.name] = beside(model.operators[host], facts.of(host), op, facts.of(op.name))
+        facts.operators.at[model.position[op.name]] = beside(
+            model.operators[host], facts.of(host), op, facts.of(op.name)
+        )
 
 
 def _said(facts: Facts, model: ModelIndex, adopted: dict[str, None]) -> PlacedBeside:

@@ -15,7 +15,11 @@ from ssdsl.text.source import Span
 
 def round_trips(facts: Facts, model: ModelIndex) -> list[RoundTrip]:
     """A warning for each statement and module whose own operators run between operators on other devices."""
-    names = {id(record): str(record.place) for record in facts.distinct(facts.operators).values() if record.place}
+    names = {
+        id(record): str(record.place)
+        for record in facts.distinct(facts.numbers(facts.operators)).values()
+        if record.place
+    }
     places = {name: names[id(record)] for name, record in facts.operators.items() if record.place is not None}
     if len({*places.values()}) < 2:
         return []

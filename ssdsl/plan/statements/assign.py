@@ -24,9 +24,12 @@ def assign(ctx: Context, scope: Scope, s: nodes.Assign) -> None:
 
 def place(ctx: Context, operators: frozenset[str], placement: Placement) -> None:
     """Say where operators run; raises PlanError if some of them are placed elsewhere already."""
-    placed = [(op, ctx.facts.of(op.name).place) for op in ctx.model.ordered(ctx.model.only_compute(operators))]
-    ctx.facts.revise((op.name for op, known in placed if known is None), partial(replace, place=placement))
-    twice = [(op, known) for op, known in placed if known is not None and known != placement]
+    records = ctx.facts.operators.at
+    numbers = ctx.model.numbers(ctx.model.only_compute(operators))
+    placed = [(n, record.place) for n in numbers if (record := records[n]) is not None and record.place is not None]
+    taken = {n for n, _ in placed}
+    ctx.facts.revise([n for n in numbers if n not in taken] if taken else numbers, partial(replace, place=placement))
+    twice = [(ctx.model.graph.operators[n], place) for n, place in placed if place != placement]
     if twice:
         op, known = twice[0]
         raise PlanError(AssignedTwice(placement.span, op.module, known, len(twice), first=known.span))

@@ -25,8 +25,8 @@ def prefetch(ctx: Context, scope: Scope, s: nodes.Prefetch) -> None:
         known = ctx.facts.of(op.name).ahead
         if known is not None and known.value != ahead:
             raise PlanError(PrefetchedTwice(s.ahead.span, op.module, known.value, ahead, first=known.span))
-    new = (op.name for op in operators if ctx.facts.of(op.name).ahead is None)
-    ctx.facts.revise(new, partial(replace, ahead=Mark(ahead, s.span)))
+    new = [op.name for op in operators if ctx.facts.of(op.name).ahead is None]
+    ctx.facts.revise(ctx.facts.numbers(new), partial(replace, ahead=Mark(ahead, s.span)))
 
 
 @dataclass(frozen=True)

@@ -27,14 +27,14 @@ def recompute(ctx: Context, scope: Scope, s: nodes.Recompute) -> None:
     value = evaluate(ctx, scope, s.operators)
     if isinstance(value, GathersOf):
         operators = ctx.model.ordered(ctx.model.only_compute(value.operators))
-        new = (op.name for op in operators if ctx.facts.of(op.name).regathers is None)
-        ctx.facts.revise(new, partial(replace, regathers=Mark(1, s.span)))
+        new = [op.name for op in operators if ctx.facts.of(op.name).regathers is None]
+        ctx.facts.revise(ctx.facts.numbers(new), partial(replace, regathers=Mark(1, s.span)))
         return
     found = _units(ctx, s, value)
     for unit in (kept for names in found if (kept := ctx.model.only_compute(names))):
         if not _is_known(ctx, s, unit):
             mark = Mark(ctx.facts.checkpoints, s.span)
-            ctx.facts.revise(unit, partial(replace, checkpoint=mark))
+            ctx.facts.revise(ctx.facts.numbers(unit), partial(replace, checkpoint=mark))
             ctx.facts.checkpoints += 1
 
 

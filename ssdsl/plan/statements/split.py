@@ -93,14 +93,14 @@ def _add_index(ctx: Context, s: nodes.Split, operators: frozenset[str], parts: P
         ctx.facts.cut_origins[parts.cut.span] = parts.origin
     for one in new:
         if (beside := _beside(ctx, one.like, one.at, parts)) is not None:
-            ctx.facts.set_index(one.names, beside)
+            ctx.facts.set_index(one.numbers, beside)
         else:
-            ctx.facts.add_index(one.names, _index(ctx, one.like, one.at, parts))
+            ctx.facts.add_index(one.numbers, _index(ctx, one.like, one.at, parts))
     if parts.count > 1 and s.where is None and s.dim.text not in ctx.facts.aliases:
         ctx.facts.cuts.append(Cut(s.dim, parts.cut.name.text, ctx.model.only_compute(given), found.classes))
     for one in alike:
         if one.dim.fixed and one.like.stage is Stage.COMPUTE and parts.count > 1:
-            ctx.facts.leave_whole(one.names, _index(ctx, one.like, one.at, parts))
+            ctx.facts.leave_whole(one.numbers, _index(ctx, one.like, one.at, parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,32 +108,25 @@ class _Alike:
     """Operators that are alike (`ModelIndex.calls`) and of which the plan has said the same, and the number of a
     dimension: what is true of the first is true of all."""
 
-    operators: list[Operator]
+    numbers: Sequence[int]  # in the graph
     at: int
-
-    @property
-    def like(self) -> Operator:
-        return self.operators[0]
+    like: Operator
 
     @property
     def dim(self) -> Dim:
         return self.like.dims[self.at]
 
-    @property
-    def names(self) -> Iterator[str]:
-        return (op.name for op in self.operators)
-
 
 def _alike(ctx: Context, found: DimPlaces) -> list[_Alike]:
     """Places in groups, in the order of the first of each."""
-    records = ctx.facts.operators
+    records, operators = ctx.facts.operators.at, ctx.model.graph.operators
     alike: list[_Alike] = []
-    for at, operators in found.groups:
-        same: dict[int, list[Operator]] = {}
-        for op in operators:
-            same.setdefault(id(records.get(op.name)), []).append(op)
-        alike += (_Alike(those, at) for those in same.values())
-    return sorted(alike, key=lambda one: ctx.model.position[one.like.name])
+    for at, numbers in found.groups:
+        same: dict[int, list[int]] = {}
+        for number in numbers:
+            same.setdefault(id(records[number]), []).append(number)
+        alike += (_Alike(those, at, operators[those[0]]) for those in same.values())
+    return sorted(alike, key=lambda one: one.numbers[0])
 
 
 def _beside(ctx: Context, op: Operator, at: int, parts: Parts) -> Index | None:
@@ -260,7 +253,7 @@ def _dividing(ctx: Context, s: nodes.Split, alike: list[_Alike], parts: Parts) -
         if not left:
             kept.append(one)
         elif one.like.stage is Stage.COMPUTE:
-            bad.setdefault(left[0], []).extend((op, one.at) for op in one.operators)
+            bad.setdefault(left[0], []).extend((ctx.model.graph.operators[n], one.at) for n in one.numbers)
     for places in bad.values():
         places.sort(key=lambda place: ctx.model.position[place[0].name])
     if bad and s.where is None:
