@@ -12,7 +12,8 @@ from ssdsl.ir.comm import Move, Piece
 from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh, nests
 from ssdsl.lower.operators.operand_types import inside as within
 
-Box = tuple[tuple[int, int], ...]
+Run = tuple[int, int]  # where it begins, and its length
+Box = tuple[Run, ...]
 Coordinates = tuple[int, ...]
 
 
@@ -38,13 +39,13 @@ def plan_move(before: Layout, source: Submesh, after: Layout, target: Submesh, s
     for coordinates, box in _boxes(before, source, aligned, shape):
         holders.setdefault(box, {})[source.rank(first, coordinates)] = coordinates
     turns = {box: itertools.cycle(group.values()) for box, group in holders.items()}
-    pieces = []
+    pieces, overlaps = [], _Overlaps([*holders])
     for coordinates, wanted in _boxes(after, target, aligned, shape):
         rank = target.rank(first, coordinates)
-        for held, group in holders.items():
-            if (piece := _intersect(wanted, held)) is not None:
-                sender = group[rank] if rank in group else next(turns[held])
-                pieces.append(Piece(sender, coordinates, _within(piece, held), _within(piece, wanted)))
+        for held in overlaps.of(wanted):
+            piece, group = _intersect(wanted, held), holders[held]
+            sender = group[rank] if rank in group else next(turns[held])
+            pieces.append(Piece(sender, coordinates, _within(piece, held), _within(piece, wanted)))
     return Move(aligned, tuple(pieces), shape.local(before.shards()), shape.local(after.shards()))
 
 
@@ -109,13 +110,36 @@ def _boxes(
         yield coordinates, tuple(box)
 
 
-def _intersect(a: Box, b: Box) -> Box | None:
-    """What two boxes share, factor by factor: of (0, 4) and (2, 6) it is (2, 2); None if there is nothing."""
+class _Overlaps:
+    """Which of some boxes overlap one: asked factor by factor, as boxes of a layout have few runs in each."""
+
+    def __init__(self, boxes: list[Box]) -> None:
+        self.boxes = boxes
+        self.runs: list[dict[Run, set[int]]] = []  # by factor, the numbers of the boxes that have a run there
+        for number, box in enumerate(boxes):
+            self.runs = self.runs or [{} for _ in box]
+            for runs, run in zip(self.runs, box, strict=True):
+                runs.setdefault(run, set()).add(number)
+        self.known: dict[tuple[int, Run], set[int]] = {}
+
+    def of(self, box: Box) -> list[Box]:
+        """Those that overlap a box, in their order."""
+        found = set.intersection({*range(len(self.boxes))}, *(self._along(*at) for at in enumerate(box)))
+        return [self.boxes[n] for n in sorted(found)]
+
+    def _along(self, factor: int, run: Run) -> set[int]:
+        if (factor, run) not in self.known:
+            start, end = run[0], run[0] + run[1]
+            found = (boxes for (low, length), boxes in self.runs[factor].items() if low < end and start < low + length)
+            self.known[factor, run] = set().union(*found)
+        return self.known[factor, run]
+
+
+def _intersect(a: Box, b: Box) -> Box:
+    """What two boxes that overlap share, factor by factor: of (0, 4) and (2, 6) it is (2, 2)."""
     pieces = []
     for (start, length), (other, other_length) in zip(a, b, strict=True):
         low, high = max(start, other), min(start + length, other + other_length)
-        if low >= high:
-            return None
         pieces.append((low, high - low))
     return tuple(pieces)
 
