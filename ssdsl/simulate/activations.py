@@ -10,7 +10,7 @@ from itertools import compress
 
 from ssdsl.ir.action import At
 from ssdsl.ir.function import Backward, Conversion, Function, Input, Op, Reshard, Section, Side, reads_of, results_of
-from ssdsl.ir.value import Coordinate, Name, Time, Var
+from ssdsl.ir.value import Coordinate, Name, Time
 from ssdsl.lower.functions.views import views_of
 from ssdsl.simulate.collectives import Facts, flat_bytes, shards, size_bytes
 from ssdsl.simulate.fusion import Fusion, Launch
@@ -58,21 +58,37 @@ class Activations:
 
     facts: Facts
     fusion: Fusion
+    _tasks: dict[tuple[int, At], Kept] = field(default_factory=dict)
     _found: dict[tuple[int, Around, Part], Kept] = field(default_factory=dict)
-    _unlike: dict[int, frozenset[str]] = field(default_factory=dict)
+    _waiting: dict[tuple[int, Around], int] = field(default_factory=dict)
+    _unlike: dict[int, tuple[int, ...]] = field(default_factory=dict)  # the numbers of indices in time
     _around: dict[int, Around] = field(default_factory=dict)
 
     def of(self, function: Function, at: At = ()) -> Kept:
         """What a task of a function keeps, in the mean if no part is given; nothing without a backward."""
+        if (unlike := self._unlike.get(function.number)) is None:
+            names = _unlike(self.facts.like(function))
+            unlike = self._unlike[function.number] = tuple(n for n, t in enumerate(function.time) if t.name in names)
+        key = function.number, tuple([at[n] for n in unlike]) if at else ()
+        if (kept := self._tasks.get(key)) is None:
+            part = tuple((Time(function.time[n].name), k) for n, k in zip(unlike, key[1], strict=False))
+            kept = self._tasks[key] = self._of(function, part)
+        return kept
+
+    def _of(self, function: Function, part: Part) -> Kept:
         like, around = self.facts.like(function), self._around_of(function)
-        if like.number not in self._unlike:
-            self._unlike[like.number] = _unlike(like)
-        names = zip((t.name for t in function.time), at, strict=False)
-        part = tuple((Time(n), k) for n, k in names if n in self._unlike[like.number])
         key = like.number, around, part
         if key not in self._found:
             self._found[key] = _Function(self.facts, self.fusion, like, around, dict(part)).kept()
         return self._found[key]
+
+    def waiting_bytes(self, function: Function) -> int:
+        """What a task keeps until its backward, in the mean, without what others read soon."""
+        like, around = self.facts.like(function), self._around_of(function)
+        key = like.number, around
+        if key not in self._waiting:
+            self._waiting[key] = _Function(self.facts, self.fusion, like, around, {}).waiting()
+        return self._waiting[key]
 
     def storages(self, function: Function) -> dict[str, int]:
         """What a task of a function keeps by its name, in bytes."""
@@ -131,6 +147,7 @@ class _Function:
     ) -> None:
         self.facts, self.fusion, self.function, self.around, self.part = facts, fusion, function, around, part
         self.saved: dict[int, Sizes] = {}  # by the identity of a kernel, which `fusion` holds
+        self.sizes: dict[Name, int] = {}
         self.variables = {
             name: replace(var, shape=tuple(size.at(part) for size in var.shape)) if part else var
             for name, var in facts.variables(function).items()
@@ -145,8 +162,23 @@ class _Function:
         self.shared = set(compress(given, around.shared))
         self.prepared = {p.var.name.value for p in function.prepared}
 
+    def size(self, name: Name) -> int:
+        """The bytes of a local value."""
+        if (size := self.sizes.get(name)) is None:
+            size = self.sizes[name] = size_bytes(self.variables[name])
+        return size
+
+    def waiting(self) -> int:
+        """What waits for backward, without what others read soon."""
+        outputs = sum(self.size(o.name) for o in self.function.outputs)
+        if self.function.backward is Backward.NONE:
+            return -outputs
+        held, _, _ = self._saved()
+        lent = sum(size for _, size in self._left(held))
+        return sum(held.values()) - lent
+
     def kept(self) -> Kept:
-        outputs = tuple(size_bytes(self.variables[o.name]) for o in self.function.outputs)
+        outputs = tuple(self.size(o.name) for o in self.function.outputs)
         if self.function.backward is Backward.NONE:
             return Kept(0, 0, 0, outputs, tuple(enumerate(outputs)))
         held, later, recomputed = self._saved()
@@ -182,7 +214,7 @@ class _Function:
                 saved = self._saved_by(launch)
                 (again if section.recompute else held).update(saved)
                 for op in filter(self._has_halves, launch.ops):
-                    later |= saved | {f"gradient of {v.name}": size_bytes(v) for v in self._results(op)}
+                    later |= saved | {f"gradient of {v.name}": self.size(v.name) for v in op.results}
             recomputed.append(again)
         return held, later, recomputed
 
@@ -210,7 +242,7 @@ class _Function:
             self._saved_by,
             self._gathered_again,
             held,
-            {name: size_bytes(var) for name, var in self.variables.items() if var.gradient is not None},
+            {name: self.size(name) for name, var in self.variables.items() if var.gradient is not None},
             weights,
             {name: size // parts.get(name.value, 1) for name, size in weights.items()},
             self._root,
@@ -239,7 +271,7 @@ class _Function:
         if not self.again:
             return {}
         roots = map(self._behind, kept_of(self.facts, self.function, launch).values)
-        return {str(r): size_bytes(self.variables[r]) for r in roots if str(r) in self.again}
+        return {str(r): self.size(r) for r in roots if str(r) in self.again}
 
     def _find_saved(self, launch: Launch) -> Sizes:
         kept, op = kept_of(self.facts, self.function, launch), launch.ops[0]
@@ -253,9 +285,6 @@ class _Function:
                 self._hold(found, name)
         return found | dict(kept.extras)
 
-    def _results(self, op: Op) -> list[Var]:
-        return [self.variables[v.name] for v in op.results]
-
     def _hold(self, found: Sizes, name: Name) -> None:
         """Adds the storage of a value, unless it is a weight or was prepared for the whole step."""
         if name.value in self.facts.stored or name.value in self.prepared:
@@ -267,7 +296,7 @@ class _Function:
         if str(root) in self.again:
             self._add(found, self.again[str(root)])
         else:
-            found[str(root)] = size_bytes(self.variables[root])
+            found[str(root)] = self.size(root)
 
     def _root(self, name: Name) -> str:
         """The storage behind a local value."""

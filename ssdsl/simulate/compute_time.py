@@ -7,14 +7,13 @@ give. What is one kernel says `fusion.py`, how fast a product of matrices is `ma
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ssdsl.cluster.device import Device
-from ssdsl.ir.function import Function, Op, Section
+from ssdsl.ir.function import Function, Op
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.collectives import Facts
-from ssdsl.simulate.fusion import Fusion, Launch
+from ssdsl.simulate.fusion import Fusion
 from ssdsl.simulate.launch_time import LaunchTime
 
 
@@ -60,24 +59,20 @@ class Computing:
         key = function.number, device
         if key not in self._found:
             times = self._found[key] = ComputeTimes()
-            for section, launches in zip(function.sections, self.fusion.launches(function), strict=True):
-                times.add(self._of_section(function, section, launches, device))
+            for number in range(len(function.sections)):
+                times.add(self.of_section(function, number, device))
             times.wgrad += self._accumulating(function, device)
         return self._found[key]
 
-    def _of_section(
-        self, function: Function, section: Section, launches: Iterable[Launch], device: Device
-    ) -> ComputeTimes:
+    def of_section(self, function: Function, number: int, device: Device) -> ComputeTimes:
+        """The same of one of its sections, by its number."""
+        section = function.sections[number]
         key = section.kind, device
         if section.kind is None or key not in self._of_kind:
             times = self._of_kind[key] = ComputeTimes()
-            for launch in launches:
+            for launch in self.fusion.launches(function)[number]:
                 self._add(times, LaunchTime(self.facts, function, launch, device, self.sharing), section.recompute)
         return self._of_kind[key]
-
-    def of_section(self, function: Function, number: int, device: Device) -> ComputeTimes:
-        """The same of one of its sections, by its number."""
-        return self._of_section(function, function.sections[number], self.fusion.launches(function)[number], device)
 
     def of_one(self, function: Function, op: Op, device: Device) -> ComputeTimes:
         """The same of the kernel of one operator."""

@@ -9,6 +9,7 @@ freed. The program's own overhead is not in it (torch, the allocator's gaps, wha
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
+from operator import itemgetter
 from typing import NamedTuple
 
 from ssdsl.ir.action import At, Compute, Free, Start, Wait
@@ -62,7 +63,7 @@ def _curve(row: int, changes: list[Change], capacity: int | None) -> Memory:
     sizes: list[int] = []
     peak, peak_time, peak_parts = -1, 0.0, held.copy()
     total = 0
-    for change in sorted(changes, key=lambda c: (c.time, c.size_bytes)):
+    for change in sorted(changes, key=itemgetter(0, 2)):  # by time, and what goes first
         held[change.part] += change.size_bytes
         total += change.size_bytes
         if times and times[-1] == change.time:
@@ -91,8 +92,8 @@ def state_of(program: Program, state: State, role: Role, ran: dict[Compute, Inte
         if times := [learned[w] for w in flat.weights if w in learned]:
             held = flat.elements if flat.zero in (Zero.NONE, Zero.OPTIMIZER) else own
             yield Change(min(times), "gradients", held * state.gradient_bytes(flat.dtype))
-    others = (p.elements * ITEMSIZE.get(p.dtype, 4) for p in program.params_of(role) if not p.trained)
-    yield Change(0.0, "weights", sum(others))
+    others = (p for p in program.params if not p.trained and role.is_in(p.submesh))
+    yield Change(0.0, "weights", sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in others))
 
 
 def _first_gradients(program: Program, ran: dict[Compute, Interval]) -> dict[str, float]:

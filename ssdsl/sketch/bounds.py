@@ -90,27 +90,34 @@ class Bounds:
         return longest * self.cluster.sharing(plan.devices)
 
     def _by_place(self, plan: Plan) -> dict[Placement, _Work]:
+        operators = self._operators()
+        records = [*map(plan.operators.__getitem__, (op.name for op, _, _ in operators))]
+        works: dict[int, _Work] = {}  # by the records of operators, which share those of a place
         found: dict[Placement, _Work] = {}
+        shares: dict[int, tuple[float, int]] = {}
+        for record in {id(r): r for r in records}.values():
+            works[id(record)] = found.setdefault(record.home, _Work())
+            shares[id(record)] = _share_of(plan, record)
         parts: dict[tuple[int, int], _Part] = {}
         ends: list[float] = []  # of one micro-batch's forward, from the step's start
         back: list[float] = []  # of its backward, to the end of the last one that follows
-        for op, signature, before in self._operators():
-            record = plan.of(op.name)
+        for (op, signature, before), record in zip(operators, records, strict=True):
             if (part := parts.get(key := (id(record), signature))) is None:
-                part = parts[key] = self._part(plan, op, record)
+                part = parts[key] = self._part(op, *shares[id(record)])
             head = tail = 0.0
             for number in before.forward:
-                head = max(head, ends[number])
+                if ends[number] > head:
+                    head = ends[number]
             for number in before.backward:
-                tail = max(tail, back[number])
+                if back[number] > tail:
+                    tail = back[number]
             ends.append(head + part.forward)
             back.append(tail + part.backward)
             if part.counts:
-                if (work := found.get(record.home)) is None:
-                    work = found[record.home] = _Work()
+                work = works[id(record)]
                 work.seconds += (part.forward + part.backward) * part.times
                 work.head, work.tail = min(work.head, head), min(work.tail, tail)
-        return found
+        return {place: work for place, work in found.items() if work.seconds}
 
     def _operators(self) -> list[tuple[Operator, int, _Before]]:
         """Those that a plan places, each with its signature and what stands before it."""
@@ -127,12 +134,9 @@ class Bounds:
                 self._order.append((op, graph.signatures[op.name], before))
         return self._order
 
-    def _part(self, plan: Plan, op: Operator, record: OpPlan) -> _Part:
+    def _part(self, op: Operator, share: float, times: int) -> _Part:
         forward, backward = self._whole(op)
-        here, times = _cuts(plan, record)
-        devices, parts = prod(i.count for i in here), prod(i.count for i in times)
-        share = prod(map(_least, (*here, *times))) / devices / parts
-        return _Part(forward * share, backward * share, parts, forward > 0)
+        return _Part(forward * share, backward * share, times, forward > 0)
 
     def _whole(self, op: Operator) -> tuple[float, float]:
         """Seconds of all of an operator, forward and backward, on one device."""
@@ -224,6 +228,13 @@ def _cuts(plan: Plan, record: OpPlan) -> tuple[list[Index], list[Index]]:
     home = record.home
     axes = dict(next(m for m in plan.meshes if m.name == home.mesh).axes).keys() - {axis for axis, _ in home.fixed}
     return [i for i in record.indices if i.name in axes], [i for i in record.indices if i.name not in axes]
+
+
+def _share_of(plan: Plan, record: OpPlan) -> tuple[float, int]:
+    """How much of an operator each part is, at least, and how many of them run one after another."""
+    here, times = _cuts(plan, record)
+    devices, parts = prod(i.count for i in here), prod(i.count for i in times)
+    return prod(map(_least, (*here, *times))) / devices / parts, parts
 
 
 def _least(index: Index) -> float:

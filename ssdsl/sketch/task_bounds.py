@@ -35,8 +35,11 @@ def least_of(plan: Plan, cluster: Cluster, state: State, halved: bool) -> Least:
     heads = _ends(found, found.forward, gradient=False)
     tails = _ends(found, found.backward, gradient=True)
     step, memory = 0.0, 0.0
-    for r, role in enumerate(found.program.roles):
-        own = [f for f in found.program.functions if r in found.members[f.submesh]]
+    of_role: list[list[Function]] = [[] for _ in found.program.roles]
+    for f in found.program.functions:
+        for r in found.members[f.submesh]:
+            of_role[r].append(f)
+    for r, (role, own) in enumerate(zip(found.program.roles, of_role, strict=True)):
         busy = sum((found.forward(f, r) + found.backward(f, r)) * prod(t.parts for t in f.time) for f in own)
         head, tail = (min((ends[f.number] for f in own), default=0.0) for ends in (heads, tails))
         update = found.prices.costs.of(Update(), role).time_s

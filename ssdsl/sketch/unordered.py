@@ -57,8 +57,7 @@ class Unordered:
 
     def kept_bytes(self, function: Function) -> int:
         """What a task keeps on a device until its backward, without what others read soon."""
-        kept = self.prices.activations.of(function)
-        return kept.size_bytes - sum(size for _, size in kept.lent)
+        return self.prices.activations.waiting_bytes(function)
 
     def kept_for_weights_bytes(self, function: Function) -> int:
         """What of this a task keeps until the gradients of its weights."""
