@@ -165,6 +165,13 @@ class Submesh:
     mesh: Mesh
     fixed: tuple[tuple[str, int], ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash  # of nested tuples, and asked for all the time
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.mesh, self.fixed))
+
     @cached_property
     def axes(self) -> tuple[tuple[str, int], ...]:
         """The free axes with their sizes, without those of one device."""

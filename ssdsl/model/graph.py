@@ -223,6 +223,21 @@ class Graph:
         return {o.name: o for o in self.operators}
 
     @cached_property
+    def computing(self) -> tuple[Operator, ...]:
+        """The operators that functions have, in order."""
+        return tuple(o for o in self.operators if o.stage is Stage.COMPUTE)
+
+    @cached_property
+    def sources(self) -> dict[str, tuple[tuple[int, Operator, int], ...]]:
+        """Of each computing operator the operands that others make: the number of the operand, its maker, and the
+        number of the result there."""
+        made = {o.value: (operator, n) for operator in self.computing for n, o in enumerate(operator.outputs)}
+        return {
+            o.name: tuple((n, *made[i.value]) for n, i in enumerate(o.inputs) if i.value in made)
+            for o in self.computing
+        }
+
+    @cached_property
     def makers(self) -> dict[str, Operator]:
         """The operator that leaves each value that one leaves."""
         return {o.value: operator for operator in self.operators for o in operator.outputs}
@@ -313,6 +328,12 @@ class Graph:
                 total += operator.flops * (3 if learns else 1)
         return total
 
+    @cached_property
+    def running(self) -> frozenset[str]:
+        """The running statistics that operators change."""
+        return frozenset(buffer for operator in self.operators for buffer in operator.statistics)
+
+    @cached_property
     def users_of_changed(self) -> dict[str, list[str]]:
         """For each buffer that a step changes the operators that read it or make its new value, in their order."""
         found: dict[str, list[str]] = {buffer: [] for buffer in self.updates}

@@ -5,18 +5,22 @@ from typing import NamedTuple
 
 from ssdsl.model.graph import Graph, Origin
 
+DISPATCH = "ssdsl::dispatch"
+
 
 class Tails(NamedTuple):
     """Operators by name: those that may carry a sum over devices further, as only `linear` ones lead on to the loss or
-    to a smaller tensor; those that belong to the loss."""
+    to a smaller tensor; those that belong to the loss; those that repeat rows, or give them another shape, for
+    `dispatch` alone."""
 
     linear: frozenset[str]
     of_loss: frozenset[str]
+    dispatched: frozenset[str]
 
 
 def tails(graph: Graph) -> Tails:
     """The tails of a graph."""
-    return Tails(_linear_tail(graph) | _to_smaller(graph), _loss_tail(graph))
+    return Tails(_linear_tail(graph) | _to_smaller(graph), _loss_tail(graph), _dispatched(graph))
 
 
 def _linear_tail(graph: Graph) -> frozenset[str]:
@@ -56,5 +60,15 @@ def _loss_tail(graph: Graph) -> frozenset[str]:
         weights = any(graph.values[o.value].origin is Origin.WEIGHT for o in operator.inputs)
         users = (c for o in operator.outputs for c in graph.readers.get(o.value, ()))
         if not (weights and operator.row.contraction) and all(u.name in found for u in users):
+            found.add(operator.name)
+    return frozenset(found)
+
+
+def _dispatched(graph: Graph) -> frozenset[str]:
+    found = set[str]()
+    for operator in reversed(graph.computing):
+        users = [c for o in operator.outputs for c in graph.readers.get(o.value, ())]
+        for_dispatch = users and all(u.name in found or u.target == DISPATCH for u in users)
+        if for_dispatch and (operator.row.regroups or operator.kind == "expand"):
             found.add(operator.name)
     return frozenset(found)

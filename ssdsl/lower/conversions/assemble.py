@@ -80,18 +80,18 @@ class _Assembling:
     def _operator(self, draft: _Draft, operator: Operator) -> None:
         """An operator, what it is the first to need before it, and the buffers that take its results behind it."""
         typed, name = self.lowering.typed[operator.name], operator.name
-        asks = self.lowering.asks[name]
-        reads = tuple(self._reached(draft, ask) for ask in asks[: len(typed.reads)])
+        asks, count = self.lowering.asks[name], len(typed.reads)
+        reads = tuple([self._reached(draft, ask) for ask in asks[:count]])
         results = []
         for operand, left in zip(operator.outputs, typed.results, strict=True):
             gradient = left.gradient if operand.value in self.lowering.learning else None
-            dtype = self.graph.values[operand.value].dtype
-            results.append(Var(Name(operand.value), left.type, gradient, left.sizes, dtype))
-        draft.has.update((var.name, var) for var in results)
+            var = Var(Name(operand.value), left.type, gradient, left.sizes, self.graph.values[operand.value].dtype)
+            results.append(var)
+            draft.has[var.name] = var
         cut, saved = self.lowering.splits[name], typed.saved_by(operator)
         orders, made = operator.orders, tuple(results)
         draft.body.append(Op(name, cut, reads, made, typed.kernel, typed.first, saved=saved, orders=orders))
-        for ask in asks[len(typed.reads) :]:
+        for ask in asks[count:]:
             self._write(draft, operator, ask)
 
     def _write(self, draft: _Draft, operator: Operator, ask: Ask) -> None:
@@ -127,7 +127,8 @@ class _Assembling:
     def _reached(self, draft: _Draft, ask: Ask) -> Name:
         """The version that meets a need; its function has it now."""
         name = self.converted.names[ask]
-        self._reach(draft, name)
+        if name not in draft.has:
+            self._reach(draft, name)
         return name
 
     def _reach(self, draft: _Draft, name: Name) -> None:

@@ -107,40 +107,47 @@ class _Values:
     def _apart(self, name: str, asks: list[Ask]) -> Iterator[tuple[tuple[int, ...], list[Ask]]]:
         """Functions and their asks that have one answer: a value that an operator makes is one for all of them, what
         enters a function is another in each."""
-        functions = dict.fromkeys(ask.function for ask in asks)
-        if name not in self.makers:
+        functions = dict.fromkeys([ask.function for ask in asks])
+        if name in self.makers:
+            home = self.makers[name][0]
+            yield (home, *[f for f in functions if f != home]), asks
+        elif len(functions) == 1:
+            yield tuple(functions), asks
+        else:
             yield from (((f,), [ask for ask in asks if ask.function == f]) for f in functions)
-            return
-        home, _, _ = self.makers[name]
-        yield (home, *(f for f in functions if f != home)), asks
 
     def _meet(self, name: str, functions: tuple[int, ...], asks: list[Ask]) -> None:
-        local, value = {function: n for n, function in enumerate(functions)}, self.graph.values[name]
+        local = {function: n for n, function in enumerate(functions)}
         source, number = self._source(name, functions[0])
-        of_value = number, value.dtype, name in self.lowering.learning, name in self.rows
-        where = tuple([self.kinds[f] for f in functions])
-        apart = tuple([self.submeshes[f] for f in functions]) if len(functions) > 1 else ()
-        key = of_value, where, apart if len({*apart}) > 1 else (), tuple([(local[a.function], a.key) for a in asks])
-        if key not in self.known:
+        key: Hashable
+        if len(functions) == 1:
+            key = number, self.kinds[functions[0]], tuple([a.key for a in asks])
+        else:
+            apart = tuple([self.submeshes[f] for f in functions])
+            where = tuple([self.kinds[f] for f in functions]), apart if len({*apart}) > 1 else ()
+            key = number, where, tuple([(local[a.function], a.key) for a in asks])
+        if (answer := self.known.get(key)) is None:
             segments = [self.lowering.segments[f] for f in functions]
             asked = [(local[a.function], a.need) for a in asks]
-            self.known[key] = convert(self.lowering, value, source, segments, asked)
-        answer = self.known[key]
-        if answer.made:
-            self.found.answers.update(((name, f), (answer, functions)) for f in functions)
-        self.found.names.update((ask, Name(name, v)) for ask, v in zip(asks, answer.versions, strict=False))
+            answer = self.known[key] = convert(self.lowering, self.graph.values[name], source, segments, asked)
+        for f in functions if answer.made else ():
+            self.found.answers[name, f] = answer, functions
+        for ask, version in zip(asks, answer.versions, strict=False):
+            self.found.names[ask] = Name(name, version)
         for (function, version), (n, *types) in answer.moves_rows.items():
-            self._ask_for_counts(value, functions[function], version, asks[n], types)
+            self._ask_for_counts(self.graph.values[name], functions[function], version, asks[n], types)
         if answer.refusal is not None:
             self.refused.append((asks[len(answer.versions)], answer.refusal))
 
     def _source(self, name: str, function: int) -> tuple[Source, Hashable]:
-        """Where a value comes from, and what stands for it: numbers for what an operator leaves."""
+        """Where a value comes from, and what stands for it: numbers for what an operator leaves, of which its call says
+        the dtype, and whether it learns."""
         if name in self.makers:
             _, typed, n = self.makers[name]
-            return typed.results[n], (typed.number, n)
+            return typed.results[n], (typed.number, n, name in self.rows)
         param = self.params.get((name, self.lowering.segments[function].submesh))
-        return param, None if param is None else (param.layout, param.gradient)
+        value = self.graph.values[name].dtype, name in self.lowering.learning, name in self.rows
+        return param, (None if param is None else (id(param.layout), param.partial), *value)
 
     def _ask_for_counts(self, rows: Value, function: int, version: int, ask: Ask, types: list[Type]) -> None:
         """How many rows there are has to be known before they move, and behind."""

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from ssdsl.lower.functions.kinds import computing
 from ssdsl.lower.lowering import Kind, Lowering, Segment
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import HALVES
@@ -12,7 +11,7 @@ def form_functions(lowering: Lowering) -> Lowering:
     """Adds the segments, in an order in which they can run."""
     kinds, levels = lowering.kinds, lowering.levels
     groups: dict[tuple[int, Kind], list[Operator]] = {}
-    for o in computing(lowering):
+    for o in lowering.graph.computing:
         groups.setdefault((levels[o.name], kinds[o.name]), []).append(o)
     first = {key: position for position, key in enumerate(groups)}
     stages = {kind: number for number, kind in enumerate(dict.fromkeys(kinds.values()))}

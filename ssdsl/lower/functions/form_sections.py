@@ -160,6 +160,8 @@ def _gathers(function: Function, gathered: dict[str, int]) -> list[tuple[int, ..
     """The flat parameters that each section of a function gathers; `gathered` has those of the function's weights.
     Sections without a layer share what the function gathers. What another section made of a weight is passed on."""
     flat_of = {p.var.name: gathered[w] for p in function.parameters if (w := p.var.name.value) in gathered}
+    if not flat_of:
+        return [()] * len(function.sections)
     held: set[int] = set()
     found = []
     for section in function.sections:
@@ -178,16 +180,19 @@ def _gathers(function: Function, gathered: dict[str, int]) -> list[tuple[int, ..
 def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts) -> dict[Name, tuple[bool, bool]]:
     """Whether the first step of a conversion may work in place, on the value and on its gradient: where nothing else
     reads the tensor, and autograd has not kept it. What enters a recomputed section is kept."""
-    readers: dict[Name, list[tuple[int, Instr | Output]]] = {}
+    moved = [i for section in sections for i in section.body if isinstance(i, Reshard)]
+    readers: dict[Name, list[tuple[int, Instr | Output]]] = {n: [] for i in moved for n in (i.source, i.result.name)}
     producer: dict[Name, tuple[int, Instr]] = {}
-    for number, section in enumerate(sections):
+    for number, section in enumerate(sections) if moved else ():
         for instr in section.body:
             for read in reads_of(instr):
-                readers.setdefault(read, []).append((number, instr))
+                if read in readers:
+                    readers[read].append((number, instr))
             for var in results_of(instr):
                 producer[var.name] = number, instr
     for output in function.outputs:
-        readers.setdefault(output.name, []).append((-1, output))
+        if output.name in readers:
+            readers[output.name].append((-1, output))
 
     def free(instr: Instr | Output) -> tuple[frozenset[str], frozenset[str]]:
         """The results that may be overwritten, and the operands whose gradients may be."""
@@ -203,7 +208,7 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
             if not isinstance(instr, Reshard):
                 continue
             made, name = producer.get(instr.source), instr.result.name
-            after = readers.get(name, [])
+            after = readers[name]
             found[name] = (
                 isinstance(next(iter(instr.forward), None), AllReduce)
                 and made is not None

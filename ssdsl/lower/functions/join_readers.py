@@ -10,14 +10,14 @@ made once a step, unless it is recomputed: one for the step is less than one for
 buffer runs once a step as well, and so does what a report reads, or readers of several functions.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ssdsl.ir.function import Carried, OpSplit
 from ssdsl.ir.layout import Shard
 from ssdsl.ir.value import Time, TimeIndex
-from ssdsl.lower.functions.kinds import computing, kinds_of, levels_of
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.functions.kinds import kinds_of, levels_of
+from ssdsl.lower.lowering import Kind, Lowering
 from ssdsl.lower.operators.operand_types import place_in
 from ssdsl.model.graph import Graph, Operand, Operator
 from ssdsl.model.saved import saved
@@ -30,11 +30,12 @@ Readers = dict[str, list[tuple[Operator, Operand]]]  # of the results of an oper
 def join_readers(lowering: Lowering) -> Lowering:
     """Adds `joined`, and to `sunk` its indices: gradients stay addends along them; and the kinds and levels of all
     operators then."""
-    readers = _readers(lowering)
     able: Collection[str] = _able(lowering)
+    readers, kinds = _readers(lowering) if able else {}, kinds_of(lowering)
     while True:
-        joined = _of_one_kind(lowering, able, readers)
-        found = _levelled(replace(lowering, joined=joined))
+        joined, those = _of_one_kind(lowering, kinds, able, readers)
+        found = replace(lowering, joined=joined, kinds=those)
+        found = replace(found, levels=levels_of(found, those))
         able = _of_one_level(found, readers)
         if able == joined.keys():
             break
@@ -42,24 +43,20 @@ def join_readers(lowering: Lowering) -> Lowering:
     return replace(found, sunk=lowering.sunk | sunk)
 
 
-def _levelled(lowering: Lowering) -> Lowering:
-    kinds = kinds_of(lowering)
-    return replace(lowering, kinds=kinds, levels=levels_of(lowering, kinds))
-
-
 def _able(lowering: Lowering) -> frozenset[str]:
     """The operators that may run more than once a step: nothing but weights enters, and nothing is left but values that
     backward does not keep."""
     graph, alone = lowering.graph, lowering.graph.alone
+    made = [o for o in graph.computing if all(v.value in alone for v in o.outputs)]
+    if not made:
+        return frozenset()
     recomputed = frozenset(n for n, record in lowering.plan.operators.items() if record.checkpoint is not None)
     kept = _kept(graph, alone, recomputed)
-    once = {*graph.updates.values(), *graph.outputs.values(), graph.loss}
-    once.update(buffer for o in graph.operators for buffer in o.statistics)
+    once = {*graph.updates.values(), *graph.outputs.values(), graph.loss, *graph.running}
     return frozenset(
         o.name
-        for o in graph.operators
-        if all(v.value in alone for v in o.outputs)
-        and once.isdisjoint(v.value for v in (*o.inputs, *o.outputs))
+        for o in made
+        if once.isdisjoint(v.value for v in (*o.inputs, *o.outputs))
         and (o.name in recomputed or kept.isdisjoint(v.value for v in o.outputs))
     )
 
@@ -68,52 +65,54 @@ def _kept(graph: Graph, alone: frozenset[str], recomputed: frozenset[str]) -> fr
     """Of what operators make of weights, the values that look into memory which autograd keeps, or which recomputed
     operators read."""
     places = graph.storages
-    made = {o.value for operator in graph.operators for o in operator.outputs if o.value in alone}
+    made = alone & graph.makers.keys()
     fresh = {v for v in made if places[v].root in made}
     roots = set[str]()
     known: dict[int, tuple[Operator, Saved]] = {}  # of equal calls
-    for operator in graph.operators:
-        if not fresh.isdisjoint(operator.values):
-            call = graph.signatures[operator.name]
-            if call not in known:
-                known[call] = operator, saved(operator, graph)
-            like, found = known[call]
-            tensors = found.renamed(like, operator)
-            read = [o.value for o in operator.inputs] if operator.name in recomputed else tensors.inputs
-            roots.update(places[v].root for v in (*read, *tensors.outputs))
+    beside = {o.name: o for v in fresh for o in (graph.makers[v], *graph.readers.get(v, ()))}
+    for operator in beside.values():
+        call = graph.signatures[operator.name]
+        if call not in known:
+            known[call] = operator, saved(operator, graph)
+        like, found = known[call]
+        tensors = found.renamed(like, operator)
+        read = [o.value for o in operator.inputs] if operator.name in recomputed else tensors.inputs
+        roots.update(places[v].root for v in (*read, *tensors.outputs))
     return frozenset(v for v in fresh if places[v].root in roots)
 
 
 def _readers(lowering: Lowering) -> Readers:
-    maker = {o.value: operator.name for operator in computing(lowering) for o in operator.outputs}
-    found: Readers = {name: [] for name in maker.values()}
-    for operator in computing(lowering):
-        for operand in operator.inputs:
-            if operand.value in maker:
-                found[maker[operand.value]].append((operator, operand))
+    found: Readers = {operator.name: [] for operator in lowering.graph.computing}
+    for operator in lowering.graph.computing:
+        for number, source, _ in lowering.graph.sources[operator.name]:
+            found[source.name].append((operator, operator.inputs[number]))
     return found
 
 
-def _of_one_kind(lowering: Lowering, able: Collection[str], readers: Readers) -> Joined:
-    """The operators whose readers are of one kind, and need nothing but all of what each part would compute."""
+def _of_one_kind(
+    lowering: Lowering, kinds: Mapping[str, Kind], able: Collection[str], readers: Readers
+) -> tuple[Joined, dict[str, Kind]]:
+    """The operators whose readers are of one kind, and need nothing but all of what each part would compute; the kinds
+    of all operators then."""
+    kinds, joined = dict(kinds), Joined()
     if not able:
-        return {}
-    kinds, joined = kinds_of(lowering), Joined()
-    for operator in reversed(computing(lowering)):
+        return joined, kinds
+    for operator in reversed(lowering.graph.computing):
         if operator.name not in able:
             continue
         those = {kinds[reader.name] for reader, _ in readers[operator.name]}
         if len(those) != 1:
             continue
-        (submesh, time, ordered), own = those.pop(), kinds[operator.name]
+        kind, own = those.pop(), kinds[operator.name]
+        submesh, time, ordered = kind
         left = tuple(t for t in time if t not in own[1])
         if (submesh, ordered) != (own[0], own[2]) or not left or not {*own[1]} <= {*time}:
             continue
         along = {Time(t.name) for t in left}
         if all(_reads_all(reader, lowering.splits[reader.name], o, along) for reader, o in readers[operator.name]):
             joined[operator.name] = left
-            kinds[operator.name] = (submesh, time, ordered)
-    return joined
+            kinds[operator.name] = kind
+    return joined, kinds
 
 
 def _reads_all(reader: Operator, splits: tuple[OpSplit, ...], operand: Operand, along: set[Time]) -> bool:

@@ -10,25 +10,20 @@ from ssdsl.ir.layout import Shard
 from ssdsl.ir.value import Time, TimeIndex
 from ssdsl.lower.lowering import Kind, Lowering
 from ssdsl.lower.operators.operand_types import operand_shape, place_in, waits_for_no_later
-from ssdsl.model.graph import Operand, Operator, Stage
-
-
-def computing(lowering: Lowering) -> list[Operator]:
-    """The operators that functions have, in the order of the model."""
-    return [o for o in lowering.graph.operators if o.stage is Stage.COMPUTE]
+from ssdsl.model.graph import Operand, Operator
 
 
 def kinds_of(lowering: Lowering) -> dict[str, Kind]:
-    """The kind of each operator."""
+    """The kind of each operator by itself."""
     ordered = frozenset(tasks.number for tasks in lowering.plan.ordered())
     kinds: dict[str, Kind] = {}
-    known: dict[tuple[int, int, tuple[TimeIndex, ...]], Kind] = {}  # of one record and splits, which operators share
+    known: dict[tuple[int, int], Kind] = {}  # of one record and splits, which operators share
     same: dict[Kind, Kind] = {}  # so that equal kinds are one object, as equal submeshes are
-    for o in computing(lowering):
+    for o in lowering.graph.computing:
         splits, record = lowering.splits[o.name], lowering.plan.of(o.name)
-        key = id(splits), id(record), lowering.joined.get(o.name, ())
+        key = id(splits), id(record)
         if key not in known:
-            time = tuple(sorted((*_time(splits), *key[2]), key=lambda t: t.name))
+            time = tuple(sorted(_time(splits), key=lambda t: t.name))
             kind = lowering.submeshes[o.name], time, tuple(sorted(record.sets & ordered))
             known[key] = same.setdefault(kind, kind)
         kinds[o.name] = known[key]
@@ -42,32 +37,33 @@ def _time(splits: tuple[OpSplit, ...]) -> list[TimeIndex]:
 def levels_of(lowering: Lowering, kinds: dict[str, Kind]) -> dict[str, int]:
     """Level of each operator: as early as its inputs allow, then as late as its consumers allow, to leave few
     functions."""
-    operators, splits = computing(lowering), lowering.splits
-    producer = {o.value: (op, n) for op in operators for n, o in enumerate(op.outputs)}
-    is_same = _SameParts(lowering)
+    operators, sources = lowering.graph.computing, lowering.graph.sources
+    is_same, is_cut = _SameParts(lowering), _cut_apart(lowering)
     edges: dict[str, list[tuple[str, int]]] = {o.name: [] for o in operators}
     level: dict[str, int] = {}
     for op in operators:
-        level[op.name] = 0
-        for n, operand in enumerate(op.inputs):
-            if operand.value in producer:
-                source, output = producer[operand.value]
-                apart = (
-                    kinds[source.name] is not kinds[op.name]
-                    or _is_cut(splits[source.name], lowering.joined.get(op.name, ()))
-                    or not is_same.part((source, output), (op, n))
-                )
-                edges[source.name].append((op.name, int(apart)))
-                level[op.name] = max(level[op.name], level[source.name] + apart)
+        kind, own = kinds[op.name], 0
+        for n, source, output in sources[op.name]:
+            name = source.name
+            apart = kinds[name] is not kind or (name, op.name) in is_cut or not is_same.part((source, output), (op, n))
+            edges[name].append((op.name, int(apart)))
+            own = max(own, level[name] + apart)
+        level[op.name] = own
     for op in reversed(operators):
         if edges[op.name]:
             level[op.name] = min(level[user] - apart for user, apart in edges[op.name])
     return level
 
 
-def _is_cut(splits: tuple[OpSplit, ...], joined: tuple[TimeIndex, ...]) -> bool:
-    """Whether an operator computes in parts what one that has joined its readers needs all of in each of these."""
-    return bool(joined) and not {s.coordinate for s in splits}.isdisjoint(Time(t.name) for t in joined)
+def _cut_apart(lowering: Lowering) -> set[tuple[str, str]]:
+    """An operator and one that has joined its readers, where it computes in parts what that needs all of in each of
+    these."""
+    found = set[tuple[str, str]]()
+    for name, joined in lowering.joined.items():
+        times = {Time(t.name) for t in joined}
+        makers = (source.name for _, source, _ in lowering.graph.sources[name])
+        found.update((m, name) for m in makers if not times.isdisjoint(s.coordinate for s in lowering.splits[m]))
+    return found
 
 
 class _SameParts:

@@ -41,9 +41,9 @@ class _Numbering:
         sections, wiring = [], []
         for section, leaves in zip(function.sections, function.leaving(), strict=True):
             inside: Locals = {}
-            instrs = tuple(self._key(instr, inside) for instr in section.body)
+            instrs = tuple([self._key(instr, inside) for instr in section.body])
             left = tuple(n for name, n in inside.items() if name in leaves)
-            values = tuple((self._value(name.value), name in prepared) for name in inside)
+            values = tuple([(self._value(name.value), name in prepared) for name in inside])
             kind = self.kinds.setdefault((around, section.recompute, instrs, left, values), len(self.kinds))
             sections.append(replace(section, kind=kind))
             gathers = tuple(self._gathered(number, inside) for number in section.gathers)
@@ -79,8 +79,8 @@ class _Numbering:
 
     def _key(self, instr: Instr, numbers: Locals) -> Hashable:
         """An instruction without names."""
-        reads = tuple(numbers.setdefault(name, len(numbers)) for name in reads_of(instr))
-        made = tuple(numbers.setdefault(var.name, len(numbers)) for var in results_of(instr))
+        reads = tuple([numbers.setdefault(name, len(numbers)) for name in reads_of(instr)])
+        made = tuple([numbers.setdefault(var.name, len(numbers)) for var in results_of(instr)])
         match instr:
             case Op():
                 return self.typed[instr.operator].number, instr.learns, instr.sides, reads, made

@@ -42,7 +42,8 @@ def divide_dims(lowering: Lowering) -> Lowering:
 
 def _outer(plan: Plan) -> Outer:
     found: Outer = {}
-    for operator in plan.graph.operators:
+    uneven = {id(r) for r in plan.operators.values() if any(i.at is not None for i in r.indices)}
+    for operator in (o for o in plan.graph.operators if id(plan.of(o.name)) in uneven):
         for number, dim in enumerate(operator.dims):
             cuts = [i for i in plan.of(operator.name).indices if i.dim == number]
             equal = [i for i in cuts if i.sizes is None]

@@ -20,7 +20,7 @@ from ssdsl.ir.value import Axis, Coordinate, Time
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import coordinate_of
 from ssdsl.lower.operators.operand_types import operand_shape, place_in, waits_for_no_later
-from ssdsl.model.graph import Operand, Operator, Stage
+from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.rows import linear_with
 from ssdsl.plan.plan import Index, Plan
 
@@ -34,9 +34,8 @@ def propagate_partial(lowering: Lowering) -> Lowering:
     """
     tails = lowering.graph.tails
     walk = _Walk(lowering, tails.linear, tails.of_loss, _ordered_indices(lowering.plan))
-    for operator in lowering.graph.operators:
-        if operator.stage is Stage.COMPUTE:
-            walk.operator(operator)
+    for operator in lowering.graph.computing:
+        walk.operator(operator)
     plan = lowering.plan.cutting(walk.late) if walk.late else lowering.plan
     return replace(lowering, plan=plan, splits={name: found for name, found in walk.splits.items() if found})
 

@@ -1,8 +1,9 @@
 """From the plan's indices to digits: which part of an operator runs at which coordinate."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache, partial
 
 from ssdsl.ir.function import OpSplit
 from ssdsl.ir.layout import Submesh
@@ -11,7 +12,7 @@ from ssdsl.lower.errors import CombinedInTime, PartsApart, UnevenWithOthers
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
-from ssdsl.model.graph import Operator, Stage
+from ssdsl.model.graph import Operator
 from ssdsl.model.ops.reader import kernel_dims
 from ssdsl.model.window import Prefix
 from ssdsl.plan.plan import Index
@@ -26,21 +27,19 @@ def shard_operators(lowering: Lowering) -> Lowering:
     """
     splits: dict[str, tuple[OpSplit, ...]] = {}
     wrong: dict[tuple[str, str], Diagnostic] = {}
-    right = set[tuple[object, ...]]()  # equal calls that may be cut so
-    cuts = _cuts(lowering)
-    for operator in lowering.graph.operators:
-        if operator.stage is not Stage.COMPUTE:
-            continue
-        submesh = lowering.submeshes[operator.name]
-        indices = lowering.plan.of(operator.name).indices
-        key = lowering.graph.signatures[operator.name], indices, submesh.axes, bool(operator.statistics)
-        if key not in right:
-            problems = list(_problems(operator, indices, submesh, cuts))
-            right |= set() if problems else {key}
+    right: dict[tuple[int, int, int], tuple[OpSplit, ...]] = {}  # of equal calls that may be cut so
+    signatures, plan, cuts = lowering.graph.signatures, lowering.plan, cache(partial(_cuts, lowering))
+    for operator in lowering.graph.computing:
+        record, submesh = plan.of(operator.name), lowering.submeshes[operator.name]
+        key = signatures[operator.name], id(record), id(submesh)
+        if (own := right.get(key)) is None:
+            own = lowering.cut.of(operator, record.indices, submesh)
+            problems = list(_problems(operator, record.indices, submesh, cuts))
             for problem, index in problems:
                 wrong.setdefault((problem.code, index), problem)
+            if not problems:
+                right[key] = own
         carried = lowering.splits.get(operator.name, ())
-        own = lowering.cut.of(operator, indices, submesh)
         splits[operator.name] = (*own, *carried) if carried else own
     if wrong:
         raise PlanError(*wrong.values())
@@ -49,7 +48,7 @@ def shard_operators(lowering: Lowering) -> Lowering:
 
 def possible_indices(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Index, ...]:
     """The indices by which an operator can be cut, where it may also be computed whole along the others."""
-    refused = {name for _, name in _problems(operator, indices, submesh, {})}
+    refused = {name for _, name in _problems(operator, indices, submesh, dict)}
     return tuple(i for i in indices if i.name not in refused)
 
 
@@ -68,7 +67,7 @@ def _cuts(lowering: Lowering) -> dict[int, int]:
 
 
 def _problems(
-    operator: Operator, indices: tuple[Index, ...], submesh: Submesh, cuts: dict[int, int]
+    operator: Operator, indices: tuple[Index, ...], submesh: Submesh, cuts: Callable[[], dict[int, int]]
 ) -> Iterator[tuple[UnevenWithOthers | CombinedInTime | PartsApart, str]]:
     path = operator.module
     moved = _moved_statistics(operator, indices, submesh)
@@ -97,7 +96,7 @@ def _problems(
             uneven = UnevenWithOthers(index.span, keys, index.name, other, path, True, is_outer=False, permuted=False)
             yield uneven, index.name
         elif any(operator.dims[d].combined for d in index.dims) and not isinstance(coordinate_of(index, submesh), Axis):
-            groups = cuts.get(dim.cls, 0) if index.dim in batch and all(i.sizes is None for i in same) else 0
+            groups = cuts().get(dim.cls, 0) if index.dim in batch and all(i.sizes is None for i in same) else 0
             yield (
                 CombinedInTime(index.span, operator.kind, path, dim.name, index.name, operator.source, groups),
                 index.name,

@@ -12,18 +12,15 @@ from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout
 from ssdsl.ir.value import Type
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import Axes, operand_types
-from ssdsl.model.graph import Operator, Stage
+from ssdsl.model.graph import Operator
 
 
 def sink_grad_reductions(lowering: Lowering) -> Lowering:
     """Adds `sunk`: for each operator on weights only, the axes along which its outputs' gradients stay partial."""
-    operators = [o for o in lowering.graph.operators if o.stage is Stage.COMPUTE]
-    readers = lowering.graph.readers
-    alone = lowering.graph.alone
-    moving = _moving(operators, readers)
+    readers, alone, moving = lowering.graph.readers, lowering.graph.alone, lowering.graph.tails.dispatched
     sunk: dict[str, frozenset[str]] = {}
-    for operator in reversed(operators):
-        if not (all(o.value in alone for o in operator.outputs) or operator.name in moving):
+    for operator in reversed(lowering.graph.computing):
+        if not (operator.name in moving or all(o.value in alone for o in operator.outputs)):
             continue
         users = [c for o in operator.outputs for c in readers.get(o.value, ())]
         if any(lowering.submeshes[c.name] != lowering.submeshes[operator.name] for c in users):
@@ -33,17 +30,6 @@ def sink_grad_reductions(lowering: Lowering) -> Lowering:
         if axes - split:
             sunk[operator.name] = frozenset(axes - split)
     return replace(lowering, sunk=sunk)
-
-
-def _moving(operators: list[Operator], readers: dict[str, tuple[Operator, ...]]) -> set[str]:
-    """What repeats rows, or gives them another shape, for `dispatch` alone."""
-    found = set[str]()
-    for operator in reversed(operators):
-        users = [c for o in operator.outputs for c in readers.get(o.value, ())]
-        for_dispatch = users and all(u.name in found or u.target == "ssdsl::dispatch" for u in users)
-        if for_dispatch and (operator.row.regroups or operator.kind == "expand"):
-            found.add(operator.name)
-    return found
 
 
 def _partial(lowering: Lowering, user: Operator, producer: Operator, sunk: dict[str, frozenset[str]]) -> set[str]:

@@ -12,7 +12,7 @@ from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.lowering import Lowering, Typed, TypedOperand
 from ssdsl.lower.operators.operand_types import Axes, local_dims, local_sizes, operand_shape, operand_types
 from ssdsl.lower.operators.sink_grad_reductions import with_sunk
-from ssdsl.model.graph import Operand, Operator, Stage
+from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.saved import saved
 from ssdsl.model.saved_tensors import Saved
 
@@ -25,17 +25,21 @@ def type_operators(lowering: Lowering) -> Lowering:
     """Adds `typed`."""
     cuts: dict[tuple[Cut, Addends], int] = {}
     found: dict[tuple[int, int], Typed] = {}
+    shared: dict[
+        tuple[int, int, int, frozenset[str]], Typed
+    ] = {}  # of equal calls that have their splits from the plan
     saves, typed = _Saves(lowering), dict[str, Typed]()
-    for operator in (o for o in lowering.graph.operators if o.stage is Stage.COMPUTE):
-        cut = (
-            lowering.submeshes[operator.name].axes,
-            lowering.splits[operator.name],
-            lowering.sunk.get(operator.name, NOWHERE),
-        )
-        key = lowering.graph.signatures[operator.name], cuts.setdefault((cut, _addends(operator, cut)), len(cuts))
-        if key not in found:
-            found[key] = _typed(operator, cut, len(found), saves)
-        typed[operator.name] = found[key]
+    for operator in lowering.graph.computing:
+        name = operator.name
+        submesh, splits, sunk = lowering.submeshes[name], lowering.splits[name], lowering.sunk.get(name, NOWHERE)
+        same = lowering.graph.signatures[name], id(submesh), id(splits), sunk
+        if same not in shared:
+            cut = submesh.axes, splits, sunk
+            key = same[0], cuts.setdefault((cut, _addends(operator, cut)), len(cuts))
+            if key not in found:
+                found[key] = _typed(operator, cut, len(found), saves)
+            shared[same] = found[key]
+        typed[name] = shared[same]
     return replace(lowering, typed=typed)
 
 

@@ -74,13 +74,26 @@ def flatten_params(lowering: Lowering) -> Lowering:
         elif zero is Zero.WEIGHTS:
             where = layer_of(param.weight, layers) or param.weight.rpartition(".")[0]
         groups.setdefault(_Kind(param.submesh, param.partial, zero, axes, tied, where, param.dtype), []).append(param)
-    buckets = [(kind, bucket) for kind, params in groups.items() for bucket in _buckets(params)]
-    return replace(lowering, flats=tuple(_flat(n, kind, bucket) for n, (kind, bucket) in enumerate(buckets)))
+    elements_of = _Elements()
+    buckets = [(kind, bucket) for kind, params in groups.items() for bucket in _buckets(params, elements_of)]
+    return replace(
+        lowering, flats=tuple(_flat(n, kind, bucket, elements_of) for n, (kind, bucket) in enumerate(buckets))
+    )
 
 
-def _flat(number: int, kind: _Kind, params: list[Param]) -> FlatParam:
+class _Elements(dict[tuple[int, int], int]):
+    """The local elements of parameters, found once for those that share their shape and layout."""
+
+    def __call__(self, param: Param) -> int:
+        key = id(param.shape), id(param.layout)
+        if key not in self:
+            self[key] = param.elements
+        return self[key]
+
+
+def _flat(number: int, kind: _Kind, params: list[Param], elements_of: _Elements) -> FlatParam:
     ways = dict(kind.submesh.axes)
-    used = sum(p.elements for p in params)
+    used = sum(map(elements_of, params))
     shards = 1
     for axis in kind.shard_axes:
         shards *= ways[axis]
@@ -161,9 +174,9 @@ def _zero(cut: _Cut) -> tuple[Zero, tuple[str, ...]]:
     return next(((ZEROS[state], axes) for state, (axes, _) in cut.items()), (Zero.NONE, ()))
 
 
-def _buckets(params: list[Param]) -> list[list[Param]]:
+def _buckets(params: list[Param], elements_of: _Elements) -> list[list[Param]]:
     """Params of at most about 25 MB together."""
-    starts = itertools.accumulate((p.elements * ITEMSIZE.get(p.dtype, 4) for p in params), initial=0)
+    starts = itertools.accumulate((elements_of(p) * ITEMSIZE.get(p.dtype, 4) for p in params), initial=0)
     buckets: dict[int, list[Param]] = {}
     for param, start in zip(params, starts, strict=False):
         buckets.setdefault(start // BUCKET_BYTES, []).append(param)

@@ -1,5 +1,6 @@
 """Where each weight and buffer lives, in which layout, and along which axes its gradient is a sum still to be taken."""
 
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh
@@ -19,27 +20,28 @@ def place_params(lowering: Lowering) -> Lowering:
     uses: dict[str, dict[Submesh, list[Use]]] = {}
     known: dict[tuple[int, int], Use] = {}  # of an operand of a call that is cut so
     shapes: dict[str, Shape] = {}
-    values = lowering.graph.values
+    stored = {v.name for v in lowering.graph.values.values() if v.origin in (Origin.WEIGHT, Origin.BUFFER)}
     updates = {value: buffer for buffer, value in lowering.graph.updates.items()}
     for segment in lowering.segments:
         for operator in segment.operators:
             typed = lowering.typed[operator.name]
             for number, operand in enumerate(operator.inputs):
-                if values[operand.value].origin in (Origin.WEIGHT, Origin.BUFFER):
+                if operand.value in stored:
                     read, key = typed.reads[number], (typed.number, number)
                     if key not in known:
                         known[key] = read.type.layout.stored(read.shape), read.gradient.layout
                     uses.setdefault(operand.value, {}).setdefault(segment.submesh, []).append(known[key])
                     shapes[operand.value] = read.shape
-            for operand, left in zip(operator.outputs, typed.results, strict=True):
+            for operand, left in zip(operator.outputs, typed.results, strict=True) if updates else ():
                 if (buffer := updates.get(operand.value)) is not None:  # only written, it lives where that is, whole
                     uses.setdefault(buffer, {}).setdefault(segment.submesh, [])
                     shapes[buffer] = left.shape
-    for buffer in lowering.graph.users_of_changed():
+    for buffer in lowering.graph.users_of_changed:
         _check_together(buffer, [*uses.get(buffer, {})])
     if not lowering.trains:
         return replace(lowering, params=_held(lowering, uses))
-    params = tuple(p for w, found in uses.items() for p in _placed(lowering, w, shapes[w], found))
+    placing = _Placing(lowering)
+    params = tuple(p for w, found in uses.items() for p in placing.of(w, shapes[w], found))
     return replace(lowering, params=params)
 
 
@@ -65,30 +67,46 @@ def params_on(params: tuple[Param, ...], submesh: Submesh) -> dict[str, Param]:
     return {p.weight: p for p in params if p.submesh == submesh}
 
 
-def _placed(lowering: Lowering, weight: str, shape: Shape, uses: dict[Submesh, list[Use]]) -> list[Param]:
-    """Uses that agree decide the layout; where they do not, the weight is replicated and each takes its part."""
-    _check_apart(weight, list(uses))
+class _Placing:
+    """The layouts of weights: found once for those that are used alike, which then share them."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        self.lowering = lowering
+        self.held: dict[str, dict[Submesh, Layout]] = {}
+        for p in lowering.held.params:
+            self.held.setdefault(p.weight, {})[p.submesh] = p.layout
+        self.known: dict[Hashable, list[tuple[Layout, tuple[str, ...]]]] = {}
+
+    def of(self, weight: str, shape: Shape, uses: dict[Submesh, list[Use]]) -> Iterator[Param]:
+        """The parameters of a weight. Raises PlanError where they overlap."""
+        held = self.held.get(weight, {})
+        key = tuple([(s, *map(id, found)) for s, found in uses.items()]), tuple(held.items())
+        if (alike := self.known.get(key)) is None:
+            _check_apart(weight, list(uses))
+            alike = self.known[key] = list(_placed(uses, held))
+        value, lowering = self.lowering.graph.values[weight], self.lowering
+        trained = value.origin is Origin.WEIGHT and weight in lowering.learning
+        for submesh, (layout, partial) in zip(uses, alike, strict=True):
+            yield Param(weight, submesh, shape, layout, partial, trained, value.dtype)
+
+
+def _placed(uses: dict[Submesh, list[Use]], held: Mapping[Submesh, Layout]) -> Iterator[tuple[Layout, tuple[str, ...]]]:
+    """The layout on each submesh, and along which axes gradients are sums: uses that agree decide; where they do not,
+    the weight is replicated and each takes its part."""
     alike = len({s.axes for s in uses}) == 1
     needs = [need.places for found in uses.values() for need, _ in found]
-    value = lowering.graph.values[weight]
-    held = {p.submesh: p.layout.places for p in lowering.held.params if p.weight == weight}
-    params = []
     for submesh, found in uses.items():
-        replicated: tuple[Placement, ...] = (REPLICATE,) * len(submesh.axes)
-        places = (
-            tuple(p[0] if len(set(p)) == 1 else REPLICATE for p in zip(*needs, strict=True))
-            if alike and needs
-            else replicated
-        )
-        places = held.get(submesh, places)
+        places: tuple[Placement, ...] = (REPLICATE,) * len(submesh.axes)
+        if submesh in held:
+            places = held[submesh].places
+        elif alike and needs:
+            places = tuple(p[0] if len(set(p)) == 1 else REPLICATE for p in zip(*needs, strict=True))
         partial = tuple(
             axis
             for at, (axis, _) in enumerate(submesh.axes)
             if not isinstance(places[at], Shard) and any(gradient.places[at] is PARTIAL for _, gradient in found)
         )
-        trained = value.origin is Origin.WEIGHT and weight in lowering.learning
-        params.append(Param(weight, submesh, shape, Layout(places), partial, trained, value.dtype))
-    return params
+        yield Layout(places), partial
 
 
 def _check_together(buffer: str, submeshes: list[Submesh]) -> None:

@@ -84,7 +84,7 @@ def joined(model: ModelIndex, units: list[Unit]) -> list[Unit]:
     place = {name: number for number, (_, names) in enumerate(units) for name in names}
     spans = [
         (min(at), max(at))
-        for users in model.graph.users_of_changed().values()
+        for users in model.graph.users_of_changed.values()
         if (at := [place[name] for name in users if name in place])
     ]
     found: list[Unit] = []
