@@ -137,7 +137,8 @@ class _Assembling:
             return
         answer, functions = self.converted.answers[name.value, draft.number]
         made = answer.made[functions.index(draft.number), name.version]
-        draft.has[name] = var = replace(made.result if isinstance(made, Conversion) else made.var, name=name)
+        like = made.result if isinstance(made, Conversion) else made.var
+        draft.has[name] = var = Var(name, like.type, like.gradient, like.shape, like.dtype)
         match made:
             case Entering():
                 self._enter(draft, var)

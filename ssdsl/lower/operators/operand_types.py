@@ -161,12 +161,14 @@ def inside(layout: Layout, removed: tuple[Shard, ...]) -> Layout:
     >>> inside(Layout((Shard(0, 8, 2),)), (Shard(0, 2, 4),)).shards()     # 16 = dp 2 · m 4 · 2; of one m: dp 2 · 2
     (Shard(factor=0, stride=2, parts=2, at=None),)
     """
+    if not removed:
+        return layout
     return Layout(tuple(_shrink(p, removed) if isinstance(p, Shard) else p for p in layout.places))
 
 
 def _shrink(shard: Shard, removed: tuple[Shard, ...]) -> Shard:
     inner = math.prod(r.parts for r in removed if r.factor == shard.factor and r.stride < shard.stride)
-    return replace(shard, stride=shard.stride // inner)
+    return shard if inner == 1 else replace(shard, stride=shard.stride // inner)
 
 
 def local_sizes(shape: Shape, type_: Type, axes: Axes) -> tuple[Size, ...]:
