@@ -201,6 +201,7 @@ class Search:
     _families: dict[Point, str] = field(default_factory=dict)
     _refusals: dict[str, list[Diagnostic]] = field(default_factory=dict)
     _believed: set[tuple[int, tuple[tuple[str, int], ...]]] = field(default_factory=set)  # what was proved
+    _last: tuple[Sketch, Values, Candidate] | None = None
     _cannot_fit: int = 0
     _miss: Tried | None = None
     _elsewhere: int = 0
@@ -457,5 +458,7 @@ class Search:
         return tried
 
     def candidate(self, sketch: Sketch, values: Values) -> Candidate:
-        """The program of a setting, unproved. Raises PlanError."""
-        return self._workspace.formed(self._read(sketch, values))
+        """The program of a setting, unproved: of the last one that was asked for the same. Raises PlanError."""
+        if self._last is None or self._last[0] is not sketch or self._last[1] != values:
+            self._last = sketch, dict(values), self._workspace.formed(self._read(sketch, values))
+        return self._last[2]
