@@ -166,7 +166,7 @@ def _field(op: Op, name: str) -> Any:
         parts = {f"{name}.{word}": getattr(value, word) for word in FIELDS[PartKernel]}
     for word, part in parts.items():
         if callable(part):
-            raise NotData(f"`{word}` of the row of `{op.name}`, a function")
+            raise NotData(f"a function as `{word}` in the row of `{op.name}`")
     return value
 
 

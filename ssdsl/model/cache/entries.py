@@ -47,7 +47,7 @@ Question = Mapping[str, Any]  # what is asked for, by which versions of what, an
 
 def question(asked: Mapping[str, Any]) -> Question:
     """What is asked for here and now: a model's file may change where modules are found."""
-    found = hashlib.sha256("\n".join(p or "." for p in sys.path).encode()).hexdigest()
+    found = hashlib.sha256("\n".join(map(os.path.abspath, sys.path)).encode()).hexdigest()
     is_here = any(sign in asked["spec"] for sign in ("/", ".py", "hf:"))  # else it is of the zoo
     return {**asked, "folder": os.getcwd() if is_here else "", "path": found, **_versions()}
 

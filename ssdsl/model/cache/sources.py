@@ -25,6 +25,7 @@ from ssdsl.lang.assets import PACKAGE, cache_folder
 
 SYSTEM = ("/dev/", "/proc/", "/sys/")
 CLOCK = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+ALL = ""  # in place of the name of a variable: the names of all of them
 LISTED = ("os.listdir", "os.scandir")
 OUTSIDE = {
     **dict.fromkeys(("socket.connect", "socket.getaddrinfo"), "a connection"),
@@ -50,7 +51,7 @@ class Sources:
     def hold(self) -> bool:
         """Whether all is as it was."""
         return (
-            all(os.environ.get(name) == value for name, value in self.variables.items())
+            all(_variable(name) == value for name, value in self.variables.items())
             and all(_sum_of_folder(path) == known for path, known in self.folders.items())
             and all(_sum_of_file(path) == known for path, known in self.files.items())
         )
@@ -145,6 +146,11 @@ class _Watch:
                     if _asks():
                         variables.setdefault(name, value)
                 return value
+
+            def __iter__(self) -> Iterator[str]:
+                if _asks():
+                    variables.setdefault(ALL, _names_of_variables())
+                return super().__iter__()  # type: ignore[no-any-return]
 
         os.environ.__class__ = Noting
         try:
@@ -270,6 +276,14 @@ def _names(path: str) -> set[str]:
 def _names_in(code: CodeType) -> set[str]:
     inner = (c for c in code.co_consts if isinstance(c, CodeType))
     return {*code.co_names}.union(*map(_names_in, inner))
+
+
+def _variable(name: str) -> str | None:
+    return _names_of_variables() if name == ALL else os.environ.get(name)
+
+
+def _names_of_variables() -> str:
+    return "=".join(sorted(map(os.fsdecode, os.environ._data)))  # type: ignore[attr-defined]
 
 
 def _sum_of_file(path: str) -> str:

@@ -1,0 +1,175 @@
+"""Graphs in files and kept graphs, as commands take them: without torch."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ssdsl.model import graph_errors
+from ssdsl.text.diagnostic import REGISTRY
+
+ROOT = Path(__file__).parent.parent.parent
+ERRORS = ROOT / "tests" / "errors"
+MODEL = """\
+import ssdsl
+import torch
+
+{row}
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+
+    def forward(self, x):
+        return (self.two(torch.relu(self.one(x))) ** 2).mean()
+
+def net():
+    return Net(), {{"x": torch.randn(4, 8)}}, {{"x": ("batch", "feature")}}
+"""
+PLAN = """\
+param D = 2
+mesh gpus(dp = D)
+split model by batch into dp
+assign model to gpus
+"""
+WITHOUT = """\
+import sys
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "transformers", "numpy"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Without())
+from ssdsl.cli.main import main
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, a plan, and the model's graph."""
+    found = tmp_path_factory.mktemp("graphs")
+    (found / "mine.py").write_text(MODEL.format(row=""))
+    (found / "plan.ssp").write_text(PLAN)
+    done = ssdsl("capture", "mine.py:net", "--out", "net.graph", folder=found, torch=True)
+    assert done.returncode == 0 and done.stdout.startswith("net.graph: "), done.stderr
+    return found
+
+
+def ssdsl(*words: str, folder: Path, torch: bool = False) -> subprocess.CompletedProcess[str]:
+    """Runs a command, where torch cannot be imported unless it may."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "XDG_CACHE_HOME": str(folder / "cache")}
+    command = [sys.executable, "-m", "ssdsl", *words] if torch else [sys.executable, "-c", WITHOUT, *words]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "check plan.ssp --model net.graph --cluster a100x8",
+        "prove plan.ssp --model net.graph",
+        "simulate plan.ssp --model net.graph --cluster a100x8",
+        "show plan.ssp dims --model net.graph",
+        "show plan.ssp program --model net.graph",
+        "show plan.ssp schedule --model net.graph",
+        "sweep plan.ssp --model net.graph --set D=2,4 --cluster a100x8",
+        "search plan.ssp --model net.graph --devices 1..4 --cluster a100x8 --out found.ssp",
+        "diff plan.ssp plan.ssp --model net.graph --set D=4",
+        "compile plan.ssp --model net.graph --out program",
+        "check plan.ssp --model mine.py:net",  # kept by the capture of the fixture
+    ],
+)
+def test_commands_that_do_not_run_need_no_torch(command: str, folder: Path) -> None:
+    done = ssdsl(*command.split(), folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_a_graph_says_what_its_model_says(folder: Path) -> None:
+    graph, model = (
+        ssdsl("check", "plan.ssp", "--model", name, "--json", folder=folder, torch=True).stdout
+        for name in ("net.graph", "mine.py:net")
+    )
+    assert json.loads(graph) == json.loads(model)
+    assert "compared with the module once" in json.loads(graph)["capture"]
+
+
+WRONG = {
+    "E0319": "check plan.ssp --model other.graph",
+    "E0320": "run plan.ssp --model net.graph --steps 2",
+    "E0321": "capture function.py:net --out function.graph",
+}
+
+
+@pytest.mark.parametrize("code", WRONG)
+def test_what_is_wrong_is_said(code: str, folder: Path, golden: Callable[[Path, str], None]) -> None:
+    (folder / "function.py").write_text(OWN_OPERATOR)
+    done = ssdsl(*WRONG[code].split(), folder=folder, torch=True)
+    assert done.returncode == 1 and not (folder / "function.graph").exists()
+    golden(ERRORS / f"{code}.err", done.stderr)
+
+
+OWN_OPERATOR = """\
+import ssdsl
+import torch
+
+@torch.library.custom_op("function_of_row::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x
+
+@twice.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+twice.register_autograd(lambda ctx, gradient: 2 * gradient)
+
+OPS = [
+    ssdsl.Op("function_of_row::twice", "... -> ...", module="function", text=lambda given: f"2 * {given['x']}")
+]
+
+def net():
+    class Net(torch.nn.Linear):
+        def forward(self, x):
+            return twice(super().forward(x)).sum()
+
+    return Net(8, 8), {"x": torch.randn(4, 8)}, {"x": ("batch", "feature")}
+"""
+
+
+def test_all_mistakes_are_shown() -> None:
+    own = {code for code, cls in REGISTRY.items() if cls.__module__ == graph_errors.__name__}
+    assert own == set(WRONG) and all(REGISTRY[code].__doc__ for code in own)
+
+
+def test_cache_lists_and_clears(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "cache", tmp_path / "cache")
+    shutil.copy(folder / "mine.py", tmp_path)
+    listed = ssdsl("cache", "--json", folder=tmp_path)
+    assert [row["model"] for row in json.loads(listed.stdout)] == ["mine.py:net"], listed.stderr
+    assert "mine.py:net" in ssdsl("cache", folder=tmp_path).stdout
+    assert ssdsl("cache", "--clear", folder=tmp_path).stdout == "removed 1 graph\n"
+    assert json.loads(ssdsl("cache", "--json", folder=tmp_path).stdout) == []
+
+
+def test_without_the_cache_nothing_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODEL.format(row=""))
+    (tmp_path / "plan.ssp").write_text(PLAN)
+    for words in (["--no-cache"], []):
+        done = ssdsl("check", "plan.ssp", "--model", "mine.py:net", *words, folder=tmp_path, torch=True)
+        assert done.returncode == 0, done.stderr
+        assert len(json.loads(ssdsl("cache", "--json", folder=tmp_path).stdout)) == (0 if words else 1)
+
+
+def test_what_is_not_kept_is_said(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODEL.format(row="import time\nSTART = time.time()"))
+    (tmp_path / "plan.ssp").write_text(PLAN)
+    done = ssdsl("check", "plan.ssp", "--model", "mine.py:net", folder=tmp_path, torch=True)
+    said = "the graph of mine.py:net is not kept for the next command: it read the clock"
+    assert done.returncode == 0 and said in " ".join(done.stderr.split())

@@ -1,0 +1,230 @@
+"""A kept graph is taken as long as all that its model was made from is as it was, and is captured anew otherwise."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ssdsl.model.cache import entries
+from ssdsl.model.captured import Captured, Request, captured
+from ssdsl.model.graph_text import graph_text
+
+FILE = """
+import {imports}
+import torch
+from torch import nn
+from parts import WIDTH, Base
+
+{before}
+
+class Net(Base):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, WIDTH)
+        {inside}
+
+    def forward(self, x):
+        return self.end(self.fc(x))
+
+
+def net():
+    return Net(), {{"x": torch.zeros(2, 4)}}, {{"x": ("batch", "feature")}}
+"""
+PARTS = """
+from torch import nn
+import more
+
+WIDTH = 6
+scale = more.SCALE
+
+
+class Base(nn.Module):
+    def end(self, x):
+        return (scale * x).sum()
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    here = tmp_path / "model"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    write(here)
+    return here
+
+
+def write(folder: Path, imports: str = "os", before: str = "", inside: str = "pass") -> None:
+    (folder / "mine.py").write_text(FILE.format(imports=imports, before=before, inside=inside))
+    (folder / "parts.py").write_text(PARTS)
+    (folder / "more.py").write_text("SCALE = 2.0\n")
+
+
+@contextlib.contextmanager
+def working(what: str) -> Iterator[None]:
+    yield
+
+
+def asked(spec: str = "mine.py:net", **more: object) -> Captured:
+    """As another process would ask: no module of the user's is loaded, and the path is what it was."""
+    path = list(sys.path)
+    try:
+        return captured(Request(spec, **more), working)  # type: ignore[arg-type]
+    finally:
+        sys.path[:] = path
+        for name in ("mine", "parts", "more", "ssdsl_user_mine"):
+            sys.modules.pop(name, None)
+
+
+def is_kept(spec: str = "mine.py:net", **more: object) -> bool:
+    """Whether the graph is there without the model's having been built."""
+    return asked(spec, **more).built is None
+
+
+def test_a_graph_is_kept() -> None:
+    first = asked()
+    assert first.built is not None and not first.not_kept
+    second = asked()
+    assert second.built is None and graph_text(second.graph) == graph_text(first.graph)
+    assert (second.comparison, second.is_compared) == (first.comparison, first.is_compared)
+    assert second.model.module.fc.weight.shape == (6, 4)
+
+
+@pytest.mark.parametrize("options", [{"seed": 1}, {"precision": "bf16"}, {"meta": True}, {"trains": True}])
+def test_another_question_has_another_answer(options: dict[str, object]) -> None:
+    asked()
+    assert not is_kept(**options) and is_kept(**options) and is_kept()
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("mine.py", "zeros(2, 4)", "zeros(4, 4)"),  # the file itself
+        ("parts.py", "WIDTH = 6", "WIDTH = 8"),  # a constant of another file
+        ("parts.py", "(scale * x)", "(scale + x)"),  # a method of a parent class
+        ("more.py", "2.0", "3.0"),  # what that file imports
+    ],
+)
+def test_what_is_imported_is_compared(folder: Path, name: str, old: str, new: str) -> None:
+    asked()
+    text = (folder / name).read_text()
+    assert old in text
+    (folder / name).write_text(text.replace(old, new))
+    assert not is_kept() and is_kept()
+    (folder / name).write_text(text)
+    assert not is_kept()
+
+
+READS = {
+    "open": ("json", "", 'self.n = json.load(open("config.json"))["n"]'),
+    "at import": ("json, pathlib", 'N = json.loads(pathlib.Path("config.json").read_text())', "pass"),
+    "with os": ("os", "", 'f = os.open("config.json", os.O_RDONLY); os.read(f, 9); os.close(f)'),
+    "toml": ("tomllib, pathlib", "", 'tomllib.loads("n = 1"); pathlib.Path("config.json").open("rb").read()'),
+}
+
+
+@pytest.mark.parametrize("way", READS)
+def test_files_that_are_read_are_compared(folder: Path, way: str) -> None:
+    write(folder, *READS[way])
+    (folder / "config.json").write_text('{"n": 1}')
+    asked()
+    assert is_kept()
+    (folder / "config.json").write_text('{"n": 2}')
+    assert not is_kept() and is_kept()
+
+
+@pytest.mark.parametrize(
+    "expression", ['os.environ.get("WIDER")', 'os.getenv("WIDER", "2")', '"WIDER" in os.environ', "dict(os.environ)"]
+)
+def test_variables_that_are_read_are_compared(folder: Path, expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder, "os", "", f"self.wider = {expression}")
+    monkeypatch.delenv("WIDER", raising=False)
+    asked()
+    assert is_kept()
+    monkeypatch.setenv("WIDER", "3")
+    assert not is_kept() and is_kept()
+    monkeypatch.setenv("WIDER", "4")
+    assert not is_kept() and is_kept()
+
+
+def test_folders_that_are_listed_are_compared(folder: Path) -> None:
+    write(folder, "os", "", 'self.shards = len(os.listdir("data"))')
+    (folder / "data").mkdir()
+    asked()
+    assert is_kept()
+    (folder / "data" / "shard").touch()
+    assert not is_kept() and is_kept()
+
+
+ESCAPES = {
+    "the clock": ("time", "", "self.t = time.time()"),
+    "the clock of datetime": ("datetime", "", "self.t = datetime.datetime.now().year"),
+    "another process": ("subprocess", "", 'subprocess.run(["true"])'),
+    "a connection": ("socket", "", 'socket.getaddrinfo("127.0.0.1", 80)'),
+    "random numbers of Python": ("random", "", "random.random()"),
+    "random numbers of NumPy": ("numpy", "", "numpy.random.rand()"),
+    "random numbers of torch": ("os", "DRAWN = torch.rand(())", "pass"),
+    "a random number": ("uuid", "", "uuid.uuid4()"),
+}
+
+
+@pytest.mark.parametrize("what", ESCAPES)
+def test_what_cannot_be_compared_is_not_kept(folder: Path, what: str) -> None:
+    if what.endswith("NumPy"):
+        pytest.importorskip("numpy")
+    write(folder, *ESCAPES[what])
+    first = asked()
+    assert first.not_kept == f"it read {what.removesuffix(' of datetime')}"
+    assert not is_kept()
+
+
+def test_packages_and_versions_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked()
+    versions = entries._versions()
+    for name in versions:
+        with monkeypatch.context() as patch:
+            patch.setattr(entries, "_versions", lambda name=name: versions | {name: "another"})
+            assert entries.find(entries.question({"spec": "mine.py:net"})) is None
+            assert not is_kept()
+        asked()
+    assert is_kept()
+
+
+def test_a_damaged_entry_is_made_again() -> None:
+    asked()
+    (path,) = entries.folder().glob("*.graph")
+    for damage in (b"", path.read_bytes()[:200], b"something else"):
+        path.write_bytes(damage)
+        assert not is_kept() and is_kept()
+
+
+def test_old_entries_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked()
+    (first,) = entries.folder().glob("*.graph")
+    os.utime(first, (1, 1))
+    monkeypatch.setattr(entries, "MOST", 2 * first.stat().st_size)
+    for seed in (1, 2):
+        asked(seed=seed)
+    kept = entries.entries()
+    assert len(kept) == 2 and first not in {entry.path for entry in kept}
+    assert entries.clear() == 2 and not entries.entries()
+
+
+def test_where_nothing_can_be_written_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    assert not asked().not_kept and not is_kept()
+
+
+def test_the_environment_and_the_clock_are_left_as_they_were(folder: Path) -> None:
+    import time
+
+    before = type(os.environ), time.time, time.perf_counter
+    asked()
+    write(folder, inside="raise RuntimeError")
+    with pytest.raises(Exception, match="E0308"):
+        asked()
+    assert (type(os.environ), time.time, time.perf_counter) == before
