@@ -1,11 +1,11 @@
-"""`python -m bench [steps | training | compile | accuracy | dropout]`: all benchmarks, or one.
+"""`python -m bench [steps | training | compile | accuracy | dropout | start]`: all benchmarks, or one.
 
 `python -m bench fuzz | models | rounding | foresight | same` checks; `python -m bench papers` writes docs/papers.md.
 """
 
 import sys
 
-from bench import accuracy, compile, dropout, steps, training
+from bench import accuracy, compile, dropout, start, steps, training
 from bench.foresight import run as foresight
 from bench.fuzz import run as fuzz
 from bench.models import run as models
@@ -19,6 +19,7 @@ BENCHMARKS = {
     "compile": compile.main,
     "accuracy": accuracy.main,
     "dropout": dropout.main,
+    "start": start.main,
 }
 PAGES = {"papers": papers.main}  # which simulate, and write a page
 CHECKS = {

@@ -1,7 +1,7 @@
 """`ssdsl clusters`: list them, print one's file, measure this machine."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,10 +9,9 @@ from ssdsl.cli import options
 from ssdsl.cli.names import complete_cluster
 from ssdsl.cli.terminal import print_json, results, talk
 from ssdsl.cli.unused import refuse_unused
-from ssdsl.cluster.cluster import Cluster
-from ssdsl.cluster.load import cluster_file, known_clusters, load_cluster, measured_laptop, read_cluster_file
-from ssdsl.show.clusters import cluster_json, clusters_view, measurement_view
-from ssdsl.show.view import table
+
+if TYPE_CHECKING:
+    from ssdsl.cluster.cluster import Cluster
 
 clusters = typer.Typer(no_args_is_help=False)
 Name = Annotated[
@@ -33,6 +32,10 @@ def list_(context: typer.Context, json: options.Json = False) -> None:
     if context.invoked_subcommand is not None:
         refuse_unused(context, {"json": f"`clusters {context.invoked_subcommand}` has no such option"})
         return
+    from ssdsl.cluster.load import known_clusters
+    from ssdsl.show.clusters import cluster_json, clusters_view
+    from ssdsl.show.view import table
+
     found = sorted(map(chosen_cluster, known_clusters()), key=lambda cluster: cluster.size)
     if json:
         print_json([cluster_json(cluster) for cluster in found])
@@ -43,6 +46,8 @@ def list_(context: typer.Context, json: options.Json = False) -> None:
 @clusters.command("show")
 def show(name: Name) -> None:
     """Print a cluster's file, as a template for your own."""
+    from ssdsl.cluster.load import cluster_file, read_cluster_file
+
     chosen_cluster(name)
     print(read_cluster_file(cluster_file(name), name).text, end="")
 
@@ -51,7 +56,10 @@ def show(name: Name) -> None:
 def measure(out: Out = None) -> None:
     """Measure this machine: matmul and memory rates, the time of an operator, gloo between processes."""
     from ssdsl.cluster import measure as machine
+    from ssdsl.cluster.load import measured_laptop
     from ssdsl.run.processes import sigterm_raises
+    from ssdsl.show.clusters import measurement_view
+    from ssdsl.show.view import table
 
     talk.print("measuring for about 15 seconds; let the machine do nothing else")
     with sigterm_raises():
@@ -63,13 +71,15 @@ def measure(out: Out = None) -> None:
     talk.print(f"{meaning} {path}", soft_wrap=True, markup=False)
 
 
-def chosen_cluster(name: str) -> Cluster:
+def chosen_cluster(name: str) -> "Cluster":
     """The cluster of a name or path; says on stderr when `laptop` is not the one that comes with ssdsl."""
+    from ssdsl.cluster.load import cluster_file, load_cluster, measured_laptop
+
     if name == "laptop" and (path := cluster_file(name)) == measured_laptop():
         talk.print(f"`laptop` is this machine as it was measured: {path}", soft_wrap=True, markup=False)
     return load_cluster(name)
 
 
-def named_cluster(name: str | None) -> Cluster | None:
+def named_cluster(name: str | None) -> "Cluster | None":
     """The cluster of a name or path, if one was given."""
     return None if name is None else chosen_cluster(name)

@@ -11,7 +11,6 @@ import warnings
 from ssdsl.cli.app import app
 from ssdsl.cli.bug import report_bug
 from ssdsl.cli.terminal import diagnostics_as_json, show_diagnostics
-from ssdsl.run.lack import lack_of
 from ssdsl.text.diagnostic import PlanError
 
 WRONG, BUG, PIPE = 1, 3, 141
@@ -30,6 +29,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(PIPE)
     except Exception as error:
+        from ssdsl.run.lack import lack_of
+
         if (lack := lack_of(error)) is not None:
             show_diagnostics([lack])
             sys.exit(WRONG)

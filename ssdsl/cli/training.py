@@ -54,8 +54,9 @@ def train(
 
 
 def compared(loaded: Loaded) -> Loaded:
-    """The same, its graph compared with the module if that was left out and can be done."""
-    if loaded.captured.is_compared:
+    """The same, its graph compared with the module, if that was left out and can be done. A graph that was kept is
+    compared once more: what is trained is the module as it is now."""
+    if loaded.captured.is_compared and loaded.captured.built is not None:
         return loaded
     from ssdsl.model.check_capture import check_capture
     from ssdsl.model.half import computing
