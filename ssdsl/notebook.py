@@ -6,17 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.save import save_text
+from ssdsl.model.captured import Request, captured
 from ssdsl.model.graph import Graph
-from ssdsl.model.half import computing
-from ssdsl.model.load import load
-from ssdsl.model.source import Model
-from ssdsl.model.trace import capture
 from ssdsl.show.search import search_views
 from ssdsl.show.sweep_html import sweep_html
 from ssdsl.show.view import table
@@ -26,6 +24,9 @@ from ssdsl.sketch.search import TRIES, Found, Tried, search_of
 from ssdsl.sketch.sketch import wanted_devices
 from ssdsl.sketch.texts import read_texts
 from ssdsl.sketch.write import written
+
+if TYPE_CHECKING:
+    from ssdsl.model.source import Model
 
 WIDTH = 160  # characters of the tables as text
 
@@ -90,7 +91,7 @@ class SearchReport:
 
 def search(
     plans: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
-    model: str | Model,
+    model: "str | Model",
     cluster: str = "laptop",
     *,
     costs: str | os.PathLike[str] | None = None,
@@ -117,8 +118,7 @@ def search(
     Raises PlanError for what is wrong with plans, model or cluster, ValueError for numbers that are none.
     """
     on = load_cluster(cluster)
-    given = load(model, meta=meta or None) if isinstance(model, str) else model
-    graph = capture(computing(given))
+    graph = _graph(model, meta)
     span = (on.size, on.size) if devices is None else devices
     first, last = (span, span) if isinstance(span, int) else (min(span, default=0), max(span, default=0))
     wanted = wanted_devices(first, last, on)
@@ -130,6 +130,16 @@ def search(
     work = search_of(graph, on, read_texts(named, baseline), wanted, asked, memory=memory, costs=times)
     *_, found = work.run(tries, seconds)
     return SearchReport(work.proved(work.refined(found) if orders else found, top), graph, on, top)
+
+
+def _graph(model: "str | Model", meta: bool) -> Graph:
+    """The graph of a model; of one that a command has seen, that which was kept."""
+    if isinstance(model, str):
+        return captured(Request(model, meta=meta)).graph
+    from ssdsl.model.half import computing  # which loads torch, as the model did
+    from ssdsl.model.trace import capture
+
+    return capture(computing(model))
 
 
 def _numbers(name: str, given: int | Sequence[int]) -> tuple[int, ...]:

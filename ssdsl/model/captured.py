@@ -26,6 +26,10 @@ GRAPH = ".graph"  # how the name of a file of a graph ends
 Working = Callable[[str], contextlib.AbstractContextManager[None]]  # says what takes so long
 
 
+def _silent(what: str) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
 @dataclass(frozen=True)
 class Request:
     """A model of the command line. `precision` is "bf16" or "fp16"; where nothing `trains`, a large model is built
@@ -64,7 +68,7 @@ class Captured:
         return self.built or build(self.request)
 
 
-def captured(request: Request, working: Working, keep: bool = True) -> Captured:
+def captured(request: Request, working: Working = _silent, keep: bool = True) -> Captured:
     """The graph of a model; with `keep` a kept one is taken, and a new one is kept. Raises PlanError."""
     if request.spec.endswith(GRAPH):
         return _from_file(request)
