@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ssdsl.model.cache import entries
-from ssdsl.model.cache.sources import noted
+from ssdsl.model.cache.sources import Sources, noted
 from ssdsl.model.graph import Graph
 from ssdsl.model.graph_errors import GraphUnreadable, GraphWithoutModel
 from ssdsl.model.graph_file import BadGraphFile, read_graph
@@ -72,6 +72,7 @@ def captured(request: Request, working: Working = _silent, keep: bool = True) ->
     """The graph of a model; with `keep` a kept one is taken, and a new one is kept. Raises PlanError."""
     if request.spec.endswith(GRAPH):
         return _from_file(request)
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are built from their configs: nothing is ever downloaded
     asked = entries.question(asdict(request))
     if keep and (known := entries.find(asked)) is not None:
         graph, header = known
@@ -80,7 +81,7 @@ def captured(request: Request, working: Working = _silent, keep: bool = True) ->
         from ssdsl.model.check_capture import Compared, check_if_small
         from ssdsl.model.half import computing
         from ssdsl.model.trace import capture
-    with working(f"capturing {request.spec}"), noted() as sources:
+    with working(f"capturing {request.spec}"), noted() if keep else contextlib.nullcontext(Sources()) as sources:
         model = build(request)
         graph = capture(computing(model))
         comparison = check_if_small(computing(model), graph)
@@ -96,7 +97,6 @@ def captured(request: Request, working: Working = _silent, keep: bool = True) ->
 
 def build(request: Request) -> "Model":
     """The model itself; raises PlanError."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are built from their configs: nothing is ever downloaded
     from ssdsl.model.load import load
 
     given = load(

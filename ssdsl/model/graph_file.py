@@ -16,6 +16,7 @@ things are one node. Nothing in a file is executed.
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import fields
 from enum import StrEnum
@@ -45,6 +46,12 @@ CLASSES: dict[str, type[Any]] = {
 ENUMS: dict[str, type[StrEnum]] = {"Stage": Stage, "Origin": Origin}
 FIELDS = {c: tuple(f.name for f in fields(c)) for c in CLASSES.values()}
 OF_ROWS = tuple(name for name in FIELDS[Op] if name not in ("dims", "flops"))
+
+
+DAMAGED = (  # what reading a damaged archive, or a list of anything, may raise
+    *(zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError, RuntimeError),
+    *(ValueError, LookupError, TypeError, AttributeError, AssertionError, RecursionError, MemoryError),
+)
 
 
 class NotData(Exception):
@@ -79,7 +86,7 @@ def read_graph(path: Path) -> tuple[Graph, dict[str, Any]]:
         header = _header(archive)
         try:
             graph = _read(json.loads(archive.read("graph.json")), archive.read("constants"))
-        except (ValueError, LookupError, TypeError, zipfile.BadZipFile, OSError, EOFError, AssertionError) as error:
+        except DAMAGED as error:
             raise BadGraphFile(f"it is damaged ({type(error).__name__}: {error})") from error
     if not isinstance(graph, Graph):
         raise BadGraphFile("what it holds is no graph")
@@ -89,14 +96,14 @@ def read_graph(path: Path) -> tuple[Graph, dict[str, Any]]:
 def _opened(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
         raise BadGraphFile("it is no file that `ssdsl capture` has written") from error
 
 
 def _header(archive: zipfile.ZipFile) -> dict[str, Any]:
     try:
         header = json.loads(archive.read("header.json"))
-    except (ValueError, KeyError, zipfile.BadZipFile, OSError, EOFError) as error:
+    except DAMAGED as error:
         raise BadGraphFile("it is no file that `ssdsl capture` has written") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise BadGraphFile("it is no file that `ssdsl capture` has written")

@@ -2,8 +2,9 @@
 
 import contextlib
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,12 @@ def test_what_is_imported_is_compared(folder: Path, name: str, old: str, new: st
 
 
 READS = {
+    "to read and write": ("json", "", 'self.n = json.load(open("config.json", "r+"))["n"]'),
+    "in a thread": (
+        "concurrent.futures",
+        "",
+        'concurrent.futures.ThreadPoolExecutor(4).submit(lambda: open("config.json").read()).result()',
+    ),
     "open": ("json", "", 'self.n = json.load(open("config.json"))["n"]'),
     "at import": ("json, pathlib", 'N = json.loads(pathlib.Path("config.json").read_text())', "pass"),
     "with os": ("os", "", 'f = os.open("config.json", os.O_RDONLY); os.read(f, 9); os.close(f)'),
@@ -151,6 +158,86 @@ def test_variables_that_are_read_are_compared(folder: Path, expression: str, mon
     assert not is_kept() and is_kept()
 
 
+HELPER = """
+import importlib.util
+spec = importlib.util.spec_from_file_location("helper", "helper.py")
+helper = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(helper)
+"""
+
+
+def test_a_module_that_is_loaded_by_its_path_is_compared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)  # of what was compiled before, only that is opened
+    write(folder, before=HELPER)
+    (folder / "helper.py").write_text("WIDTH = 1\n")
+    asked()
+    write(folder, before=f"{HELPER}# changed")
+    asked()
+    assert is_kept()
+    (folder / "helper.py").write_text("WIDTH = 22\n")
+    assert not is_kept()
+
+
+@pytest.mark.parametrize(
+    ("expression", "change"),
+    [
+        ('os.path.exists("flag")', lambda: Path("flag").touch()),
+        ('os.path.getsize("weights.bin")', lambda: Path("weights.bin").write_bytes(b"12")),
+        ('os.path.realpath("latest")', lambda: (Path("latest").unlink(), Path("latest").symlink_to("more.py"))),
+        ('os.access("weights.bin", os.R_OK)', lambda: Path("weights.bin").unlink()),
+    ],
+)
+def test_what_is_asked_of_a_path_is_compared(folder: Path, expression: str, change: Callable[[], object]) -> None:
+    Path("weights.bin").write_bytes(b"1")
+    Path("latest").symlink_to("parts.py")
+    write(folder, inside=f"self.found = {expression}")
+    asked()
+    assert is_kept()
+    change()
+    assert not is_kept() and is_kept()
+
+
+def test_a_module_that_appears_is_seen(folder: Path) -> None:
+    write(folder, before="try:\n    import extra\nexcept ImportError:\n    pass")
+    asked()
+    assert is_kept()
+    (folder / "extra.py").write_text("")
+    assert not is_kept()
+
+
+def test_a_link_to_another_folder_is_seen(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "other")
+    Path("current").symlink_to(folder)
+    spec = "current/mine.py:net"
+    asked(spec)
+    assert is_kept(spec)
+    Path("current").unlink()
+    Path("current").symlink_to(tmp_path / "other")
+    assert not is_kept(spec)
+
+
+@pytest.mark.parametrize(
+    ("imports", "inside"),
+    [
+        ("os", 'self.all = {k: v for k, v in os.environ.items() if k.startswith("MINE")}'),
+        ("os", 'os.environ["MINE"] = "2"; self.mine = os.environ["MINE"]'),
+        (
+            "tempfile, pathlib",
+            "p = pathlib.Path(tempfile.mkdtemp(), 'a'); p.write_text('b'); p.read_text()",
+        ),
+        ("random, numpy", "random.seed(0); numpy.random.seed(1); torch.manual_seed(2)"),
+    ],
+)
+def test_what_the_model_makes_itself_is_no_source(
+    folder: Path, imports: str, inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MINE", raising=False)
+    write(folder, imports, "", inside)
+    assert not asked().not_kept
+    monkeypatch.delenv("MINE", raising=False)
+    assert is_kept()
+
+
 def test_folders_that_are_listed_are_compared(folder: Path) -> None:
     write(folder, "os", "", 'self.shards = len(os.listdir("data"))')
     (folder / "data").mkdir()
@@ -169,6 +256,9 @@ ESCAPES = {
     "random numbers of NumPy": ("numpy", "", "numpy.random.rand()"),
     "random numbers of torch": ("os", "DRAWN = torch.rand(())", "pass"),
     "a random number": ("uuid", "", "uuid.uuid4()"),
+    "a random number of torch": ("os", "", "torch.seed()"),
+    "a database": ("sqlite3", "", 'sqlite3.connect(":memory:")'),
+    "files by an extension": ("os", "", "self.load = lambda o: o.from_file()"),
 }
 
 
@@ -178,7 +268,8 @@ def test_what_cannot_be_compared_is_not_kept(folder: Path, what: str) -> None:
         pytest.importorskip("numpy")
     write(folder, *ESCAPES[what])
     first = asked()
-    assert first.not_kept == f"it read {what.removesuffix(' of datetime')}"
+    reason = what.partition(" of ")[0] if what.startswith(("the clock", "a random number")) else what
+    assert first.not_kept == f"it read {reason}"
     assert not is_kept()
 
 
@@ -197,9 +288,15 @@ def test_packages_and_versions_are_compared(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_damaged_entry_is_made_again() -> None:
     asked()
     (path,) = entries.folder().glob("*.graph")
-    for damage in (b"", path.read_bytes()[:200], b"something else"):
+    whole = path.read_bytes()
+    flipped = (whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :] for at in range(5, len(whole), len(whole) // 60))
+    for damage in (b"", whole[:200], b"something else"):
         path.write_bytes(damage)
         assert not is_kept() and is_kept()
+    for damage in flipped:  # found, or not: never an error
+        path.write_bytes(damage)
+        entries.find(entries.question({"spec": "mine.py:net"}))
+        entries.entries()
 
 
 def test_old_entries_make_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from ssdsl.model.cache.sources import Sources
 from ssdsl.model.graph import Graph
 from ssdsl.model.graph_file import BadGraphFile, NotData, read_graph, read_header, write_graph
 
-CHANGING = ("path", "packages", "ssdsl", "python")  # a graph of other versions takes the place of the last
+CHANGING = ("path", "place", "packages", "ssdsl", "python")  # a graph of other versions takes the place of the last
 MOST = 512 << 20  # bytes of all entries; those that were used longest ago go first
 
 
@@ -47,9 +47,10 @@ Question = Mapping[str, Any]  # what is asked for, by which versions of what, an
 
 def question(asked: Mapping[str, Any]) -> Question:
     """What is asked for here and now: a model's file may change where modules are found."""
-    found = hashlib.sha256("\n".join(map(os.path.abspath, sys.path)).encode()).hexdigest()
+    found = hashlib.sha256(b"\n".join(map(os.fsencode, map(os.path.abspath, sys.path)))).hexdigest()
     is_here = any(sign in asked["spec"] for sign in ("/", ".py", "hf:"))  # else it is of the zoo
-    return {**asked, "folder": os.getcwd() if is_here else "", "path": found, **_versions()}
+    place = os.path.realpath(asked["spec"]) if is_here else ""
+    return {**asked, "folder": os.getcwd() if is_here else "", "place": place, "path": found, **_versions()}
 
 
 def find(asked: Question) -> tuple[Graph, dict[str, Any]] | None:
@@ -95,14 +96,15 @@ def entries() -> list[Entry]:
 def clear() -> int:
     """Removes all that is kept; how many graphs that were."""
     files = list(_files())
-    for path in files:
-        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError, RuntimeError):
+        for path in (*files, *folder().glob(".*.graph.*")):  # what a command has left that was killed as it wrote
+            path.unlink(missing_ok=True)
     return len(files)
 
 
 def _files() -> Iterator[Path]:
     with contextlib.suppress(OSError, RuntimeError):
-        yield from folder().glob("*.graph")
+        yield from (path for path in folder().glob("*.graph") if path.is_file())
 
 
 def _shrink() -> None:

@@ -1,20 +1,24 @@
 """What a model was made from: the files, folders and variables that a user's code read while it was built and captured.
 
 Files are noted as they are opened, whoever opens them, apart from those of Python, of installed packages (which are
-known by their versions) and of the system; modules by their source files, though they were imported before. Variables
-of the environment, folders and the clock are noted where a user's own code asks for them. What cannot be compared
-later, such as the clock, is a reason not to keep a graph. Code that is not Python is not seen.
+known by their versions) and of the system; modules as they are imported, and where else on the path they could have
+been. Folders, what is asked of files without opening them, and variables of the environment are noted where a user's
+code is what asks, itself or through what it calls. What cannot be compared later, such as the clock, is a reason not to
+keep a graph. Code that is not Python is not seen.
 """
 
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import os
 import random
+import stat
 import sys
 import sysconfig
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,162 +27,266 @@ from typing import Any
 
 from ssdsl.lang.assets import PACKAGE, cache_folder
 
-SYSTEM = ("/dev/", "/proc/", "/sys/")
-CLOCK = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+SYSTEM = ("/proc/", "/sys/")
+LARGE = 64 << 20  # bytes: of larger files size and time of the last change stand for the content
+CLOCK = (
+    *("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"),
+    *("localtime", "gmtime", "strftime", "ctime", "asctime"),
+)
 ALL = ""  # in place of the name of a variable: the names of all of them
 LISTED = ("os.listdir", "os.scandir")
 OUTSIDE = {
     **dict.fromkeys(("socket.connect", "socket.getaddrinfo"), "a connection"),
     **dict.fromkeys(("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "os.fork"), "another process"),
+    "sqlite3.connect": "a database",
+    "ctypes.dlopen": "a library",
 }
 UNSEEN = {  # names in a user's code of what nobody is told of when it is called
     **dict.fromkeys(("now", "utcnow", "today"), "the clock"),
     **dict.fromkeys(
-        ("default_rng", "SystemRandom", "urandom", "uuid1", "uuid4", "token_bytes", "token_hex"), "a random number"
+        ("default_rng", "RandomState", "Random", "SystemRandom", "urandom", "uuid1", "uuid4", "secrets"),
+        "a random number",
     ),
+    **dict.fromkeys(("load_file", "safe_open", "from_file", "from_pretrained", "fwalk"), "files by an extension"),
 }
 
 
 @dataclass(slots=True)
 class Sources:
-    """Files and folders by their absolute paths with checksums, "" where there is none; variables by their values."""
+    """Files and folders by their absolute paths with checksums, "" where there is none; of other paths what is there;
+    variables by their values; folders of modules with names that were looked for there."""
 
     files: dict[str, str] = field(default_factory=dict)
     folders: dict[str, str] = field(default_factory=dict)
+    looked: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str | None] = field(default_factory=dict)
+    modules: dict[str, list[str]] = field(default_factory=dict)
+    there: dict[str, list[str]] = field(default_factory=dict)  # which of these names are modules there
     lacking: str = ""  # what else was read, of which nobody can tell whether it is the same
 
     def hold(self) -> bool:
         """Whether all is as it was."""
         return (
             all(_variable(name) == value for name, value in self.variables.items())
+            and all(_modules_in(path, names) == self.there[path] for path, names in self.modules.items())
+            and all(_state_of(path) == known for path, known in self.looked.items())
             and all(_sum_of_folder(path) == known for path, known in self.folders.items())
             and all(_sum_of_file(path) == known for path, known in self.files.items())
         )
 
     def as_json(self) -> dict[str, Any]:
         """As `from_json` takes it."""
-        return {"files": self.files, "folders": self.folders, "variables": self.variables}
+        return {name: getattr(self, name) for name in PARTS}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Sources":
         """Raises LookupError, TypeError and ValueError where that is something else."""
-        return cls(dict(data["files"]), dict(data["folders"]), dict(data["variables"]))
+        parts: dict[str, Any] = {name: dict(data[name]) for name in PARTS}
+        return cls(**parts)
+
+
+PARTS = ("files", "folders", "looked", "variables", "modules", "there")
 
 
 @contextlib.contextmanager
 def noted() -> Iterator[Sources]:
     """Within it, what is read is noted; behind it, the sources are complete."""
-    watch, before = _Watch(Sources()), _generators()
+    if "numpy" in sys.modules:
+        import numpy.random  # noqa: F401  its generator has to be there before
     _installed()  # which reads variables itself
     _listen()
+    watch = _Watch()
+    finder = _Asked(watch)
     _watches.append(watch)
+    sys.meta_path.insert(0, finder)
     try:
-        with watch.environment(), watch.clock():
+        with watch.environment(), watch.functions():
             yield watch.sources
     finally:
+        sys.meta_path.remove(finder)
         _watches.remove(watch)
-    for name, state in _generators().items():
-        if state != before.get(name, _unused(name, state)):
-            watch.lack(f"random numbers of {name}")
-    watch.modules()
+    watch.end()
 
 
-@dataclass(slots=True)
 class _Watch:
-    sources: Sources
-    busy: bool = False  # what is opened meanwhile is opened here
+    """Notes what is read while it is there."""
+
+    def __init__(self) -> None:
+        self.sources = Sources()
+        self.before = _generators()
+        self.own = set[str]()  # paths that were written or made meanwhile, and variables that were set
+        self.inside = threading.local()  # what is read while a thread notes something is read here
 
     def lack(self, what: str) -> None:
         self.sources.lacking = self.sources.lacking or what
 
     def heard(self, event: str, args: tuple[Any, ...]) -> None:
-        """An event of Python's own audit."""
-        if self.busy:
+        """An event of Python's own audit. What cannot be noted is lacking; the user's code goes on."""
+        if getattr(self.inside, "busy", False):
             return
-        self.busy = True
+        self.inside.busy = True
         try:
             if event == "open":
                 self._opened(*args)
             elif event in LISTED:
                 self._listed(args[0])
-            elif _asks(anywhere=True):
+            elif event == "os.mkdir":
+                self.own.add(os.path.abspath(os.fsdecode(args[0])))
+            elif _asks():
                 self.lack(OUTSIDE[event])
+        except Exception as error:  # whatever a path may be
+            self.lack(f"what cannot be noted ({type(error).__name__})")
         finally:
-            self.busy = False
+            self.inside.busy = False
 
     def _opened(self, name: object, mode: object, flags: object) -> None:
         if not isinstance(name, (str, bytes, os.PathLike)):
             return
         path = os.path.abspath(os.fsdecode(name))
-        writes = flags & (os.O_WRONLY | os.O_RDWR) if isinstance(flags, int) else "r" not in str(mode or "r")
-        if not writes and not is_installed(path) and not path.endswith(".pyc") and not os.path.isdir(path):
+        if path.endswith(".pyc"):
+            with contextlib.suppress(ValueError, NotImplementedError):
+                path = importlib.util.source_from_cache(path)
+        if is_installed(path) or self._is_own(path):
+            return
+        number = flags if isinstance(flags, int) else 0
+        if number & os.O_WRONLY or number & os.O_TRUNC or (number & os.O_RDWR and not os.path.exists(path)):
+            self.own.add(path)
+        elif not os.path.exists(path) or os.path.isfile(path):
             self.sources.files.setdefault(path, _sum_of_file(path))
+        elif not os.path.isdir(path) and path != os.devnull and not path.startswith("/dev/"):
+            self.lack("a pipe")
 
     def _listed(self, name: object) -> None:
         if isinstance(name, (str, bytes, os.PathLike, type(None))):
             path = os.path.abspath(os.fsdecode(name or "."))
-            if not is_installed(path + os.sep) and _asks(anywhere=True):
+            if not is_installed(path + os.sep) and not self._is_own(path) and _asks():
                 self.sources.folders.setdefault(path, _sum_of_folder(path))
 
-    def modules(self) -> None:
-        """The source files of all modules that are no package's; what is in them that cannot be seen."""
+    def looked(self, name: object) -> None:
+        """Something is asked of a path."""
+        if getattr(self.inside, "busy", False) or not isinstance(name, (str, bytes, os.PathLike)):
+            return
+        self.inside.busy = True
+        try:
+            path = os.path.abspath(os.fsdecode(name))
+            if not is_installed(path) and not self._is_own(path) and _asks():
+                self.sources.looked.setdefault(path, _state_of(path))
+        finally:
+            self.inside.busy = False
+
+    def _is_own(self, path: str) -> bool:
+        """Whether a path was made meanwhile, or lies in a folder that was."""
+        return any(path == own or path.startswith(own + os.sep) for own in self.own)
+
+    def end(self) -> None:
+        """What is seen at the end alone: generators of random numbers, and what is in the code that was read."""
+        for name, state in _generators().items():
+            if state != self.before.get(name, state):
+                self.lack(f"random numbers of {name}")
         for module in list(sys.modules.values()):
             given = getattr(module, "__file__", None)
             path = given if isinstance(given, str) and os.path.isabs(given) else ""
-            if not path or is_installed(path) or path.endswith((".so", ".pyd")):
-                continue
-            self.sources.files.setdefault(path, _sum_of_file(path))
+            if path and not is_installed(path):
+                self.sources.files.setdefault(path, _sum_of_file(path))
+        for path in self.sources.files:
             for name in sorted(_names(path)):
                 self.lack(UNSEEN[name])
+        found = self.sources
+        found.there = {path: _modules_in(path, names) for path, names in found.modules.items()}
 
     @contextlib.contextmanager
     def environment(self) -> Iterator[None]:
         """Within it, variables that a user's code asks for are noted."""
-        before, variables = type(os.environ), self.sources.variables
+        before, variables, own = type(os.environ), self.sources.variables, self.own
 
         class Noting(before):  # type: ignore[misc, valid-type]
             def __getitem__(self, name: str) -> str:
                 value = None
                 try:
-                    value = str(super().__getitem__(name))
+                    value = super().__getitem__(name)
                 finally:
-                    if _asks():
-                        variables.setdefault(name, value)
-                return value
+                    word = os.fsdecode(name)
+                    if f"${word}" not in own and _asks():
+                        variables.setdefault(word, None if value is None else os.fsdecode(value))
+                return value  # type: ignore[no-any-return]
+
+            def __setitem__(self, name: str, value: str) -> None:
+                if _asks():
+                    own.add(f"${os.fsdecode(name)}")
+                super().__setitem__(name, value)
 
             def __iter__(self) -> Iterator[str]:
                 if _asks():
                     variables.setdefault(ALL, _names_of_variables())
                 return super().__iter__()  # type: ignore[no-any-return]
 
-        os.environ.__class__ = Noting
+        both = [os.environ, *([os.environb] if os.supports_bytes_environ else [])]
+        for each in both:
+            each.__class__ = Noting
         try:
             yield
         finally:
-            os.environ.__class__ = before
+            for each in both:
+                each.__class__ = before
 
     @contextlib.contextmanager
-    def clock(self) -> Iterator[None]:
-        """Within it, a user's code that asks for the time is noted."""
-        own = {name: getattr(time, name) for name in CLOCK}
-
-        def told(function: Callable[[], Any]) -> Callable[[], Any]:
-            @functools.wraps(function)
-            def asked() -> Any:
-                if self in _watches and _asks():
-                    self.lack("the clock")
-                return function()
-
-            return asked
-
-        for name, function in own.items():
-            setattr(time, name, told(function))
-        try:
+    def functions(self) -> Iterator[None]:
+        """Within it, functions that ask for the time, or of files, tell it; those that seed a generator begin anew."""
+        with contextlib.ExitStack() as stack:
+            for name in CLOCK:
+                _replaced(stack, time, name, self._clock)
+            for name in ("stat", "lstat", "readlink", "access"):
+                _replaced(stack, os, name, self._path)
+            for owner in (random, sys.modules.get("numpy.random")):
+                if owner is not None:
+                    _replaced(stack, owner, "seed", self._seeded)
+            if "torch" in sys.modules:
+                _replaced(stack, sys.modules["torch"], "seed", self._seeds_at_random)
             yield
-        finally:
-            for name, function in own.items():
-                setattr(time, name, function)
+
+    def _clock(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        if _asks():
+            self.lack("the clock")
+        return function(*args, **options)
+
+    def _path(self, function: Callable[..., Any], path: Any, *args: Any, **options: Any) -> Any:
+        self.looked(path)
+        return function(path, *args, **options)
+
+    def _seeded(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        result = function(*args, **options)
+        if args and args[0] is not None:
+            self.before |= {name: state for name, state in _generators().items() if name != "torch"}
+        return result
+
+    def _seeds_at_random(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        self.lack("a random number")
+        return function(*args, **options)
+
+
+class _Asked:
+    """Hears which modules are looked for, and finds none: in which folders of the user's each could be."""
+
+    def __init__(self, watch: _Watch) -> None:
+        self.watch = watch
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> None:
+        modules, last = self.watch.sources.modules, name.rpartition(".")[2]
+        for folder in map(os.path.abspath, sys.path if path is None else path):
+            if not is_installed(folder + os.sep) and last not in (names := modules.setdefault(folder, [])):
+                names.append(last)
+
+
+def _replaced(stack: contextlib.ExitStack, owner: Any, name: str, told: Callable[..., Any]) -> None:
+    """Puts a function in the place of another, to which it is given, until the stack ends."""
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def replacement(*args: Any, **options: Any) -> Any:
+        return told(function, *args, **options) if _watches else function(*args, **options)
+
+    setattr(owner, name, replacement)
+    stack.callback(setattr, owner, name, function)
 
 
 _watches: list[_Watch] = []
@@ -189,7 +297,7 @@ def _listen() -> None:
     """Python tells all that is opened, for the rest of the process; it is heard while there is a watch."""
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        if _watches and (event == "open" or event in LISTED or event in OUTSIDE):
+        if _watches and (event in ("open", "os.mkdir") or event in LISTED or event in OUTSIDE):
             for watch in list(_watches):
                 watch.heard(event, args)
 
@@ -199,11 +307,8 @@ def _listen() -> None:
 @cache
 def _installed() -> tuple[str, ...]:
     """Where Python, its packages, ssdsl and what it keeps lie."""
-    paths = {
-        path
-        for name, path in sysconfig.get_paths().items()
-        if name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
-    }
+    own = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+    paths = {path for name, path in sysconfig.get_paths().items() if name in own}
     paths |= {p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")}
     paths.add(str(PACKAGE))
     with contextlib.suppress(RuntimeError):  # a user without a home
@@ -212,8 +317,14 @@ def _installed() -> tuple[str, ...]:
 
 
 def is_installed(path: str) -> bool:
-    """Whether a file is of Python, of a package, of ssdsl or of the system."""
-    return path.startswith((*_installed(), *SYSTEM))
+    """Whether a file is of Python, of a package, of ssdsl or of the system; a link of a package to elsewhere is not."""
+    return path.startswith((*_installed(), *SYSTEM)) and _stays(os.path.dirname(path))
+
+
+@cache
+def _stays(folder: str) -> bool:
+    """Whether a folder of what is installed is no link to something else."""
+    return (os.path.realpath(folder) + os.sep).startswith((*_installed(), *SYSTEM))
 
 
 @cache
@@ -228,9 +339,9 @@ def _is_users(file: str) -> bool:
     return not file.startswith("<") and not is_installed(os.path.abspath(file))
 
 
-def _asks(*, anywhere: bool = False) -> bool:
-    """Whether a user's own code is what asks: it calls, or, `anywhere`, what it calls does. What a package does while
-    it is imported is not the user's, nor is what ssdsl does for a script of the user's."""
+def _asks() -> bool:
+    """Whether a user's own code is what asks, itself or through what it calls. What a package does while it is imported
+    is not the user's, nor is what ssdsl does for a script of the user's. A thread begins somewhere: it may be."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -238,10 +349,8 @@ def _asks(*, anywhere: bool = False) -> bool:
             return True
         if file.startswith("<frozen importlib") or (_is_own(file) and file != __file__):
             return False
-        if not anywhere and not file.startswith("<") and file != __file__:
-            return False
         frame = frame.f_back
-    return False
+    return threading.current_thread() is not threading.main_thread()
 
 
 # -- what is not seen when it is called --------------------------------------------------------------------------------
@@ -259,16 +368,13 @@ def _generators() -> dict[str, Any]:
     return found
 
 
-def _unused(name: str, state: Any) -> Any:
-    """The state of a generator that was not there before, if nothing was drawn."""
-    return state if name == "NumPy" and state[2] in (623, 624) else "unused"
-
-
 def _names(path: str) -> set[str]:
-    """The names in a module's code that are in UNSEEN."""
+    """The names in a file of code that are in UNSEEN."""
+    if not path.endswith(".py"):
+        return set()
     try:
         code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
-    except (OSError, SyntaxError, ValueError):  # it is written in another language
+    except (OSError, SyntaxError, ValueError):
         return set()
     return _names_in(code) & UNSEEN.keys()
 
@@ -276,6 +382,9 @@ def _names(path: str) -> set[str]:
 def _names_in(code: CodeType) -> set[str]:
     inner = (c for c in code.co_consts if isinstance(c, CodeType))
     return {*code.co_names}.union(*map(_names_in, inner))
+
+
+# -- how things are compared -------------------------------------------------------------------------------------------
 
 
 def _variable(name: str) -> str | None:
@@ -286,15 +395,33 @@ def _names_of_variables() -> str:
     return "=".join(sorted(map(os.fsdecode, os.environ._data)))  # type: ignore[attr-defined]
 
 
+def _modules_in(folder: str, names: Sequence[str]) -> list[str]:
+    """Which of these names a folder has a module of."""
+    return [n for n in names if os.path.exists(f"{folder}{os.sep}{n}.py") or os.path.exists(f"{folder}{os.sep}{n}")]
+
+
+def _state_of(path: str) -> str:
+    """What is there: nothing, a folder, a file of a size, or a link to somewhere."""
+    try:
+        about = os.lstat(path)
+        if stat.S_ISLNK(about.st_mode):
+            return f"link to {os.readlink(path)}: {os.path.realpath(path)}"
+    except (OSError, ValueError):
+        return ""
+    return f"file of {about.st_size}" if stat.S_ISREG(about.st_mode) else "folder"
+
+
 def _sum_of_file(path: str) -> str:
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError:
+        if (about := os.stat(path)).st_size > LARGE:
+            return f"{about.st_size} {about.st_mtime_ns}"
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest() if stat.S_ISREG(about.st_mode) else ""
+    except (OSError, ValueError):
         return ""
 
 
 def _sum_of_folder(path: str) -> str:
     try:
-        return hashlib.sha256("\n".join(sorted(os.listdir(path))).encode()).hexdigest()
-    except OSError:
+        return hashlib.sha256(b"\n".join(sorted(map(os.fsencode, os.listdir(path))))).hexdigest()
+    except (OSError, ValueError):
         return ""
