@@ -16,13 +16,13 @@ def cache(clear: Clear = False, json: options.Json = False) -> None:
     A graph is kept as long as the files and variables that its model was made from are what they were, and the
     versions of torch, ssdsl and all other packages; those that were used longest ago make room for new ones.
     """
+    from ssdsl.lang.suggest import counted
     from ssdsl.model.cache import entries
     from ssdsl.show.cache import cache_json, cache_view
     from ssdsl.show.view import table
 
     if clear:
-        count = entries.clear()
-        results.print(f"removed {count} graph{'s' if count != 1 else ''}")
+        results.print(f"removed {counted(entries.clear(), 'graph')}")
         return
     found = entries.entries()
     if json:

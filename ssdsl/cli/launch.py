@@ -117,7 +117,7 @@ def launch(
         raise typer.BadParameter("choose one of --slurm, --kubernetes, --ray and --torchrun", param_hint="'--slurm'")
     refuse_unused(context, {name: f"it is for {_listed(of)}" for name, of in FORMS.items() if chosen[0] not in of})
     if (why := _compiles_nothing(Path(target))) is not None:
-        refuse_unused(context, dict.fromkeys(("model", "set_", "program", "seed", "meta"), why))
+        refuse_unused(context, dict.fromkeys(("model", "set_", "program", "seed", "meta", "no_cache"), why))
     if Path(target).suffix == ".py":
         refuse_unused(context, {"steps": "give a script its arguments behind `--`"})
     links = named_cluster(cluster)

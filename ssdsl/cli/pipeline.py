@@ -110,7 +110,8 @@ def captured(
     found = capture(Request(model, seed, generator, meta, precision, trains), working, keep=keeps_graphs.on)
     show_diagnostics(found.remarks)
     if found.not_kept:
-        talk.print(f"the graph of {model} is not kept for the next command: {found.not_kept}", style="dim")
+        said = f"the graph of {model} is not kept for the next command: {found.not_kept}"
+        talk.print(said, style="dim", markup=False, soft_wrap=True)
     gc.freeze()  # a large model's graph stays: nothing is found by looking through it again and again
     return found
 

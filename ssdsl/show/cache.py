@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from ssdsl.lang.suggest import counted
 from ssdsl.model.cache.entries import Entry
 from ssdsl.show.view import Column, Kind, View, size
 
@@ -20,7 +21,8 @@ SHOWN = {"seed": 0, "generator": "hash", "meta": False, "precision": None, "trai
 def cache_view(found: Sequence[Entry], most: int) -> View:
     """A row for each graph."""
     total = sum(entry.size_bytes for entry in found)
-    return View(f"{len(found)} graphs, {size(total)} of at most {size(most)}", COLUMNS, tuple(map(_row, found)))
+    title = f"{counted(len(found), 'graph')}, {size(total)} of at most {size(most)}"
+    return View(title, COLUMNS, tuple(map(_row, found)))
 
 
 def cache_json(found: Sequence[Entry]) -> list[dict[str, Any]]:

@@ -26,6 +26,8 @@ CALLS = {
     "repl": f"repl mine.ssp {OWN}",
     "compile": f"compile mine.ssp {OWN} --meta --out program",
     "launch": f"launch mine.ssp {OWN} --slurm",
+    "capture": f"capture {OWN.partition(' ')[2]} --out net.graph",
+    "cache": "cache",
     "models": "models",
     "plans": "plans",
     "explain": "explain E0203",

@@ -96,7 +96,7 @@ def test_help_of_a_plan_lists_its_params() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["chek"], "Did you mean 'check'?"),
+        (["chck"], "Did you mean 'check'?"),
         (["run", "--modle", "gpt"], "--model"),
         (["run", "megatron"], "Missing option '--model'"),
         (["run", "megatron", "--model", "gpt", "--set", "T"], "not NAME=NUMBER"),

@@ -30,6 +30,7 @@ from ssdsl.cli.main import main
 from ssdsl.cli.show import What
 from ssdsl.cli.terminal import show_diagnostics
 from ssdsl.cluster.measurement import Measurement
+from ssdsl.model.cache import entries
 from ssdsl.model.graph import Graph
 from ssdsl.model.source import Model
 from ssdsl.run.checkpoints import from_torch
@@ -133,6 +134,8 @@ CALLS = {
     "diff": f"diff p.ssp data_parallel {OWN}",
     "sweep": f"sweep p.ssp {HALF} --set T=2,4",
     "search": f"search p.ssp {HALF} --devices 4..8",
+    "capture": "capture mymodel.py:net --out net.graph",
+    "cache": "cache",
     "models": "models",
     "plans": "plans",
     "explain": "explain",
@@ -170,6 +173,8 @@ VALUES = {
     "--seed": "--seed 7",
     "--generator": "--generator philox",
     "--meta": "--meta",
+    "--no-cache": "--no-cache",
+    "--clear": "--clear",
     "--device": "--device cuda",
     "--backend": "--backend nccl",
     "--optimizer": "--optimizer adamw",
@@ -304,6 +309,7 @@ def called(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
     @cache
     def call(words: str) -> Done:
         noted.clear()
+        entries.clear()
         shutil.rmtree(here, ignore_errors=True)
         shutil.copytree(start, here)
         out, err = io.StringIO(), io.StringIO()
@@ -311,6 +317,7 @@ def called(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
         patch.setattr(sys, "stdin", io.StringIO(":simulate\n"))
         with chdir(here), redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
             main()
+        noted.append(f"kept {len(entries.entries())} graphs")
         did = "\n".join([out.getvalue(), err.getvalue(), *noted, _sums(here)])
         return Done(int(ended.value.code or 0), re.sub(r"/[^ ']*/ssdsl-\w+", "TEMPORARY", did), err.getvalue())
 

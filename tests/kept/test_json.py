@@ -21,7 +21,7 @@ from tests.cli.commands import commands
 
 KEPT = Path(__file__).parent
 CALLS = dict(line.split(": ") for line in (KEPT / "calls.txt").read_text("utf-8").splitlines())
-NEWER = {"search"}  # commands that the revision did not have
+NEWER = {"search", "cache"}  # commands that the revision did not have
 RANKED = {"sweep": ".best"}  # by the time of all devices now
 SIMULATED = ("simulate", "profiled", "show-schedule", "show-memory", "diff", "sweep")
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}

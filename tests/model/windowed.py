@@ -71,7 +71,8 @@ class Windowed:
         for p, a in zip(parameters, self.call.args, strict=False):
             named[p.name] = a.value if isinstance(a, Ref) else repr(a)
         text = row(self.call).windows.format_map(named | {"parts": "parts"})
-        return _tensors(eval(text, vars(runtime) | self.tensors | {"x": x, "parts": parts}))
+        functions = {name: getattr(runtime, name) for name in runtime.NAMES}
+        return _tensors(eval(text, functions | self.tensors | {"x": x, "parts": parts}))
 
 
 def _tensors(found: Any) -> list[torch.Tensor]:

@@ -274,7 +274,7 @@ def test_a_save_that_fails_leaves_no_half(planned: Entering, tmp_path: Path, mon
         self.touch()
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     assert "no space left on device" in planned(f":save! {path}")
     assert path.read_text() == "# mine\n" and list(tmp_path.iterdir()) == [path]
 

@@ -183,8 +183,9 @@ class _Rewriting:
         for before, operand in zip(operator.outputs, outputs, strict=True):
             value = self.values[before.value]
             self._make(_value(found, operand, value.dtype, learns=value.differentiable))
-            if not is_product:
-                self._lay(operator, reads, made)
+        if not is_product:
+            self._lay(operator, reads, made)
+        for before, operand in zip(operator.outputs, outputs, strict=True):
             if self._is_read_outside(before.value, region):
                 self._combined(found, before, operand, region)
 

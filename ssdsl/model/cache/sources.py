@@ -183,14 +183,14 @@ class _Watch:
         for name, state in _generators().items():
             if state != self.before.get(name, state):
                 self.lack(f"random numbers of {name}")
-        for module in list(sys.modules.values()):
+        for path in self.sources.files:
+            for name in sorted(_names(path)):
+                self.lack(UNSEEN[name])
+        for module in list(sys.modules.values()):  # those, too, that were imported before
             given = getattr(module, "__file__", None)
             path = given if isinstance(given, str) and os.path.isabs(given) else ""
             if path and not is_installed(path):
                 self.sources.files.setdefault(path, _sum_of_file(path))
-        for path in self.sources.files:
-            for name in sorted(_names(path)):
-                self.lack(UNSEEN[name])
         found = self.sources
         found.there = {path: _modules_in(path, names) for path, names in found.modules.items()}
 

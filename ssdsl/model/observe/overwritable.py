@@ -31,11 +31,11 @@ def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | 
         ends = [t for t in results if t.requires_grad]
         owed = [torch.empty_like(t) for t in ends]
         grads = torch.autograd.grad(ends, [given[i] for i in learning], owed, allow_unused=True) if learning else ()
-    except Exception:  # whatever an operator raises
+        taken = {memory_of(t) for t in (*kept, *given)}
+        used = taken | {memory_of(t) for t in (*results, *owed)}
+        pairs = [(i, memory_of(g)) for i, g in zip(learning, grads, strict=True) if g is not None]
+    except Exception:  # whatever an operator raises; a sparse gradient has no memory of its own
         return None
-    taken = {memory_of(t) for t in (*kept, *given)}
-    used = taken | {memory_of(t) for t in (*results, *owed)}
-    pairs = [(i, memory_of(g)) for i, g in zip(learning, grads, strict=True) if g is not None]
     once = [memory for _, memory in pairs]
     return (
         frozenset(i for i, t in enumerate(results) if memory_of(t) not in taken),
