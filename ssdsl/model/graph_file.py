@@ -2,7 +2,8 @@
 
 The file is a zip archive of three members:
 
-- `header.json`: `{"format": "ssdsl graph", "version": 1, ...}` and what the writer adds, such as the model's name;
+- `header.json`: `{"format": "ssdsl graph", "version": 1, "fields": {"Dim": ["name", ...], ...}, ...}` and what the
+  writer adds, such as the model's name;
 - `graph.json`: a list of nodes, each of which names nodes before it by their numbers; the last is the graph;
 - `constants`: the bytes of stored tensors, end to end.
 
@@ -46,6 +47,7 @@ CLASSES: dict[str, type[Any]] = {
 ENUMS: dict[str, type[StrEnum]] = {"Stage": Stage, "Origin": Origin}
 FIELDS = {c: tuple(f.name for f in fields(c)) for c in CLASSES.values()}
 OF_ROWS = tuple(name for name in FIELDS[Op] if name not in ("dims", "flops"))
+WRITTEN = {c.__name__: [*(OF_ROWS if c is Op else names)] for c, names in FIELDS.items()}
 
 
 DAMAGED = (  # what reading a damaged archive, or a list of anything, may raise
@@ -68,7 +70,8 @@ def write_graph(graph: Graph, header: Mapping[str, Any]) -> bytes:
     writer.node(graph)
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=3) as archive:
-        archive.writestr("header.json", json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1))
+        about = {"format": FORMAT, "version": VERSION, "fields": WRITTEN}
+        archive.writestr("header.json", json.dumps({**about, **header}))
         archive.writestr("graph.json", json.dumps(writer.nodes, separators=(",", ":")))
         archive.writestr("constants", b"".join(writer.constants))
     return file.getvalue()
@@ -109,6 +112,8 @@ def _header(archive: zipfile.ZipFile) -> dict[str, Any]:
         raise BadGraphFile("it is no file that `ssdsl capture` has written")
     if header.get("version") != VERSION:
         raise BadGraphFile(f"it is of version {header.get('version')}, and this ssdsl reads version {VERSION}")
+    if header.get("fields") != WRITTEN:
+        raise BadGraphFile("it was captured by another version of ssdsl")
     return header
 
 

@@ -83,7 +83,7 @@ def rewritten(path: Path, change: dict[str, str]) -> Path:
     return path
 
 
-HEADER = {"format": "ssdsl graph", "version": 1}
+HEADER = {"format": "ssdsl graph", "version": 1, "fields": {"Dim": ["name"]}}
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,7 @@ HEADER = {"format": "ssdsl graph", "version": 1}
     [
         ({"header.json": "[]"}, "no file that `ssdsl capture` has written"),
         ({"header.json": json.dumps(HEADER | {"version": 99})}, "of version 99"),
+        ({"header.json": json.dumps(HEADER)}, "captured by another version"),
         ({"graph.json": '[1, ["os.system", 0]]'}, "damaged"),
         ({"graph.json": '[["tuple", 7]]'}, "damaged"),
         ({"graph.json": '["a"]'}, "what it holds is no graph"),
