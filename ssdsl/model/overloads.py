@@ -23,10 +23,17 @@ def target_of(overload: Any) -> Target:
 
 
 def overload(target: Target) -> Any:
-    """torch's object of an overload. Raises AttributeError where torch has no such operator."""
-    namespace, _, name = str(target).partition(".")
-    kind, _, which = name.rpartition(".")
-    return getattr(getattr(getattr(torch.ops, namespace), kind), which)
+    """torch's object of an overload. Raises LookupError where torch has no such operator."""
+    if (found := overload_named(target.name)) is None:
+        raise LookupError(target.name)
+    return found
+
+
+def overload_named(name: str) -> Any:
+    """The same by its full name, as torch says it: `aten::max.dim`; None where there is none."""
+    namespace, _, rest = name.partition("::")
+    kind, _, which = rest.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), kind, None), which or "default", None)
 
 
 def as_data(item: Any) -> Any:

@@ -15,7 +15,7 @@ import torch
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.discover.experiment import experiment
 from ssdsl.model.discover.trial import LIMIT_S
-from ssdsl.model.ops.registry import overload_of
+from ssdsl.model.overloads import overload_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def main() -> None:
         for job in jobs:
             if job.module:
                 importlib.import_module(job.module)
-            call = Call("", "", overload_of(job.target), job.args, job.kwargs, "", "", ())
+            call = Call("", "", overload_named(job.target), job.args, job.kwargs, "", "", ())
             found, is_final = experiment(call, job.given, job.made, job.careful, LIMIT_S)
             results.write(json.dumps([asdict(found), is_final]) + "\n")
             results.flush()

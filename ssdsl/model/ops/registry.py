@@ -16,6 +16,7 @@ from ssdsl.model.ops import elementwise, random
 from ssdsl.model.ops.errors import BadRows
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.rows import ROWS
+from ssdsl.model.overloads import overload_named
 from ssdsl.text.diagnostic import PlanError
 
 GROUP = "ssdsl.ops"  # the entry points under which packages give rows
@@ -86,20 +87,12 @@ def _chances(target: Any) -> list[str]:
 @cache
 def _by_tags(target: str) -> Op | None:
     """The row of what torch calls pointwise: every axis of the results, broadcast."""
-    overload = overload_of(target)
+    overload = overload_named(target)
     if overload is None or not target.startswith("aten::"):
         return None
     if torch.Tag.pointwise in overload.tags and not _is_seeded(overload):
         return Op(target, elementwise.elementwise)
     return Op(target, random.noise) if draws(overload) else None
-
-
-def overload_of(target: str) -> Any:
-    """torch's object of a full name, or None where torch has no such operator."""
-    namespace, _, rest = target.partition("::")
-    kind, _, overload = rest.partition(".")
-    packet = getattr(getattr(torch.ops, namespace), kind, None)
-    return getattr(packet, overload or "default", None)
 
 
 # -- rows of others ---------------------------------------------------------------------------------------------------
