@@ -4,6 +4,7 @@ Neither torch nor the model is loaded, unless the graph has to be captured or so
 """
 
 import contextlib
+import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ssdsl.model.cache import entries
 from ssdsl.model.cache.sources import Sources, noted
 from ssdsl.model.graph import Graph
-from ssdsl.model.graph_errors import GraphUnreadable, GraphWithoutModel
+from ssdsl.model.graph_errors import GraphUnreadable, GraphWithoutModel, TorchMissing
 from ssdsl.model.graph_file import BadGraphFile, read_graph
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
@@ -78,6 +79,8 @@ def captured(request: Request, working: Working = _silent, keep: bool = True) ->
         graph, header = known
         return Captured(request, graph, header["comparison"], header["is_compared"])
     with working("loading torch"):
+        if importlib.util.find_spec("torch") is None:
+            raise PlanError(TorchMissing(None, request.spec))
         from ssdsl.model.check_capture import Compared, check_if_small
         from ssdsl.model.half import computing
         from ssdsl.model.trace import capture

@@ -49,3 +49,16 @@ class GraphNotData(Diagnostic):
     help: ClassVar[str] = "give this as data, as docs/operators.md describes it"
     model: str
     what: str
+
+
+@dataclass(frozen=True)
+class TorchMissing(Diagnostic):
+    """A model has to be captured, for which torch is needed, and torch is not installed.
+
+    A graph that was captured on another machine needs no torch: `ssdsl capture MODEL -o FILE.graph` writes it there.
+    """
+
+    code: ClassVar[str] = "E0322"
+    title: ClassVar[str] = "`{model}` has to be captured, and torch is not installed"
+    help: ClassVar[str] = "install torch, or give a graph: ssdsl capture {model} -o FILE.graph, where torch is"
+    model: str

@@ -47,6 +47,9 @@ class Without:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Without())
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == "torch" else find(name, package)
 from ssdsl.cli.main import main
 main()
 """
@@ -105,13 +108,14 @@ WRONG = {
     "E0319": "check plan.ssp --model other.graph",
     "E0320": "run plan.ssp --model net.graph --steps 2",
     "E0321": "capture function.py:net --out function.graph",
+    "E0322": "check plan.ssp --model another.py:net",
 }
 
 
 @pytest.mark.parametrize("code", WRONG)
 def test_what_is_wrong_is_said(code: str, folder: Path, golden: Callable[[Path, str], None]) -> None:
     (folder / "function.py").write_text(OWN_OPERATOR)
-    done = ssdsl(*WRONG[code].split(), folder=folder, torch=True)
+    done = ssdsl(*WRONG[code].split(), folder=folder, torch=code != "E0322")
     assert done.returncode == 1 and not (folder / "function.graph").exists()
     golden(ERRORS / f"{code}.err", done.stderr)
 
