@@ -12,26 +12,10 @@ import pytest
 
 from ssdsl.model import graph_errors
 from ssdsl.text.diagnostic import REGISTRY
+from tests.cli.test_cli import MODEL
 
 ROOT = Path(__file__).parent.parent.parent
 ERRORS = ROOT / "tests" / "errors"
-MODEL = """\
-import ssdsl
-import torch
-
-{row}
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.one, self.two = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
-
-    def forward(self, x):
-        return (self.two(torch.relu(self.one(x))) ** 2).mean()
-
-def net():
-    return Net(), {{"x": torch.randn(4, 8)}}, {{"x": ("batch", "feature")}}
-"""
 PLAN = """\
 param D = 2
 mesh gpus(dp = D)
@@ -59,7 +43,7 @@ main()
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, a plan, and the model's graph."""
     found = tmp_path_factory.mktemp("graphs")
-    (found / "mine.py").write_text(MODEL.format(row=""))
+    (found / "mine.py").write_text(MODEL)
     (found / "plan.ssp").write_text(PLAN)
     done = ssdsl("capture", "mine.py:net", "--out", "net.graph", folder=found, torch=True)
     assert done.returncode == 0 and done.stdout.startswith("net.graph: "), done.stderr
@@ -163,7 +147,7 @@ def test_cache_lists_and_clears(folder: Path, tmp_path: Path) -> None:
 
 
 def test_without_the_cache_nothing_is_kept(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MODEL.format(row=""))
+    (tmp_path / "mine.py").write_text(MODEL)
     (tmp_path / "plan.ssp").write_text(PLAN)
     for words in (["--no-cache"], []):
         done = ssdsl("check", "plan.ssp", "--model", "mine.py:net", *words, folder=tmp_path, torch=True)
@@ -172,7 +156,7 @@ def test_without_the_cache_nothing_is_kept(tmp_path: Path) -> None:
 
 
 def test_what_is_not_kept_is_said(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MODEL.format(row="import time\nSTART = time.time()"))
+    (tmp_path / "mine.py").write_text(f"{MODEL}\nimport time\nSTART = time.time()\n")
     (tmp_path / "plan.ssp").write_text(PLAN)
     done = ssdsl("check", "plan.ssp", "--model", "mine.py:net", folder=tmp_path, torch=True)
     said = "the graph of mine.py:net is not kept for the next command: it read the clock"

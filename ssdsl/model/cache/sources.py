@@ -146,7 +146,7 @@ class _Watch:
         if path.endswith(".pyc"):
             with contextlib.suppress(ValueError, NotImplementedError):
                 path = importlib.util.source_from_cache(path)
-        if is_installed(path) or self._is_own(path):
+        if is_installed(path) or self._is_made(path):
             return
         number = flags if isinstance(flags, int) else 0
         if number & os.O_WRONLY or number & os.O_TRUNC or (number & os.O_RDWR and not os.path.exists(path)):
@@ -159,7 +159,7 @@ class _Watch:
     def _listed(self, name: object) -> None:
         if isinstance(name, (str, bytes, os.PathLike, type(None))):
             path = os.path.abspath(os.fsdecode(name or "."))
-            if not is_installed(path + os.sep) and not self._is_own(path) and _asks():
+            if not is_installed(path + os.sep) and not self._is_made(path) and _asks():
                 self.sources.folders.setdefault(path, _sum_of_folder(path))
 
     def looked(self, name: object) -> None:
@@ -169,12 +169,12 @@ class _Watch:
         self.inside.busy = True
         try:
             path = os.path.abspath(os.fsdecode(name))
-            if not is_installed(path) and not self._is_own(path) and _asks():
+            if not is_installed(path) and not self._is_made(path) and _asks():
                 self.sources.looked.setdefault(path, _state_of(path))
         finally:
             self.inside.busy = False
 
-    def _is_own(self, path: str) -> bool:
+    def _is_made(self, path: str) -> bool:
         """Whether a path was made meanwhile, or lies in a folder that was."""
         return any(path == own or path.startswith(own + os.sep) for own in self.own)
 
