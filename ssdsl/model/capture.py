@@ -1,6 +1,5 @@
 """From a module to captured calls: torch.export, decomposed to operators with rules, every tensor given its name."""
 
-import contextlib
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,13 +10,12 @@ from torch import fx
 from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from ssdsl.model.call import Call, Tensor
-from ssdsl.model.export import export, failure, quiet
+from ssdsl.model.decompose import Decomposed, decompose
+from ssdsl.model.export import Exported, export, failure, quiet
 from ssdsl.model.graph import Order, Origin, Ref
-from ssdsl.model.instance_norm import instance_norm
 from ssdsl.model.memory_order import asks_for_order, behind_view, fills_memory, order_of
 from ssdsl.model.node_place import path_of, source_of, span_of
 from ssdsl.model.on_meta import without_numbers
-from ssdsl.model.ops.registry import is_known
 from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import CONTROL_FLOW, INSTEAD, CaptureFailed, NotALoss
 from ssdsl.model.writes import hidden_writes
@@ -49,70 +47,50 @@ def capture_calls(model: Model) -> Capture:
 
     Raises PlanError when torch.export cannot capture the module or its result is no scalar loss.
     """
-    program = _functional(model)
+    exported = export(model)
+    found = _decomposed(model, exported)
     capture = Capture()
-    names = _placeholders(program, model, capture)
-    _Reader(capture, model.name, names).read(program.graph)
-    _outputs(program, model, names, capture)
+    names = _placeholders(exported.program, found, model, capture)
+    _Reader(capture, model.name, names).read(found.graph)
+    _outputs(exported.program, found, model, names, capture)
     return capture
 
 
-def _functional(model: Model) -> torch.export.ExportedProgram:
+def _decomposed(model: Model, exported: Exported) -> Decomposed:
     """The exported program in operators that have rules, none of which changes a tensor in place."""
-    exported = export(model)
     try:
-        with quiet(), draws_kept():
-            program: torch.export.ExportedProgram = exported.program.run_decompositions(dict(_composites()))
+        with quiet():
+            found = decompose(exported.program)
     except Exception as error:  # torch raises its own, of any type
         cause = next((n for n in exported.program.graph.nodes if _depends_on_data(n.meta.get("val"))), None)
         raise PlanError(failure(model, error) if cause is None else _data_dependent(model.name, cause)) from error
-    written = {name.removeprefix("module.") for name in program.graph_signature.buffers_to_mutate.values()}
+    written = {name.removeprefix("module.") for name in found.changed}
     for name in sorted(exported.decisive & written):
         fact = f"buffer `{name}` decides what the forward does, and the forward changes it"
         raise PlanError(CaptureFailed(None, model.name, fact))
     changed = exported.written if model.evaluation is None else ()  # an evaluation leaves the model as it is
-    if found := tuple(hidden_writes(exported.program, model, changed, written)):
-        raise PlanError(*found)
-    return program
+    if lost := tuple(hidden_writes(exported.program, model, changed, written)):
+        raise PlanError(*lost)
+    return found
 
 
-def draws_kept() -> contextlib.AbstractContextManager[None]:
-    """Calls that draw numbers stay in the graph though nothing reads them: they count."""
-    from torch._inductor import config
-
-    return config.patch(fallback_random=True)  # type: ignore[no-any-return]
-
-
-def _composites() -> dict[Any, Any]:
-    """The operators that torch defines by others, and autograd differentiates through these: those without a rule, and
-    those whose definition changes a buffer that the operator's name does not show."""
-    composite = torch._C.DispatchKey.CompositeImplicitAutograd
-    found = {
-        operator: decomposition
-        for operator, decomposition in dict(torch.export.default_decompositions()).items()
-        if isinstance(operator, torch._ops.OpOverload)
-        and operator.has_kernel_for_dispatch_key(composite)
-        and not is_known(operator)
-    }
-    return found | {torch.ops.aten.instance_norm.default: instance_norm}
-
-
-def _placeholders(program: torch.export.ExportedProgram, model: Model, capture: Capture) -> dict[str, str]:
+def _placeholders(
+    program: torch.export.ExportedProgram, found: Decomposed, model: Model, capture: Capture
+) -> dict[str, str]:
     """Registers inputs, weights, buffers and constants; returns the value name of each placeholder node."""
     from torch.export.graph_signature import InputKind
 
     inputs = iter(model.batches[0])
-    mutated = set(program.graph_signature.buffers_to_mutate.values())
     held = model.evaluation.buffers if model.evaluation is not None else frozenset()
 
     def is_state(target: str | None) -> bool:
-        return target in mutated or (target or "").removeprefix("module.") in held
+        return target in found.changed or (target or "").removeprefix("module.") in held
 
     names: dict[str, str] = {}
     weights = dict(model.module.named_parameters(remove_duplicate=False))
     first_name = {id(w): name for name, w in reversed(weights.items())}  # tied weights are one value, under one name
-    nodes = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
-    for spec in program.graph_signature.input_specs:
+    nodes = {n.name: n for n in found.graph.find_nodes(op="placeholder")}
+    for spec in found.signature.input_specs:
         node = nodes[spec.arg.name]
         target = (spec.target or "").removeprefix("module.")
         value = node.meta.get("val")
@@ -178,11 +156,13 @@ def _output_names(program: torch.export.ExportedProgram) -> list[str]:
     return sorted(places, key=places.__getitem__)
 
 
-def _outputs(program: torch.export.ExportedProgram, model: Model, names: dict[str, str], capture: Capture) -> None:
+def _outputs(
+    program: torch.export.ExportedProgram, found: Decomposed, model: Model, names: dict[str, str], capture: Capture
+) -> None:
     from torch.export.graph_signature import OutputKind
 
     wanted = iter(_output_names(program) if model.evaluation is not None else ())
-    for spec in program.graph_signature.output_specs:
+    for spec in found.signature.output_specs:
         name = names.get(spec.arg.name or "") if hasattr(spec.arg, "name") else None
         if spec.kind is OutputKind.BUFFER_MUTATION and name:
             if model.evaluation is not None:

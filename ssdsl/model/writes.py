@@ -72,7 +72,7 @@ def _reader(program: torch.export.ExportedProgram, spec: InputSpec) -> fx.Node |
     """The first operator that reads an input and is none that returns a view of it."""
     nodes: Iterable[fx.Node] = program.graph.nodes
     for node in nodes:
-        read = {_base(n, False).node.name for n in node.all_input_nodes}
+        read = {base_of(n).name for n in node.all_input_nodes}
         if spec.arg.name in read and _shown(node) is None:
             return node
     return None
@@ -120,6 +120,11 @@ def _written(node: fx.Node) -> Iterator[fx.Node]:
             value = node.args[position] if position < len(node.args) else given.get(argument.name)
             if isinstance(value, fx.Node):
                 yield value
+
+
+def base_of(node: fx.Node) -> fx.Node:
+    """The node whose memory a call's result looks into, as far as the operators' schemas say; itself, of most calls."""
+    return _base(node, False).node
 
 
 def _base(node: fx.Node, hidden: bool) -> _Base:

@@ -91,6 +91,9 @@ def _identity(call: Call, capture: Capture, learns: bool) -> str | None:
     """The value that the call returns unchanged, if it is such a call; `learns` if a gradient could flow through it."""
     if call.kind == "cat" and call.target.namespace == "aten" and len(call.args[0]) == 1:
         return str(call.args[0][0].value)
+    if call.target is aten.copy.default:
+        source = capture.tensors[call.args[1].value]
+        return call.args[1].value if replace(source, differentiable=False) == capture.tensors[call.outputs[0]] else None
     if not call.args or not isinstance(call.args[0], Ref) or call.target.namespace != "aten":
         return None
     given = call.args[0].value
