@@ -86,9 +86,9 @@ def _written(form: str, operator: Operator, args: Arguments) -> str:
 
 def _named(operator: Operator, args: Arguments, kwargs: Mapping[str, str]) -> dict[str, str]:
     """The arguments by the names of their parameters; those that are not given have their defaults."""
-    parameters = operator.args[0].parameters
-    defaults = {p.name: text(p.default, iter(())) for p in parameters}
-    return defaults | dict(zip((p.name for p in parameters), args, strict=False)) | dict(kwargs)
+    target = operator.args[0]
+    given: dict[str, str] = target.given(args, kwargs)
+    return {p.name: text(p.default, iter(())) for p in target.parameters} | given
 
 
 def _operands(operator: Operator, op: Op, reads: Sequence[str], group: GroupName) -> Iterator[str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from ssdsl.model.found import Found
 from ssdsl.model.graph import Order, refs_in
+from ssdsl.model.overloads import target_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,4 @@ class Call:
 
     def argument(self, name: str) -> Any:
         """An argument by the name that the operator's schema gives it, or its default."""
-        for position, parameter in enumerate(schema_arguments(self.target)):
-            if parameter.name == name:
-                if position < len(self.args):
-                    return self.args[position]
-                default = parameter.default_value
-                return self.kwargs.get(name, tuple(default) if isinstance(default, list) else default)
-        return self.kwargs.get(name)
-
-
-def schema_arguments(target: Any) -> list[Any]:
-    """The parameters of an ATen overload."""
-    return list(target._schema.arguments)
+        return target_of(self.target).bound(self.args, self.kwargs).get(name)

@@ -16,12 +16,11 @@ import torch
 
 from ssdsl.model.dropped_errors import CaptureDiffers
 from ssdsl.model.fails import own_failure
-from ssdsl.model.graph import Graph, Operator, Origin, Ref
+from ssdsl.model.graph import Graph, Operator, Origin, replace_refs
 from ssdsl.model.initial_state import constants_of
 from ssdsl.model.kept_state import module_kept
 from ssdsl.model.overloads import as_torch, overload
 from ssdsl.model.source import Model
-from ssdsl.model.target import TorchWord
 from ssdsl.runtime.draws import Draws
 from ssdsl.runtime.moves import contiguous
 from ssdsl.text.diagnostic import PlanError
@@ -195,21 +194,10 @@ def _run(operator: Operator, values: Values) -> tuple[torch.Tensor, ...]:
     if operator.orders:  # it asks how they lie
         pairs = zip(operator.refs(), operator.orders, strict=True)
         values = {**values, **{name: contiguous(values[name], order) for name, order in pairs}}
-    target, *args = (_given(a, values) for a in operator.args)
-    result = overload(target)(*args, **{k: _given(v, values) for k, v in operator.kwargs})
+    target, *args = replace_refs(operator.args, values.__getitem__, as_torch)
+    result = overload(target)(*args, **dict(replace_refs(operator.kwargs, values.__getitem__, as_torch)))
     every = result if isinstance(result, (tuple, list)) else (result,)
     return tuple(t for t in every if isinstance(t, torch.Tensor))
-
-
-def _given(item: Any, values: Values) -> Any:
-    match item:
-        case Ref(name):
-            return values[name]
-        case tuple():
-            return [_given(i, values) for i in item]
-        case TorchWord():
-            return as_torch(item)
-    return item
 
 
 def _largest(tensor: torch.Tensor) -> float:

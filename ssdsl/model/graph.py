@@ -4,7 +4,7 @@ A tensor's axis is a sequence of *factors*: the fused axis `[qkv · heads · hea
 `dims` are the factors of its iteration space; its operands name, axis by axis, which of them they carry.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -93,14 +93,23 @@ def refs_in(item: Any) -> Iterator[str]:
                 yield from refs_in(part)
 
 
+def replace_refs(item: Any, by: Callable[[str], Any], leaf: Callable[[Any], Any] = lambda item: item) -> Any:
+    """An argument, or all of a call's, with `by` of each tensor's name in place of it; `leaf` maps all else.
+
+    >>> replace_refs((Ref("x"), (Ref("y"), 1)), {"x": 2, "y": 3}.get)
+    (2, (3, 1))
+    """
+    match item:
+        case Ref(value):
+            return by(value)
+        case tuple() | list():
+            return tuple(replace_refs(part, by, leaf) for part in item)
+    return leaf(item)
+
+
 def numbered(item: Any, numbers: Iterator[int]) -> Any:
     """Arguments whose references are numbers, so that equal calls of several layers are equal."""
-    match item:
-        case Ref():
-            return Ref(str(next(numbers)))
-        case tuple() | list():
-            return tuple(numbered(i, numbers) for i in item)
-    return item
+    return replace_refs(item, lambda _: Ref(str(next(numbers))))
 
 
 @dataclass(frozen=True, slots=True)

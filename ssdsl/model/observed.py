@@ -41,14 +41,14 @@ class SavedShapes:
 
 @dataclass(frozen=True, slots=True)
 class SavedByParts:
-    """The same for all sizes; `of_one` where an axis, the first of these places, has size 1 in a part."""
+    """The same for all sizes; `of_one` where these axes have size 1 in a part."""
 
     saved: SavedShapes
-    of_one: tuple[tuple[Place, SavedShapes], ...] = ()
+    of_one: tuple[tuple[tuple[Place, ...], SavedShapes], ...] = ()
 
     def at(self, shapes: Sequence[Shape]) -> SavedShapes | None:
         """What holds for these shapes; None where several axes are 1 for which unlike things hold."""
-        found = {saved for (operand, axis), saved in self.of_one if shapes[operand][axis] == 1}
+        found = {saved for axes, saved in self.of_one if all(shapes[operand][axis] == 1 for operand, axis in axes)}
         return min(found, default=self.saved, key=id) if len(found) < 2 else None
 
 

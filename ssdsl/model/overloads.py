@@ -48,9 +48,11 @@ def as_data(item: Any) -> Any:
     return item
 
 
-def as_torch(word: TorchWord) -> Any:
-    """torch's object of a word."""
-    return torch.device(word.name) if word.kind == "device" else getattr(torch, word.name)
+def as_torch(item: Any) -> Any:
+    """torch's object of a word; anything else as it is."""
+    if not isinstance(item, TorchWord):
+        return item
+    return torch.device(item.name) if item.kind == "device" else getattr(torch, item.name)
 
 
 def constant_of(tensor: torch.Tensor) -> Constant:

@@ -21,5 +21,4 @@ def _is_sparse(operator: Operator, weight: str) -> bool:
     target, *args = operator.args
     if operator.target not in TABLES or args[0] != Ref(weight):
         return False
-    given = dict(zip((p.name for p in target.parameters), args, strict=False)) | dict(operator.kwargs)
-    return bool(given.get("sparse"))
+    return bool(target.given(args, dict(operator.kwargs)).get("sparse"))

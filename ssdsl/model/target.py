@@ -3,6 +3,7 @@
 `overloads.py` has torch's own objects for them.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -28,6 +29,18 @@ class Target:
     is_pointwise: bool = field(default=False, compare=False)
     asks_for_order: bool = field(default=False, compare=False)
     unpacks: bool = field(default=False, compare=False)
+
+    def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by the names of their parameters, in their order."""
+        return dict(zip((p.name for p in self.parameters), args, strict=False)) | dict(kwargs)
+
+    def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The same, with the defaults of those that are not given.
+
+        >>> target("aten::max.dim", "self dim keepdim").bound(("x",), {"keepdim": True})
+        {'self': 'x', 'dim': None, 'keepdim': True}
+        """
+        return {p.name: p.default for p in self.parameters} | self.given(args, kwargs)
 
     def __str__(self) -> str:
         """As Python calls it, behind `torch.ops`.

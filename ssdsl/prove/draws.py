@@ -45,7 +45,7 @@ Wrongs = Iterator[tuple[object, object]]  # what should be, what is
 
 
 def _key(operator: Operator, graph: Graph, taken: dict[int, str]) -> Wrongs:
-    given = dict(given_arguments(operator))
+    given = given_arguments(operator)
     key = graph.makers.get(_value(given.get("draw_key", given.get("key"))))
     keys = graph.makers.get(_value(key.args[1])) if key is not None and key.target == KEY else None
     if key is None or keys is None or keys.target != KEYS or {key.stage, keys.stage} != {Stage.DATA}:
@@ -59,7 +59,7 @@ def _key(operator: Operator, graph: Graph, taken: dict[int, str]) -> Wrongs:
 
 
 def _positions(operator: Operator, graph: Graph) -> Wrongs:
-    given = dict(given_arguments(operator))
+    given = given_arguments(operator)
     names = [_value(i) for i in given["index"]]
     shapes = [math.prod(operator.dims[d].size for d in axis) for axis in _axes(operator)]
     if list(given["sizes"]) != shapes:

@@ -101,7 +101,7 @@ def _reads(operator: Operator, number: int) -> Reads:
     at = next(k for k, dims in enumerate(axes) if number in dims) - (len(axes) - space)
     if kind not in PARTS or [*operator.outputs[0].axes[at - space]] != [window.of]:
         raise Wrong(Rule.FIXED, "an operator that reads windows along the axis of its results", operator.kind)
-    arguments = dict(given_arguments(operator))
+    arguments = given_arguments(operator)
     if kind.startswith("upsample"):
         factors = arguments.get("scale_factors")
         if kind == "upsample_nearest":
@@ -127,7 +127,7 @@ def _reads(operator: Operator, number: int) -> Reads:
 def _in_front(operator: Operator, keys: int, queries: int) -> Reads:
     """Query k of causal attention sees the keys 0 to k: the first and the last of them."""
     query, key, value = (operand.axes[-2] for operand in operator.inputs[:3])
-    dims, arguments = operator.dims, dict(given_arguments(operator))
+    dims, arguments = operator.dims, given_arguments(operator)
     is_square = dims[keys].size == dims[queries].size
     if not (is_square and arguments["is_causal"] and ((queries,), (keys,), (keys,)) == (query, key, value)):
         raise Wrong(Rule.FIXED, "causal attention of as many queries as keys", operator.kind)

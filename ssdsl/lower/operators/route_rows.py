@@ -27,7 +27,7 @@ from typing import Any
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.row_regions import ROUTED, Region, experts_of, regions_of
 from ssdsl.lower.operators.travelling_rows import with_travelling_rows
-from ssdsl.model.graph import Dim, Operand, Operator, Origin, Ref, Stage, Value
+from ssdsl.model.graph import Dim, Operand, Operator, Origin, Ref, Stage, Value, replace_refs
 from ssdsl.model.ops.experts import TARGETS
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.rows import ROWS
@@ -315,9 +315,4 @@ def _value(operator: Operator, operand: Operand, dtype: str, learns: bool) -> Va
 
 def _renamed(item: Any, names: dict[str, str]) -> Any:
     """Arguments that read values under other names."""
-    match item:
-        case Ref():
-            return Ref(names.get(item.value, item.value))
-        case tuple():
-            return tuple(_renamed(i, names) for i in item)
-    return item
+    return replace_refs(item, lambda name: Ref(names.get(name, name)))

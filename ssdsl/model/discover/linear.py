@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import torch
 
-from ssdsl.model.call import Call, schema_arguments
+from ssdsl.model.call import Call
 from ssdsl.model.discover.draws import Draw
 from ssdsl.model.discover.letters import CLOSE, COARSE
 from ssdsl.model.discover.trial import Fails, Tensors, Trial
 from ssdsl.model.graph import refs_in
+from ssdsl.model.overloads import target_of
 
 FACTOR = -2.5
 
@@ -25,8 +26,8 @@ def linear_in(trial: Trial, draws: Sequence[Draw]) -> tuple[str, ...]:
 
 def parameters(call: Call) -> tuple[str, ...]:
     """For each input the name of its parameter."""
-    given = [*zip((p.name for p in schema_arguments(call.target)), call.args, strict=False), *call.kwargs.items()]
-    return tuple(name for name, argument in given for _ in refs_in(argument))
+    given = target_of(call.target).given(call.args, call.kwargs)
+    return tuple(name for name, argument in given.items() for _ in refs_in(argument))
 
 
 def _is_float(name: str, names: Sequence[str], given: Tensors) -> bool:

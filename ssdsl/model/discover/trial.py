@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ssdsl.model.call import Call
-from ssdsl.model.graph import Ref
+from ssdsl.model.graph import replace_refs
 
 Tensors = tuple[torch.Tensor, ...]
 LIMIT_S = 30.0  # of processor time, for all experiments with one call
@@ -58,10 +58,10 @@ class Trial:
         if time.process_time() - self.started > self.limit_s:
             raise TooLong
         rest = iter(given)
-        args = [_filled(a, rest) for a in self.call.args]
-        kwargs = {k: _filled(v, rest) for k, v in self.call.kwargs.items()}
+        named = tuple(self.call.kwargs.items())
+        args, kwargs = replace_refs((self.call.args, named), lambda _: next(rest), _on_cpu)
         try:
-            result = self.call.target(*args, **kwargs)
+            result = self.call.target(*args, **dict(kwargs))
         except Exception as error:  # whatever an operator raises
             raise _failure(error) from error
         results = result if isinstance(result, (tuple, list)) else (result,)
@@ -97,16 +97,8 @@ def _failure(error: Exception) -> Fails:
     return kind(f"{type(error).__name__}: {lines[0] if lines else ''}")
 
 
-def _filled(item: Any, rest: Iterator[torch.Tensor]) -> Any:
-    """An argument with tensors for its references, in their order."""
-    match item:
-        case Ref():
-            return next(rest)
-        case tuple():
-            return tuple(_filled(i, rest) for i in item)
-        case torch.device():
-            return torch.device("cpu")
-    return item
+def _on_cpu(item: Any) -> Any:
+    return torch.device("cpu") if isinstance(item, torch.device) else item
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.graph import Graph, Operator, Ref, Value
+from ssdsl.model.graph import Graph, Operator, Value, replace_refs
 from ssdsl.model.overloads import as_torch, overload
 from ssdsl.model.target import Target, TorchWord
 
@@ -57,21 +57,18 @@ def run(
     target: Target, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...], tensors: Mapping[str, torch.Tensor]
 ) -> tuple[Any, ...]:
     """The results of a call; raises whatever the operator raises."""
-    given = {name: filled(item, tensors) for name, item in kwargs}
-    result = overload(target)(*filled(args, tensors), **given)
+    result = overload(target)(*filled(args, tensors), **dict(filled(kwargs, tensors)))
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 
 def filled(item: Any, tensors: Mapping[str, Any]) -> Any:
     """An argument of an operator, its references replaced by tensors, or by what stands for them."""
-    match item:
-        case Ref(value):
-            return tensors[value]
-        case tuple():
-            return tuple(filled(i, tensors) for i in item)
-        case TorchWord():
-            return torch.device("meta") if item.kind == "device" else as_torch(item)
-    return item
+    return replace_refs(item, tensors.__getitem__, _on_meta)
+
+
+def _on_meta(item: Any) -> Any:
+    is_device = isinstance(item, TorchWord) and item.kind == "device"
+    return torch.device("meta") if is_device else as_torch(item)
 
 
 def memory_of(tensor: torch.Tensor) -> int:

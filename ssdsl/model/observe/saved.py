@@ -69,17 +69,30 @@ def saved_by_parts(operator: Operator, graph: Graph) -> SavedByParts | None:
         return None
 
 
-def _of_one(operator: Operator, graph: Graph, found: SavedShapes) -> Iterator[tuple[Place, SavedShapes]]:
-    """Where something else holds as an axis is of size 1. Raises LookupError where that is not known."""
-    for place, dims in _axes(operator).items():
-        if any(operator.dims[d].fixed and operator.dims[d].size > 1 for d in dims):
-            continue
+def _of_one(operator: Operator, graph: Graph, found: SavedShapes) -> Iterator[tuple[tuple[Place, ...], SavedShapes]]:
+    """Where something else holds as axes are of size 1. Raises LookupError where that is not known."""
+    for places, dims in _ones(operator):
         ones = dict.fromkeys(dims, 1)
         if not _agree(found, _measured(operator, graph, _apart(operator, 0, ones)), operator):
             other = _fitted(operator, graph, ones)
             if other is None:
-                raise LookupError(place)
-            yield place, other
+                raise LookupError(places)
+            yield places, other
+
+
+def _ones(operator: Operator) -> Iterator[tuple[tuple[Place, ...], tuple[int, ...]]]:
+    """Axes that may be of size 1: each, and pairs that an input lacks, as its axes are repeated only where both are
+    longer."""
+    axes = {
+        (place,): dims
+        for place, dims in _axes(operator).items()
+        if not any(operator.dims[d].fixed and operator.dims[d].size > 1 for d in dims)
+    }
+    yield from axes.items()
+    given = [{d for axis in operand.axes for d in axis} for operand in operator.inputs]
+    for (first, dims), (second, others) in itertools.combinations(axes.items(), 2):
+        if any(known.isdisjoint((*dims, *others)) for known in given):
+            yield first + second, dims + others
 
 
 def _axes(operator: Operator) -> dict[Place, tuple[int, ...]]:

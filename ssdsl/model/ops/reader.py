@@ -10,22 +10,21 @@ from ssdsl.model.saved_tensors import Saved
 from ssdsl.model.storage import local_strides
 
 
-def given_arguments(operator: Operator) -> list[tuple[str, Any]]:
+def given_arguments(operator: Operator) -> dict[str, Any]:
     """The arguments that a call gives, with the names of their parameters."""
-    target, *given = operator.args
-    names = (p.name for p in target.parameters)
-    return [*zip(names, given, strict=False), *operator.kwargs]
+    target, *args = operator.args
+    return target.given(args, dict(operator.kwargs))  # type: ignore[no-any-return]
 
 
 def parameters(operator: Operator) -> tuple[str, ...]:
     """For each operand the name of its parameter; the tensors of a list share one."""
-    return tuple(name for name, argument in given_arguments(operator) for _ in refs_in(argument))
+    return tuple(name for name, argument in given_arguments(operator).items() for _ in refs_in(argument))
 
 
 def argument(operator: Operator, name: str) -> Any:
     """An argument by its parameter's name, or its default."""
-    defaults = {p.name: p.default for p in operator.args[0].parameters}
-    return dict(given_arguments(operator)).get(name, defaults.get(name))
+    target, *args = operator.args
+    return target.bound(args, dict(operator.kwargs)).get(name)
 
 
 def axes_of(operator: Operator, parameter: str, axis: int | str | None) -> tuple[tuple[int, ...], ...]:

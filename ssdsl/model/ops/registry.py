@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.call import Call, schema_arguments
+from ssdsl.model.call import Call
 from ssdsl.model.found import Found
 from ssdsl.model.ops import elementwise, random
 from ssdsl.model.ops.errors import BadRows
@@ -81,7 +81,7 @@ def _is_seeded(target: Any) -> bool:
 
 def _chances(target: Any) -> list[str]:
     """The parameters of an attention or a recurrent layer that make it drop something."""
-    return [p.name for p in schema_arguments(target) if p.name in ("dropout_p", "dropout")]
+    return [p.name for p in target._schema.arguments if p.name in ("dropout_p", "dropout")]
 
 
 @cache

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
 from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture
-from ssdsl.model.graph import Ref
+from ssdsl.model.graph import replace_refs
 from ssdsl.runtime.moves import contiguous
 
 LARGEST = 1 << 20  # elements of a constant that is looked at
@@ -60,13 +59,8 @@ def _is_small(name: str, calls: Mapping[str, Call], capture: Capture) -> bool:
 def with_numbers(call: Call, known: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
     """What a call gives for these numbers, if it is one tensor."""
 
-    def numbers(item: Any) -> Any:
-        if isinstance(item, tuple):
-            return tuple(map(numbers, item))
-        return known[item.value] if isinstance(item, Ref) else item
-
     if call.orders:
         known = {**known, **{r: contiguous(known[r], order) for r, order in zip(call.refs(), call.orders, strict=True)}}
-    kwargs = {k: numbers(v) for k, v in call.kwargs.items() if k != "device"}
-    found = call.target(*map(numbers, call.args), **kwargs)
+    kwargs = {k: replace_refs(v, known.__getitem__) for k, v in call.kwargs.items() if k != "device"}
+    found = call.target(*replace_refs(call.args, known.__getitem__), **kwargs)
     return found if isinstance(found, torch.Tensor) else None

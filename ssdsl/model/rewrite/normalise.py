@@ -7,12 +7,13 @@ parts add up, is an operator of its own, and the count is taken over the whole b
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from ssdsl.model.call import Call, Tensor
 from ssdsl.model.capture import Capture
-from ssdsl.model.graph import Origin, Ref
+from ssdsl.model.graph import Origin, Ref, replace_refs
 from ssdsl.model.ops.loss import LOSSES
 from ssdsl.model.ops.move import REGROUPINGS
 from ssdsl.model.rewrite.aligned_index import aligned_index, aligned_index_put
@@ -74,17 +75,10 @@ def _joining(call: Call, capture: Capture) -> Call:
 def rename(call: Call, names: dict[str, str]) -> Call:
     """The call reading other values: `names` maps old to new."""
 
-    def new(item: object) -> object:
-        match item:
-            case Ref(value):
-                return Ref(names.get(value, value))
-            case tuple():
-                return tuple(new(i) for i in item)
-        return item
+    def new(item: Any) -> Any:
+        return replace_refs(item, lambda name: Ref(names.get(name, name)))
 
-    args = new(call.args)
-    assert isinstance(args, tuple)
-    return replace(call, args=args, kwargs={k: new(v) for k, v in call.kwargs.items()})
+    return replace(call, args=new(call.args), kwargs={k: new(v) for k, v in call.kwargs.items()})
 
 
 def _identity(call: Call, capture: Capture, learns: bool) -> str | None:
