@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from .bits import Generator
+from .cut import elements_at
 from .draws import Draws
 
 INITIAL = -1  # the step whose draws make the weights
@@ -106,7 +107,7 @@ class Recipes:
         steps = self._steps_of({view.memory})
         if all(n == len(p) for n, p in zip(view.size, places, strict=True)) or not _is_pointwise(view, steps):
             whole = self.whole(name)
-            return whole[torch.meshgrid(*places, indexing="ij")] if places else whole
+            return whole[elements_at(places)]
         part = torch.empty(0)
         for step in steps:
             part = self._follow_part(step, part, view, places)

@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 
+from .cut import Piece
 from .errors import EngineError
 from .flat import Weights
-from .outputs import outputs_of
-from .piece import Piece
+from .parts import kept_outputs, pieces_of
 from .program import Program
 from .runner import Runner
 from .sites import Sites
 from .state import State
-from .table import Table, completions_of, is_at, messages_of, pieces_of, role_of
+from .table import Table, completions_of, messages_of, role_of
 from .train.feed import Feed
 from .world import World
 
@@ -35,7 +35,7 @@ class Share:
             return
         self.inputs = {p.name: p for p in pieces_of(self.role["inputs"], self.role, world)}
         self.runner.messages = messages_of(self.table, world)
-        self.runner.outputs = outputs_of(self.table, world)
+        self.runner.outputs = kept_outputs(self.table, world)
         self.code = program.code(self.role["name"])
         self.sites = Sites(self.table, self.role, program.roles[self.role["name"]])
         self.completions = completions_of(self.role, world) if self.table["trains"] else {}
@@ -107,7 +107,7 @@ class Share:
     def _adds_loss(self) -> bool:
         """Whether this rank has the loss: of ranks that compute the same, the first has it."""
         place = self.table["loss"]
-        at = is_at(place, self.world)
+        at = self.world.at(place)
         return at is not None and not any(at[axis] for axis in at.keys() - set(place["axes"]) - set(place["fixed"]))
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import torch
 
+from .cut import Piece
 from .flat import Completion, FlatParam, Tie, Weights
 from .mesh import Mesh
-from .piece import Piece
-from .regions import Regions
+from .parts import pieces_of
 from .state import State
 from .transfers import Leg, Message, Signal, Transfer
 from .world import Group, World
@@ -23,15 +23,9 @@ def join_world(table: Table, world: World) -> None:
         world.transfers.append((world.transport.new_group(), world.transport.new_group()))
 
 
-def is_at(place: Table, world: World, rank: int | None = None) -> dict[str, int] | None:
-    """The coordinates of a rank, if not told this one, in a place (a mesh with some axes fixed); None outside it."""
-    at = world.meshes[place["mesh"]].coordinates(world.rank if rank is None else rank)
-    return at if at is not None and all(at[a] == c for a, c in place["fixed"].items()) else None
-
-
 def role_of(table: Table, world: World) -> Table | None:
     """This rank's role; None for a rank that the plan gives nothing to do."""
-    return next((r for r in table["roles"] if is_at(r, world) is not None), None)
+    return next((r for r in table["roles"] if world.at(r) is not None), None)
 
 
 # -- messages --------------------------------------------------------------------------------------------------------
@@ -54,7 +48,7 @@ def messages_of(table: Table, world: World) -> dict[int, Message]:
 
 
 def _leg(move: Table, source: Table, target: Table, world: World) -> Leg:
-    here, there = is_at(source, world), is_at(target, world)
+    here, there = world.at(source), world.at(target)
     sends, gets = [], []
     for at_source, at_target, source_box, target_box in move["pieces"]:
         if here is not None and _free(here, source, move) == at_source:
@@ -82,26 +76,6 @@ def _box(box: list[list[int]]) -> tuple[tuple[int, int], ...]:
 
 
 # -- weights ---------------------------------------------------------------------------------------------------------
-
-
-def pieces_of(tensors: list[Table], role: Table, world: World) -> list[Piece]:
-    """This rank's parts of some weights, or inputs, of its role."""
-    at = is_at(role, world)
-    assert at is not None
-    return [
-        Piece(t["name"], tuple(t["shape"]), tuple((dim, outer, n, at[axis]) for axis, dim, outer, n in takes_of(t)))
-        for t in tensors
-    ]
-
-
-def takes_of(tensor: Table) -> tuple[tuple[str, int, int, int | Regions], ...]:
-    """How ranks cut a tensor: (axis, dim, outer, the number of equal parts, or the regions of others)."""
-    return tuple((axis, dim, outer, _parts(n)) for axis, dim, outer, n in tensor["takes"])
-
-
-def _parts(written: Any) -> int | Regions:
-    """The count of equal parts, or the regions of others."""
-    return written if isinstance(written, int) else tuple(tuple((s, e) for s, e in runs) for runs in written)
 
 
 def weights_of(
@@ -154,7 +128,7 @@ def tie_groups(table: Table, world: World) -> dict[str, Tie]:
 
 def _ranks(place: Table, world: World) -> list[int]:
     mesh = world.meshes[place["mesh"]]
-    return [r for r in range(mesh.first, mesh.first + mesh.size) if is_at(place, world, r) is not None]
+    return [r for r in range(mesh.first, mesh.first + mesh.size) if world.at(place, r) is not None]
 
 
 def _are_alike(homes: list[list[int]]) -> bool:

@@ -5,7 +5,7 @@ role's file needs without being given it (its groups, where gradients of weights
 has made this thread's. Backward may run in other threads (autograd's, on CUDA): there a rank is what forward kept.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -181,6 +181,11 @@ class World:
         at = self.meshes[mesh].coordinates(self.rank)
         assert at is not None
         return at[axis]
+
+    def at(self, place: Mapping[str, Any], rank: int | None = None) -> dict[str, int] | None:
+        """The coordinates of a rank, by default this one, in a place (a mesh with fixed axes); None outside it."""
+        at = self.meshes[place["mesh"]].coordinates(self.rank if rank is None else rank)
+        return at if at is not None and all(at[a] == c for a, c in place["fixed"].items()) else None
 
     def begin(self, kind: str, group: Group, *tensors: torch.Tensor) -> None:
         """Notes that the rank goes into a collective, and counts it; `call` is None again when it is through."""

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from ..control import Control, bytes_of
+from ..cut import Piece
 from ..errors import EngineError
-from ..piece import Piece
 from ..table import Table
 
 Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor

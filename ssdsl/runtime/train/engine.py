@@ -12,15 +12,17 @@ from typing import Any
 
 import torch
 
+from ..cut import Piece
 from ..errors import EngineError
 from ..flat import Weights
-from ..held import Held
-from ..holdings import Homes, held
-from ..piece import Piece
+from ..parts import LocalTensor as Held
+from ..parts import ReplicaOwners as Homes
+from ..parts import local_tensors as held
+from ..parts import pieces_of
 from ..program import Program
 from ..record import Recorder
 from ..share import Share
-from ..table import join_world, pieces_of, role_of, tie_groups, weights_of
+from ..table import join_world, role_of, tie_groups, weights_of
 from ..world import World
 from .batch import Batch, Part, Sizes, check, compare, named, part_of, sizes_of
 from .evaluation import Gather, gathered
