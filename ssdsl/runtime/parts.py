@@ -7,41 +7,28 @@ save it, the first, and in it of the ranks with equal elements the one with the 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from .cut import Piece, Take, positions
 from .flat import Weights
-from .regions import Regions
 from .state import State
+from .table import AxisTake, Output, Role, Table, TensorEntry
 from .world import World
 
-Table = dict[str, Any]
-NamedTake = tuple[str, int, int, int | Regions]  # a take of the part whose number is the coordinate of this name
 At = tuple[int, ...]
 Placed = tuple[list[torch.Tensor], torch.Tensor]  # positions on every axis of the whole, and the part
 
 
-def takes_of(tensor: Table) -> tuple[NamedTake, ...]:
-    """How ranks cut a tensor."""
-    return tuple((name, dim, outer, _parts(n)) for name, dim, outer, n in tensor["takes"])
-
-
-def _parts(written: Any) -> int | Regions:
-    """The count of equal parts, or the regions of others."""
-    return written if isinstance(written, int) else tuple(tuple((s, e) for s, e in runs) for runs in written)
-
-
-def pieces_of(tensors: Iterable[Table], role: Table, world: World) -> list[Piece]:
+def pieces_of(tensors: Iterable[TensorEntry], role: Role, world: World) -> list[Piece]:
     """This rank's parts of some weights, or inputs, of its role."""
-    at = world.at(role)
+    at = world.at(role.mesh, role.fixed)
     assert at is not None
-    return [Piece(t["name"], tuple(t["shape"]), _taken(takes_of(t), at)) for t in tensors]
+    return [Piece(t.name, t.shape, _taken(t.takes, at)) for t in tensors]
 
 
-def _taken(takes: Iterable[NamedTake], at: Mapping[str, int]) -> tuple[Take, ...]:
-    return tuple((dim, outer, parts, at[name]) for name, dim, outer, parts in takes)
+def _taken(takes: Iterable[AxisTake], at: Mapping[str, int]) -> tuple[Take, ...]:
+    return tuple((dim, outer, parts, at[axis]) for axis, dim, outer, parts in takes)
 
 
 # -- weights and buffers -----------------------------------------------------------------------------------------------
@@ -81,13 +68,8 @@ def untrained(table: Table, state: State, names: Iterable[str]) -> list[LocalTen
 
     `names` are those of the whole state, a tied weight's first alone.
     """
-    used = {w["name"] for role in table["roles"] for w in weights_in(role)}
+    used = {w.name for role in table.roles for w in role.weights}
     return [LocalTensor.whole(name, state[name].detach().clone()) for name in names if name not in used]
-
-
-def weights_in(role: Table) -> list[Table]:
-    """The trained weights of a role, then the others and the buffers."""
-    return [*(w for flat in role["flats"] for w in flat["weights"]), *role["others"]]
 
 
 @dataclass(frozen=True)
@@ -95,7 +77,7 @@ class _Home:
     """Ranks of one mesh that have a tensor cut alike; `flat` is the number of the flat parameter that it is in."""
 
     mesh: str
-    takes: tuple[NamedTake, ...]
+    takes: tuple[AxisTake, ...]
     flat: int | None = None
     shard_axes: tuple[str, ...] = ()
 
@@ -110,33 +92,33 @@ class ReplicaOwners:
 
     def __init__(self, table: Table, world: World) -> None:
         self.world = world
-        self._roles: dict[str, dict[_Home, list[Table]]] = {}
-        for role in table["roles"]:
+        self._roles: dict[str, dict[_Home, list[Role]]] = {}
+        for role in table.roles:
             for name, home in _homes(role):
                 self._roles.setdefault(name, {}).setdefault(home, []).append(role)
 
     def owns(self, name: str) -> bool:
         """Whether of all ranks that hold the same elements of a tensor as this one, this one saves and counts them."""
         home, roles = next(iter(self._roles[name].items()))
-        is_here = any(self.world.at(role) is not None for role in roles)
+        is_here = any(self.world.at(role.mesh, role.fixed) is not None for role in roles)
         return is_here and self.world.rank == self._first(home, roles)
 
-    def _first(self, home: _Home, roles: list[Table]) -> int:
+    def _first(self, home: _Home, roles: list[Role]) -> int:
         """The lowest rank of a home that holds the same elements as this one."""
         mesh = self.world.meshes[home.mesh]
         at = mesh.coordinates(self.world.rank)
         assert at is not None
         same = {axis: at[axis] for axis in home.axes}
-        alike = (role["fixed"] for role in roles if all(same.get(a, c) == c for a, c in role["fixed"].items()))
+        alike = (role.fixed for role in roles if all(same.get(a, c) == c for a, c in role.fixed.items()))
         return min(mesh.rank(dict.fromkeys(mesh.axes, 0) | same | fixed) for fixed in alike)
 
 
-def _homes(role: Table) -> Iterator[tuple[str, _Home]]:
-    for flat in role["flats"]:
-        for weight in flat["weights"]:
-            yield weight["name"], _Home(role["mesh"], takes_of(weight), flat["number"], tuple(flat["shard_axes"]))
-    for other in role["others"]:
-        yield other["name"], _Home(role["mesh"], takes_of(other))
+def _homes(role: Role) -> Iterator[tuple[str, _Home]]:
+    for flat in role.flats:
+        for weight in flat.weights:
+            yield weight.name, _Home(role.mesh, weight.takes, flat.number, flat.shard_axes)
+    for other in role.others:
+        yield other.name, _Home(role.mesh, other.takes)
 
 
 # -- outputs -----------------------------------------------------------------------------------------------------------
@@ -144,42 +126,38 @@ def _homes(role: Table) -> Iterator[tuple[str, _Home]]:
 
 @dataclass(frozen=True)
 class KeptOutput:
-    """What this rank keeps of an output of `shape`: in its slot, a part for each coordinate of the indices in `time`.
+    """What this rank keeps of an output: in its slot, a part for each coordinate of the indices in time.
 
-    `at` are the coordinates of the rank. Over the indices in `sums` the parts are addends. Of all ranks that keep the
-    same parts one `owns` them.
+    `at` are the coordinates of the rank. Of all ranks that keep the same parts one `owns` them.
     """
 
-    name: str
-    shape: tuple[int, ...]
-    slot: str
-    time: dict[str, int]
-    takes: tuple[NamedTake, ...]
-    sums: tuple[str, ...]
+    output: Output
     at: dict[str, int]
     owns: bool
 
+    @property
+    def name(self) -> str:
+        """The output's."""
+        return self.output.name
+
     def parts(self, values: Mapping[tuple[str, At], torch.Tensor]) -> Iterator[Placed]:
         """The parts that the rank keeps at the end of a step, each with its positions on every axis of the whole."""
-        taken = {name for name, *_ in self.takes}
-        ranges = [range(n) if name in taken else (0,) for name, n in self.time.items()]
+        output, taken = self.output, {take.axis for take in self.output.takes}
+        ranges = [range(n) if name in taken else (0,) for name, n in output.time.items()]
         for chosen in itertools.product(*ranges):
-            fixed = dict(zip(self.time, chosen, strict=True))
-            summed = [range(n) if name in self.sums else (fixed[name],) for name, n in self.time.items()]
-            addends = [values[self.slot, at] for at in itertools.product(*summed)]
-            places = positions(self.shape, _taken(self.takes, {**self.at, **fixed}))
+            fixed = dict(zip(output.time, chosen, strict=True))
+            summed = [range(n) if name in output.sums else (fixed[name],) for name, n in output.time.items()]
+            addends = [values[output.slot, at] for at in itertools.product(*summed)]
+            places = positions(output.shape, _taken(output.takes, {**self.at, **fixed}))
             yield places, torch.stack(addends).sum(0) if len(addends) > 1 else addends[0]
 
 
 def kept_outputs(table: Table, world: World) -> list[KeptOutput]:
     """The outputs of which this rank keeps parts."""
     found = []
-    for o in table["outputs"]:
-        at = world.at(o)
+    for output in table.outputs:
+        at = world.at(output.mesh, output.fixed)
         if at is not None:
-            takes = takes_of(o)
-            taken = {name for name, *_ in takes}
-            owns = all(c == 0 for axis, c in at.items() if axis not in taken and axis not in o["fixed"])
-            shape, sums = tuple(o["shape"]), tuple(o["sums"])
-            found.append(KeptOutput(o["name"], shape, o["slot"], o["time"], takes, sums, at, owns))
+            alike = at.keys() - {take.axis for take in output.takes} - output.fixed.keys()
+            found.append(KeptOutput(output, at, owns=not any(at[axis] for axis in alike)))
     return found
