@@ -13,7 +13,7 @@ from .world import Group, World
 
 def join_world(table: Table, world: World) -> None:
     """Makes the meshes and groups of the table known to this rank."""
-    world.join(table.meshes, table.groups)
+    world.join(table.meshes, [(group.mesh, group.axes) for group in table.groups])
     for _ in range(len(world.transfers), max((m.lane + 1 for m in table.messages), default=0)):
         world.transfers.append((world.transport.new_group(), world.transport.new_group()))
 

@@ -28,6 +28,14 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class MeshAxes:
+    """Some axes of a mesh."""
+
+    mesh: str
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Submesh:
     """The ranks of a mesh at some fixed coordinates; `axes` are the others, or those that matter."""
 
@@ -210,7 +218,7 @@ class Table(Entry):
     params: dict[str, int]
     flops: int
     meshes: tuple[Mesh, ...]
-    groups: tuple[tuple[str, tuple[str, ...]], ...]
+    groups: tuple[MeshAxes, ...]
     loss: Submesh
     inputs: dict[str, Input]
     constants: dict[str, str]
