@@ -7,13 +7,13 @@ A place is a function of the file, the layer it is called for, and the left-hand
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ssdsl.ir.comm import travels
 from ssdsl.ir.function import Function, Instr, Op, Reshard
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Program
 from ssdsl.model.graph import Operator
+from ssdsl.runtime.table import Site
 from ssdsl.text.source import Span
 
 Place = tuple[str, str, str]  # a function of the file, the layer, the left-hand side of a line
@@ -26,47 +26,36 @@ class Origins:
     program: Program
     _spans: dict[Span, str] = field(default_factory=dict)
 
-    def table(self, places: dict[Place, Instr]) -> list[dict[str, Any]]:
+    def table(self, places: dict[Place, Instr]) -> tuple[Site, ...]:
         """The places of a role at which ranks wait for each other, or an operator looks up numbers of the batch."""
-        return [
-            {"function": function, "layer": layer, "line": line, **found}
-            for (function, layer, line), instr in places.items()
-            if (found := self._site(instr))
-        ]
+        return tuple(found for place, instr in places.items() if (found := self._site(instr, place)))
 
-    def _site(self, instr: Instr) -> dict[str, Any]:
+    def _site(self, instr: Instr, place: Place = ("", "", "")) -> Site | None:
         match instr:
             case Reshard():
                 axes = {a for step in (*instr.forward, *instr.backward) if travels(step) for a in step.axes}
                 value = instr.source.value
                 operators = [*self._made_by(value), *self._read_by(value)]
             case Op() if not instr.kernel.axes:
-                return self._operator(self.program.graph.by_name[instr.operator])
+                return self._operator(self.program.graph.by_name[instr.operator], place)
             case Op():
                 axes, value = set(instr.kernel.axes), instr.results[0].name.value
                 operators = [*self._made_by(value)]
             case _:
-                return {}
-        if not axes:
-            return {}
-        return {"value": value, "of": self._of(value), "plan": self._cut_by(operators, axes)}
+                return None
+        return Site(*place, value, self._of(value), self._cut_by(operators, axes)) if axes else None
 
-    def _operator(self, operator: Operator) -> dict[str, Any]:
+    def _operator(self, operator: Operator, place: Place) -> Site:
         """An operator with the line of the model that calls it, and the statement that cuts or places it."""
         indices = self.program.plan.of(operator.name).indices
         plan = self.said(indices[0].span) if indices else self._place(operator.name)
         value = operator.outputs[0].value if operator.outputs else operator.name
-        return {
-            "value": value,
-            "of": f"{operator.path} {operator.kind}".strip(),
-            "source": operator.source,
-            "plan": plan,
-        }
+        return Site(*place, value, f"{operator.path} {operator.kind}".strip(), plan, source=operator.source)
 
     def statement(self, instr: Instr) -> str:
         """The statement along whose axis an instruction exchanges something; empty where there is none."""
         site = self._site(instr)
-        return str(site.get("plan", "")) if "source" not in site else ""
+        return site.plan if site is not None and site.source is None else ""
 
     def message(self, consumer: Function) -> str:
         """The statement that put a message's reader where it is."""

@@ -1,6 +1,5 @@
 """Writes a program's folder: beside its place first, then renamed, so that no half-written folder is ever seen."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from ssdsl.codegen.role import role_text
 from ssdsl.codegen.scope import Common, Scope
 from ssdsl.codegen.table import Groups, SitesOf, program_table
 from ssdsl.ir.program import Program
+from ssdsl.runtime.codec import to_json
 from ssdsl.text.source import Source
 
 if TYPE_CHECKING:
@@ -131,5 +131,5 @@ def program_files(program: Program, precision: str | None = None) -> dict[str, s
             texts[f"role_{role.name}.py"] = role_text(scope)
             sites[role.name] = scope.sites
             groups.update(dict.fromkeys((role.submesh.mesh.name, axes) for axes in scope.groups))
-    table = program_table(program, groups, sites) | {"precision": precision}
-    return {**texts, "program.json": json.dumps(table, indent=1) + "\n"}
+    table = program_table(program, groups, sites, precision)
+    return {**texts, "program.json": to_json(table, indent=1) + "\n"}

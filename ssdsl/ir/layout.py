@@ -259,7 +259,7 @@ class Shape:
 class Cut:
     """Where a digit lies in a local tensor: axis `dim`, viewed as (outer, count, rest), has it in the middle.
 
-    `rest` is the size of the axis over outer * count. `runtime/moves.py` cuts by it. With `at` the parts are these
+    `rest` is the size of the axis over outer * count. `runtime/cut.py` takes by it. With `at` the parts are these
     regions of each of the `outer` blocks.
     """
 

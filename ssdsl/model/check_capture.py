@@ -21,8 +21,8 @@ from ssdsl.model.initial_state import constants_of
 from ssdsl.model.kept_state import module_kept
 from ssdsl.model.overloads import as_torch, overload
 from ssdsl.model.source import Model
+from ssdsl.runtime.cut import contiguous
 from ssdsl.runtime.draws import Draws
-from ssdsl.runtime.moves import contiguous
 from ssdsl.text.diagnostic import PlanError
 
 ALLOWED = 1e-4

@@ -1,22 +1,12 @@
 """Regions: which positions of a dimension each part has, as runs (start, end), half open, in order and apart."""
 
-import itertools
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-Run = tuple[int, int]
-Runs = tuple[Run, ...]  # of one part
-Regions = tuple[Runs, ...]  # of all parts
-
-
-def parts_of(sizes: Sequence[int]) -> Regions:
-    """The regions of parts of these sizes, one behind the other.
-
-    >>> parts_of((5, 4, 4))
-    (((0, 5),), ((5, 9),), ((9, 13),))
-    """
-    ends = [*itertools.accumulate(sizes)]
-    return tuple(((end - size, end),) for size, end in zip(sizes, ends, strict=True))
+from ssdsl.runtime.regions import Regions as Regions
+from ssdsl.runtime.regions import Run as Run
+from ssdsl.runtime.regions import Runs as Runs
+from ssdsl.runtime.regions import parts_of as parts_of
 
 
 def merged(runs: Iterable[Run]) -> Runs:

@@ -6,21 +6,17 @@ from typing import TypedDict
 
 import torch
 
-from ssdsl.plan.regions import Regions, parts_of
 from ssdsl.run.compare import tensors
 from ssdsl.run.errors import PiecesIncomplete
+from ssdsl.runtime.cut import Take, elements_at, positions
 from ssdsl.text.diagnostic import PlanError
 
 
 class Piece(TypedDict):
-    """What a rank holds of a tensor of this full shape.
-
-    A take `(dim, outer, n, k)` views axis `dim` as (outer, n, rest) and keeps index k of the middle one. Of parts of
-    unequal sizes n are these: the axis is (outer, their sum, rest). Takes apply in order.
-    """
+    """What a rank holds of a tensor of this full shape, and how that was taken out (ssdsl/runtime/cut.py)."""
 
     shape: tuple[int, ...]
-    takes: list[tuple[int, int, int | Regions, int]]
+    takes: list[Take]
     tensor: torch.Tensor
 
 
@@ -89,20 +85,12 @@ def _assemble(what: str, name: str, pieces: dict[int, Piece]) -> tuple[torch.Ten
 
 def _held(what: str, name: str, rank: int, piece: Piece, full: torch.Tensor) -> _Held:
     """The places of a piece; each axis's vector is shaped to broadcast against those of the others."""
-    places, tensor = [torch.arange(size) for size in piece["shape"]], piece["tensor"].detach()
-    for dim, outer, n, k in piece["takes"]:
-        regions: Regions = parts_of((1,) * n) if isinstance(n, int) else n
-        total = max(end for runs in regions for _, end in runs)
-        if len(places[dim]) % (outer * total):
-            reason = f"rank {rank} takes part {k} of {outer} x {n} of axis {dim}, which has {len(places[dim])} elements"
-            raise PlanError(PiecesIncomplete(None, what, name, reason))
-        blocks = places[dim].view(outer, total, -1)
-        places[dim] = torch.cat([blocks[:, start:end] for start, end in regions[k]], 1).reshape(-1)
+    places, tensor = positions(piece["shape"], piece["takes"]), piece["tensor"].detach()
     expected = [len(p) for p in places]
     if tuple(piece["shape"]) != tuple(full.shape) or list(tensor.shape) != expected or tensor.dtype != full.dtype:
         holds = f"rank {rank} holds {tensor.dtype} {list(tensor.shape)} where {full.dtype} {expected} belongs"
         raise PlanError(PiecesIncomplete(None, what, name, holds))
-    return _Held(rank, torch.meshgrid(*places, indexing="ij") if places else (), tensor)
+    return _Held(rank, elements_at(places), tensor)
 
 
 def _spread(held: _Held, known: torch.Tensor, owner: torch.Tensor) -> Spread | None:

@@ -20,9 +20,9 @@ from ssdsl.run.failure import unwritable
 from ssdsl.run.lack import lack_of
 from ssdsl.run.pretrained import converted
 from ssdsl.runtime.checkpoints import Alone, Checkpoint, Saver, content_of
-from ssdsl.runtime.checkpoints.boxes import whole
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.failure import whole as written_whole
+from ssdsl.runtime.parts import LocalTensor
 from ssdsl.text.diagnostic import PlanError
 
 Tensors = dict[str, torch.Tensor]
@@ -238,7 +238,7 @@ def _save(folder: Path, model: Tensors, state: dict[str, dict[str, Any]], facts:
         for name, t in model.items()
     }
     known = {name: first.setdefault(place, name) for name, place in places.items()}
-    weights = [whole(name, tensor) for name, tensor in model.items() if known[name] == name]
+    weights = [LocalTensor.whole(name, tensor) for name, tensor in model.items() if known[name] == name]
     rooms = {name: {key: _room(name, value) for key, value in values.items()} for name, values in state.items()}
     aliases = {name: other for name, other in known.items() if name != other}
     content = content_of(weights, rooms, {**facts, "names": list(model)}, aliases=aliases)
@@ -247,7 +247,7 @@ def _save(folder: Path, model: Tensors, state: dict[str, dict[str, Any]], facts:
 
 
 def _room(name: str, value: Any) -> Any:
-    return whole(name, value) if isinstance(value, torch.Tensor) and value.dim() else value
+    return LocalTensor.whole(name, value) if isinstance(value, torch.Tensor) and value.dim() else value
 
 
 @contextmanager

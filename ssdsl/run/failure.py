@@ -10,7 +10,8 @@ from subprocess import Popen
 from ssdsl.run.data_errors import TrainingStopped
 from ssdsl.run.errors import DiskFull, FolderUnwritable, LaunchFailed, OutOfMemory, RankFailed, RankStuck
 from ssdsl.run.lack import FULL, Lack, lack_in
-from ssdsl.runtime.stall import Stall, place, read_stall, read_states
+from ssdsl.runtime.codec import decoded
+from ssdsl.runtime.stall import Stall, place, read_states
 from ssdsl.text.diagnostic import Diagnostic
 
 LINES = 25
@@ -109,7 +110,7 @@ def _said(out: Path) -> dict[int, _Said]:
         found[rank] = _Said(rank, path.stat().st_mtime, text)
     for rank, state in read_states(out).items():  # complete also when the disk is full
         if (failed := state["failed"]) is not None:
-            stall = read_stall(failed["stall"]) if failed["stall"] is not None else None
+            stall = decoded(Stall, failed["stall"]) if failed["stall"] is not None else None
             found[rank] = _Said(rank, failed["time"], failed["text"], failed.get("mistake"), stall)
     return {said.rank: said for said in sorted(found.values(), key=lambda said: said.time_s)}
 

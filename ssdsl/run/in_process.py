@@ -5,7 +5,6 @@ time, costs no more than its computation, and ranks that wait for each other in 
 to run.
 """
 
-import json
 import sys
 import threading
 import traceback
@@ -197,7 +196,7 @@ def _run_in_process(program: Program, training: Training, mode: Callable[[], Abs
         losses = [engine.step(batches[n % len(batches)], allow_nan=True) for n in range(training.steps)]
         return losses, {**state(engine.weights, engine.pieces), "grads": grads}, world.counts
 
-    found = run_ranks(program.table["world_size"], train)
+    found = run_ranks(program.table.world_size, train)
     losses, dumps, counts = zip(*found, strict=True)
     return Finished(tuple(losses[0]), dict(enumerate(dumps)), dict(enumerate(counts)))
 
@@ -216,9 +215,7 @@ def _one_thread() -> Iterator[None]:
 def program_of(compiled: CompiledProgram, model: Model) -> Program:
     """The program that `write_program` would write to a folder."""
     texts = program_files(compiled, model.precision)
-    table = json.loads(texts["program.json"])
-    roles = {r["name"]: texts[f"role_{r['name']}.py"] for r in table["roles"]}
-    return Program(table, roles, initial_state(model, compiled.graph), list(model.batches))
+    return Program.of(texts, initial_state(model, compiled.graph), list(model.batches))
 
 
 def _own(program: Program) -> Program:

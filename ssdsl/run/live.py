@@ -102,8 +102,7 @@ class Live:
         self.control.vote(error)
         sent = sent.shared(self.control)
         self._constants |= sent.constants
-        table = json.loads(sent.texts["program.json"])
-        return Program(table, {r["name"]: sent.texts[f"role_{r['name']}.py"] for r in table["roles"]}, State({}), [])
+        return Program.of(sent.texts, State({}), [])
 
     def _state(self) -> State:
         """What the weights start from, which is what rank 0 has: other ranks' modules are given it, as DDP does."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -15,7 +15,9 @@ from ssdsl.model.source import Model
 from ssdsl.runtime.draws import Draws
 from ssdsl.runtime.program import Program
 from ssdsl.runtime.state import State
+from ssdsl.runtime.table import Input, Output, SignalEntry, TransferEntry
 
+Entry = TypeVar("Entry", Input, Output, TransferEntry)
 COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64}
 
 
@@ -54,20 +56,16 @@ def program_in(program: Program, dtype: torch.dtype) -> Program:
     names = [*state.tensors, *(state.recipes.weights if state.recipes is not None else ())]
     weights = State({name: converted(state[name], dtype) for name in names}, names=state.names)
     batches = [{name: converted(t, dtype) for name, t in batch.items()} for batch in program.batches]
-    return Program(_table_in(program.table, dtype), program.roles, weights, batches)
+    table = program.table
+    inputs = {name: _stated(entry, dtype) for name, entry in table.inputs.items()}
+    messages = tuple(m if isinstance(m, SignalEntry) else _stated(m, dtype) for m in table.messages)
+    outputs = tuple(_stated(entry, dtype) for entry in table.outputs)
+    return Program(replace(table, inputs=inputs, outputs=outputs, messages=messages), program.roles, weights, batches)
 
 
-def _table_in(value: Any, dtype: torch.dtype, key: str = "") -> Any:
-    """A part of a program's table, with other types wherever a `dtype` is stated."""
-    match value:
-        case dict():
-            return {k: _table_in(v, dtype, k) for k, v in value.items()}
-        case list():
-            return [_table_in(v, dtype) for v in value]
-        case str() if key == "dtype":
-            return str(_instead(getattr(torch, value), dtype)).removeprefix("torch.")
-        case _:
-            return value
+def _stated(entry: Entry, dtype: torch.dtype) -> Entry:
+    """An entry of the table with the type that stands for its own."""
+    return replace(entry, dtype=str(_instead(getattr(torch, entry.dtype), dtype)).removeprefix("torch."))
 
 
 def converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

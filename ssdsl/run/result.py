@@ -1,12 +1,11 @@
 """What a run leaves behind: the numbers that each rank measured, read from the files it wrote."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from ssdsl.run.errors import ResultMissing
+from ssdsl.runtime.codec import from_json
 from ssdsl.text.diagnostic import PlanError
 
 
@@ -15,7 +14,7 @@ class Traffic:
     """Calls of one collective on one rank and the bytes they took, over all steps."""
 
     calls: int
-    size_bytes: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,33 +109,6 @@ def read_result(out: Path, steps: int, ranks: range) -> RunResult:
 
 def _read_rank(path: Path, rank: int) -> RankResult:
     try:
-        return _rank_result(json.loads(path.read_text("utf-8")))
+        return from_json(RankResult, path.read_text("utf-8"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PlanError(ResultMissing(None, rank, path.name, f"{type(error).__name__}: {error}")) from error
-
-
-def _rank_result(values: dict[str, Any]) -> RankResult:
-    comm = {name: Traffic(int(t["calls"]), int(t["bytes"])) for name, t in values["comm"].items()}
-    losses, step_s = tuple(map(float, values["losses"])), tuple(map(float, values["step_s"]))
-    recorded = tuple(tuple(Recorded(*entry) for entry in step) for step in values.get("recorded", ()))
-    return RankResult(
-        values["rank"],
-        values["role"],
-        losses,
-        step_s,
-        int(values["peak_bytes"]),
-        comm,
-        int(values.get("base_bytes", 0)),
-        int(values.get("tensor_bytes", 0)),
-        recorded,
-        values.get("transfers_s", {}),
-        int(values.get("first", 0)),
-        {int(step): float(loss) for step, loss in values.get("evaluated", {}).items()},
-        {step: tuple(_spent(*one) for one in spent) for step, spent in values.get("clocked", ())},
-        tuple((kind, ranks, size, time_s) for kind, ranks, size, time_s in values.get("network", ())),
-        int(values.get("threads", 1)),
-    )
-
-
-def _spent(what: str, number: int, layer: str, line: int, times_s: list[float]) -> Spent:
-    return Spent(what, number, layer, line, tuple(times_s))

@@ -10,11 +10,12 @@ _NAMES = {
     "attention": "attention_keys causal_attention_part",
     "bits": "step_keys",
     "collectives": "all_gather all_reduce all_reduce_ all_to_all exchange keep_first narrow reduce_scatter reshard",
+    "cut": "contiguous extend put take take_at take_sizes",
+    "joins": "Input Join",
     "kernels": "batch_norm_parts embedding_part first first_time gather_part group_norm_parts instance_norm_parts "
     "nll_part",
     "merges": "amax_parts amin_parts argmax_parts argmin_parts cross_entropy_parts log_softmax_parts logsumexp_parts "
     "max_parts min_parts softmax_parts",
-    "moves": "contiguous extend put take take_at take_sizes",
     "prefixes": "cumprod_parts cumsum_parts logcumsumexp_parts topk_parts",
     "random": "attention_dropout bernoulli cauchy dropout exponential geometric integers log_normal normal uniform",
     "recompute": "checkpoint",
@@ -22,7 +23,7 @@ _NAMES = {
     "ring": "attention_ring",
     "routed": "combine count_rows dispatch expert_mm routed_mm",
     "rows": "rows_to_all",
-    "runner": "Input Join Output block",
+    "runner": "Output block",
     "split_backward": "checkpoint_halves halves",
     "windows": "Part adaptive_avg_pool_part adaptive_max_pool_part avg_pool_part conv_part conv_transpose_part "
     "max_pool_part max_pool_with_indices_part",

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from .moves import cut_out, put_back, runs_of, take, take_at
-from .regions import Regions, Runs, length, pieces, travels
+from .cut import merge_blocks, paired, split_blocks, take, take_runs
+from .regions import Regions, length, pieces, travels
 from .sites import Place, caller
 from .world import Group, World, here
 
@@ -62,7 +62,7 @@ class all_gather:
         x = x.contiguous()
         parts = x.new_empty(self.group.size * x.numel())
         self.group.all_gather(parts, x.view(-1))
-        return put_back(parts.view(self.group.size, *x.shape), self.dim, self.outer)
+        return merge_blocks(parts.view(self.group.size, *x.shape), self.dim, self.outer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class reduce_scatter:
     outer: int = 1
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        parts = cut_out(x, self.dim, self.outer, self.group.size)
+        parts = split_blocks(x, self.dim, self.outer, self.group.size)
         mine = torch.empty_like(parts[0])
         self.group.reduce_scatter(mine.view(-1), parts.view(-1))
         return mine
@@ -89,10 +89,10 @@ class all_to_all:
     target: tuple[int, int]
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        parts = cut_out(x, *self.target, self.group.size)
+        parts = split_blocks(x, *self.target, self.group.size)
         received = torch.empty_like(parts)
         self.group.all_to_all(received.view(-1), parts.view(-1))
-        return put_back(received, *self.source)
+        return merge_blocks(received, *self.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class exchange:
         found = pieces(self.have, self.need, me, sums=self.sums)
         shape = [*x.shape[: self.dim], self.outer, length(self.need[me]), *x.shape[self.dim + 1 :]]
         result = x.new_zeros(shape) if self.sums else x.new_empty(shape)
-        parts = {p.peer: runs_of(x, self.dim, self.outer, p.sent).contiguous() for p in found if p.sent}
+        parts = {p.peer: take_runs(x, self.dim, self.outer, p.sent).contiguous() for p in found if p.sent}
         into = {
             p.peer: x.new_empty([*x.shape[: self.dim], self.outer * length(p.received), *x.shape[self.dim + 1 :]])
             for p in found
@@ -126,16 +126,9 @@ class exchange:
             if piece.received:
                 got = parts[me] if piece.peer == me else into[piece.peer]
                 blocks = got.unflatten(self.dim, (self.outer, -1))  # type: ignore[no-untyped-call]
-                self._place(result, blocks, piece.received)
+                for there, here in paired(result, blocks, self.dim + 1, piece.received):
+                    there.add_(here) if self.sums else there.copy_(here)
         return result.flatten(self.dim, self.dim + 1)
-
-    def _place(self, result: torch.Tensor, part: torch.Tensor, runs: Runs) -> None:
-        start = 0
-        for low, high in runs:
-            here = part.narrow(self.dim + 1, start, high - low)
-            there = result.narrow(self.dim + 1, low, high - low)
-            there.add_(here) if self.sums else there.copy_(here)
-            start += high - low
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +141,7 @@ class narrow:
     at: Regions | None = None
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if self.at is not None:
-            return take_at(x, self.dim, self.outer, self.at, self.group.index).contiguous()
-        return take(x, self.dim, self.outer, self.group.size, self.group.index).contiguous()
+        return take(x, self.dim, self.outer, self.at or self.group.size, self.group.index).contiguous()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
+from .cut import Piece
 from .flat import FlatParam, Weights
-from .piece import Piece
 
 Saved = dict[str, Any]
 
@@ -20,7 +20,9 @@ def gradients(weights: Weights, pieces: dict[str, Piece]) -> Saved:
         else:
             values = {name: parameter.grad for name, parameter in flat.parameters.items()}
         for name, value in values.items():
-            found[name] = pieces[name].saved(value if value is not None else torch.zeros_like(weights.tensors[name]))
+            found[name] = pieces[name].with_layout(
+                value if value is not None else torch.zeros_like(weights.tensors[name])
+            )
     return found
 
 
@@ -29,8 +31,8 @@ def state(weights: Weights, pieces: dict[str, Piece]) -> Saved:
     found = {}
     for flat in weights.flats:
         values = flat.views(_gathered(flat, flat.shard)) if flat.shard is not None else flat.parameters
-        found.update({name: pieces[name].saved(value) for name, value in values.items()})
-    return {"weights": found, "buffers": {n: pieces[n].saved(value) for n, value in weights.buffers.items()}}
+        found.update({name: pieces[name].with_layout(value) for name, value in values.items()})
+    return {"weights": found, "buffers": {n: pieces[n].with_layout(value) for n, value in weights.buffers.items()}}
 
 
 def _gathered(flat: FlatParam, mine: torch.Tensor | None) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """A program as it lies in its folder: the table for all ranks, the roles' code, the weights and the batches."""
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -10,50 +10,42 @@ from typing import Any
 import torch
 
 from .batches import read_batches
-from .errors import EngineError
 from .state import State
-from .table import Table
-from .version import VERSION
+from .table import Table, read_table
 
 
 @dataclass(frozen=True)
 class Program:
-    """What was compiled. `roles` is the code of each role by its name. Raises EngineError for another version."""
+    """What was compiled. `roles` is the code of each role by its name."""
 
     table: Table
     roles: dict[str, str]
     weights: State
     batches: list[dict[str, torch.Tensor]]
 
-    def __post_init__(self) -> None:
-        _check_version(self.table)
-
     @classmethod
     def read(cls, folder: Path, root: Path | None = None) -> "Program":
-        """The program that `ssdsl compile` wrote; weights are mapped, or made later. Raises OSError for a lack.
+        """The program that `ssdsl compile` wrote; weights are mapped, or made later. Raises OSError for a lack, and
+        EngineError for a program of another version.
 
         What evaluates lies in a folder inside of `root`, where the weights and batches are.
         """
         root = folder if root is None else root
-        table = json.loads((folder / "program.json").read_text())
-        _check_version(table)
-        roles = {r["name"]: (folder / f"role_{r['name']}.py").read_text() for r in table["roles"]}
+        table = read_table((folder / "program.json").read_text())
+        roles = {r.name: (folder / f"role_{r.name}.py").read_text() for r in table.roles}
         return cls(table, roles, State.read(root), read_batches(root))
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str], weights: State, batches: list[dict[str, torch.Tensor]]) -> "Program":
+        """A program of generated files, by name, that lie in no folder."""
+        table = read_table(texts["program.json"])
+        return cls(table, {r.name: texts[f"role_{r.name}.py"] for r in table.roles}, weights, batches)
 
     def code(self, role: str) -> Any:
         """The module of a role, made anew for each rank: the groups that it names are the loading rank's."""
         module = ModuleType(f"role_{role}")
         exec(_compiled(self.roles[role], f"role_{role}.py"), vars(module))
         return module
-
-
-def _check_version(table: Table) -> None:
-    found = table.get("version", 1)
-    if found != VERSION:
-        raise EngineError(
-            f"the program is of version {found}, and this runtime runs version {VERSION}",
-            "give a compiled folder its own `runtime` back, install the same ssdsl on each node, or compile again",
-        )
 
 
 @lru_cache(maxsize=64)

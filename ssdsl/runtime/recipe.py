@@ -5,7 +5,6 @@ draw are a function of the seed and of where an element lies.
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 
 from .bits import Generator
+from .cut import elements_at
 from .draws import Draws
 
 INITIAL = -1  # the step whose draws make the weights
@@ -106,7 +106,7 @@ class Recipes:
         steps = self._steps_of({view.memory})
         if all(n == len(p) for n, p in zip(view.size, places, strict=True)) or not _is_pointwise(view, steps):
             whole = self.whole(name)
-            return whole[torch.meshgrid(*places, indexing="ij")] if places else whole
+            return whole[elements_at(places)]
         part = torch.empty(0)
         for step in steps:
             part = self._follow_part(step, part, view, places)
@@ -210,60 +210,36 @@ def _value(item: Any, memories: Mapping[int, torch.Tensor]) -> Any:
 
 def write_recipes(recipes: Recipes, path: Path) -> None:
     """Write the recipes as JSON, a line for each step and each weight; given memories as tensors beside it."""
-    path.write_text(written(recipes))
+    steps = ",\n".join(
+        "  " + json.dumps([s.target, s.args, dict(s.kwargs), s.makes, s.writes, s.draw], default=_view_json)
+        for s in recipes.steps
+    )
+    weights = ",\n".join(f"  {json.dumps(n)}: {json.dumps(_view_json(v))}" for n, v in recipes.weights.items())
+    head = f'"seed": {recipes.seed}, "generator": {json.dumps(recipes.generator)}'
+    path.write_text(f'{{{head},\n"steps": [\n{steps}\n],\n"weights": {{\n{weights}\n}}}}\n')
     if recipes.given:
         torch.save(dict(recipes.given), path.with_suffix(".given.pt"))
 
 
 def read_recipes(path: Path) -> Recipes:
     """What `write_recipes` wrote. Raises OSError."""
-    given = path.with_suffix(".given.pt")
-    return read(path.read_text(), torch.load(given, mmap=True, weights_only=True) if given.exists() else {})
-
-
-def written(recipes: Recipes) -> str:
-    """The recipes as JSON, without the memories that are given."""
-    steps = ",\n".join(
-        "  " + json.dumps([s.target, _plain(s.args), _plain(dict(s.kwargs)), s.makes, s.writes, s.draw])
-        for s in recipes.steps
-    )
-    weights = ",\n".join(f"  {json.dumps(n)}: {json.dumps(_plain(v))}" for n, v in recipes.weights.items())
-    head = f'"seed": {recipes.seed}, "generator": {json.dumps(recipes.generator)}'
-    return f'{{{head},\n"steps": [\n{steps}\n],\n"weights": {{\n{weights}\n}}}}\n'
-
-
-def read(text: str, given: Mapping[int, torch.Tensor]) -> Recipes:
-    """What `written` wrote."""
-    table = json.loads(text)
+    table, given = json.loads(path.read_text(), object_hook=_from_json), path.with_suffix(".given.pt")
     steps = [
-        Step(target, _unplain(args), _unplain(kwargs), tuple(makes), tuple(writes), draw)
+        Step(target, tuple(args), kwargs, tuple(makes), tuple(writes), draw)
         for target, args, kwargs, makes, writes, draw in table["steps"]
     ]
-    weights = {n: _unplain(v) for n, v in table["weights"].items()}
-    return Recipes(steps, weights, given, table["seed"], table["generator"])
+    memories = torch.load(given, mmap=True, weights_only=True) if given.exists() else {}
+    return Recipes(steps, table["weights"], memories, table["seed"], table["generator"])
 
 
-def _plain(item: Any) -> Any:
-    match item:
-        case View():
-            return {"view": [item.memory, item.size, item.stride, item.offset]}
-        case tuple() | list():
-            return [_plain(i) for i in item]
-        case dict():
-            return {k: _plain(v) for k, v in item.items()}
-        case float() if not math.isfinite(item):
-            return {"float": str(item)}
-    return item
+def _view_json(view: View) -> dict[str, Any]:
+    return {"view": [view.memory, view.size, view.stride, view.offset]}
 
 
-def _unplain(item: Any) -> Any:
+def _from_json(item: dict[str, Any]) -> Any:
     match item:
         case {"view": [memory, size, stride, offset]}:
             return View(memory, tuple(size), tuple(stride), offset)
-        case {"float": text}:
+        case {"float": str(text)}:  # how numbers that are not finite were written
             return float(text)
-        case list():
-            return tuple(_unplain(i) for i in item)
-        case dict():
-            return {k: _unplain(v) for k, v in item.items()}
     return item

@@ -7,6 +7,8 @@ Regions of parts may be of unequal sizes, and overlap: the windows of a convolut
 [(0, ((0, 1),), ((0, 1),)), (1, ((0, 4),), ((1, 5),)), (2, ((3, 4),), ((5, 6),))]
 """
 
+import itertools
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -26,6 +28,16 @@ class Piece(NamedTuple):
 def length(runs: Runs) -> int:
     """How many positions some runs have."""
     return sum(end - start for start, end in runs)
+
+
+def parts_of(sizes: Sequence[int]) -> Regions:
+    """The regions of parts of these sizes, one behind the other.
+
+    >>> parts_of((5, 4, 4))
+    (((0, 5),), ((5, 9),), ((9, 13),))
+    """
+    ends = [*itertools.accumulate(sizes)]
+    return tuple(((end - size, end),) for size, end in zip(sizes, ends, strict=True))
 
 
 def shared(a: Runs, b: Runs) -> Runs:

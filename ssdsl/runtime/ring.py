@@ -11,8 +11,8 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .attention import Attending, Tensors, nothing, scale_of
+from .cut import paired, take_runs
 from .merges import widened
-from .moves import runs_of
 from .regions import Regions, Runs, halves, length, local
 from .transport import Works
 from .world import Group
@@ -61,14 +61,14 @@ class _Ring:
         """Half of what this device has."""
         mine = self.regions[self.group.index]
         runs = local(self.keys(0, half), mine)
-        return [runs_of(x, x.dim() - 2, 1, runs).contiguous() for x in tensors]
+        return [take_runs(x, x.dim() - 2, 1, runs).contiguous() for x in tensors]
 
     def add_to_own(self, half: int, tensors: Tensors, more: Tensors) -> None:
         """Adds to half of what this device has."""
         runs = local(self.keys(0, half), self.regions[self.group.index])
         for x, added in zip(tensors, more, strict=True):
-            for run, part in zip(runs, torch.split(added, [end - start for start, end in runs], -2), strict=True):
-                x[..., slice(*run), :] += part
+            for there, here in paired(x, added, -2, runs):
+                there += here
 
     def pass_on(self, step: int, half: int, tensors: Tensors) -> "_Passing":
         """These go to the part behind; from the part before comes what is here after `step` steps."""
@@ -161,11 +161,11 @@ def _columns(mask: torch.Tensor | None, keys: Runs) -> torch.Tensor | None:
     """Those of a mask that are some keys'."""
     if mask is None or not mask.dim() or mask.shape[-1] == 1:
         return mask
-    return runs_of(mask, mask.dim() - 1, 1, keys)
+    return take_runs(mask, mask.dim() - 1, 1, keys)
 
 
 def _put(whole: torch.Tensor, keys: Runs, part: torch.Tensor) -> None:
     """Writes columns that were taken where they belong."""
     if part is not whole:
-        for run, columns in zip(keys, torch.split(part, [end - start for start, end in keys], -1), strict=True):
-            whole[..., slice(*run)] = columns
+        for there, here in paired(whole, part, -1, keys):
+            there.copy_(here)

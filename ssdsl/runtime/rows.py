@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .moves import cut_out
+from .cut import split_blocks
 from .world import Group
 
 
@@ -39,7 +39,7 @@ class rows_to_all:
 
 def _numbers(runs: torch.Tensor, outer: int, count: int) -> torch.Tensor:
     """For each value of a digit the numbers of the runs that have it, in their order."""
-    return cut_out(torch.arange(runs.shape[0], device=runs.device), 0, outer, count)
+    return split_blocks(torch.arange(runs.shape[0], device=runs.device), 0, outer, count)
 
 
 def _in_order(x: torch.Tensor, lengths: torch.Tensor, order: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,5 @@
 """One rank's share of a step. A role's `step(run)` calls it: forward, send, wait, backward, reduce, in order."""
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -9,58 +8,15 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from .flat import Weights
-from .moves import join_sizes, runs_of, take, take_sizes
-from .outputs import Output as OutputPart
-from .outputs import Placed
+from .gradient_accumulator import GradientAccumulator
+from .joins import At, Input
+from .parts import KeptOutput, Placed
 from .record import Recorder
-from .regions import Regions, Runs, length, local
-from .returned import Place, Returned
 from .split_backward import Waiting, collecting, finish, first_half
 from .transfers import Message, Mover, Signal
 from .world import World
 
-At = tuple[int, ...]
 Key = tuple[str, At]
-
-
-@dataclass(frozen=True)
-class Join:
-    """Makes the parts of a value along an index in time one: joined along `dim` within `outer` blocks, or summed.
-
-    Those before the running one alone, if only the `earlier` ones are read. Parts that are not equal runs, one behind
-    the other, lie `at` these runs of each block, one for each part. With `reads`, each part of the reader gets that
-    region of the joined parts.
-    """
-
-    index: str
-    count: int
-    dim: int | None = None
-    outer: int = 1
-    at: Regions | None = None
-    earlier: bool = False
-    reads: Regions | None = None
-
-    def parts(self, at: int) -> Sequence[int]:
-        """Which parts the part `at` reads, as they lie behind each other."""
-        if self.earlier:
-            return range(at)
-        ordered = range(self.count) if self.at is None else sorted(range(self.count), key=self.at.__getitem__)
-        return ordered if self.reads is None else [k for k in ordered if self.runs(k, at)]
-
-    def runs(self, k: int, at: int) -> Runs:
-        """What the part `at` reads of part k, in positions of that."""
-        assert self.reads is not None and self.at is not None
-        return local(self.reads[at], self.at[k])
-
-
-@dataclass(frozen=True)
-class Input:
-    """A value from another block: `slot` is where it is kept here, `time` the indices of its parts."""
-
-    slot: str
-    time: tuple[str, ...] = ()
-    joins: tuple[Join, ...] = ()
-    gradient: bool = True
 
 
 @dataclass(frozen=True)
@@ -120,13 +76,13 @@ class Runner:
         self.mover = Mover(device, world)
         self.prepared: dict[str, torch.Tensor] = {}
         self.values: dict[Key, torch.Tensor] = {}
-        self.gradients = Returned()
+        self.gradients = GradientAccumulator()
         self.saved: dict[tuple[int, At], tuple[list[torch.Tensor | None], list[GradientEdge | None]]] = {}
         self.halves: dict[tuple[int, At], Waiting] = {}
         self.losses: list[torch.Tensor] = []
         self.scale = 1.0  # of the loss whose gradients are taken
-        self.outputs: list[OutputPart] = []  # what is kept of a step, and
-        self.parts: list[tuple[OutputPart, list[Placed]]] = []  # what the last one left of them
+        self.outputs: list[KeptOutput] = []  # what is kept of a step, and
+        self.parts: list[tuple[KeptOutput, list[Placed]]] = []  # what the last one left of them
         self.doing: str | None = None
         self.recorder: Recorder | None = None
 
@@ -200,10 +156,10 @@ class Runner:
     def _read(self, given: Input, at: dict[str, int], learns: bool) -> torch.Tensor | None:
         """A block's input: the parts of a value, made one, as a leaf of the block's own graph. None where it is what
         lies before a first part."""
-        parts = {part: self.values[given.slot, part] for part in _parts(given, at)}
+        parts = {part: self.values[given.slot, part] for part in given.parts(at)}
         if not parts:
             return None
-        return _join(parts, given, at).detach().requires_grad_(given.gradient and learns)
+        return given.value(parts, at).detach().requires_grad_(given.gradient and learns)
 
     def _backward(self, block: Block, at: dict[str, int]) -> None:
         part = tuple(at.values())
@@ -225,8 +181,8 @@ class Runner:
             first_half(roots, gradients, [i for i in inputs if i is not None and i.requires_grad])
         for given, leaf in zip(block.inputs, inputs, strict=True):
             if leaf is not None and leaf.grad is not None:
-                for where, piece, places in _unjoin(leaf.grad, given, at):
-                    self.gradients.add((given.slot, where), piece, places)
+                for where, share, regions in given.split(leaf.grad, at):
+                    self.gradients.add((given.slot, where), share, regions)
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -323,73 +279,3 @@ def _edges(block: Block, outputs: Sequence[torch.Tensor]) -> list[GradientEdge |
     has_gradient = (o.gradient or n == block.loss for n, o in enumerate(block.outputs))
     found = zip(outputs, has_gradient, strict=True)
     return [get_gradient_edge(value) if learns and value.requires_grad else None for value, learns in found]
-
-
-def _parts(given: Input, at: dict[str, int]) -> Iterator[At]:
-    """The parts of a value that a block reads at some indices: its own where both have an index, else all of them."""
-    joins = {j.index: j for j in given.joins}
-    return itertools.product(*(joins[i].parts(at.get(i, 0)) if i in joins else (at[i],) for i in given.time))
-
-
-def _join(parts: dict[At, torch.Tensor], given: Input, at: dict[str, int]) -> torch.Tensor:
-    for join in given.joins:
-        where = given.time.index(join.index)
-        groups: dict[At, list[torch.Tensor]] = {}
-        for part, value in parts.items():
-            own = value if join.reads is None else _region(value, join, part[where], at[join.index])
-            groups.setdefault((*part[:where], 0, *part[where + 1 :]), []).append(own)
-        parts = {part: _joined(values, join) for part, values in groups.items()}
-    (value,) = parts.values()
-    return value
-
-
-def _region(value: torch.Tensor, join: Join, k: int, at: int) -> torch.Tensor:
-    """What the part `at` reads of part k."""
-    assert join.dim is not None
-    return runs_of(value, join.dim, 1, join.runs(k, at))
-
-
-def _joined(values: list[torch.Tensor], join: Join) -> torch.Tensor:
-    if len(values) == 1:
-        return values[0]
-    if join.dim is None:
-        return torch.stack(values).sum(0) if len(values) > 2 else values[0] + values[1]
-    if join.outer == 1:
-        return torch.cat(values, join.dim)
-    return join_sizes(values, join.dim, join.outer)
-
-
-Piece = tuple[dict[str, int], torch.Tensor, tuple[Place, ...]]  # of a gradient: whose, and where in it if not all
-
-
-def _unjoin(
-    gradient: torch.Tensor, given: Input, at: dict[str, int]
-) -> Iterator[tuple[At, torch.Tensor, tuple[Place, ...]]]:
-    pieces: list[Piece] = [(dict(at), gradient, ())]
-    for join in reversed(given.joins):
-        pieces = [
-            ({**where, join.index: k}, part, (*places, *place))
-            for where, value, places in pieces
-            for k, part, place in _pieces(value, join, at.get(join.index, 0))
-        ]
-    for where, value, places in pieces:
-        yield tuple(where[i] for i in given.time), value, places
-
-
-def _pieces(value: torch.Tensor, join: Join, at: int) -> Iterator[tuple[int, torch.Tensor, tuple[Place, ...]]]:
-    """The parts of what the part `at` has read, and which positions of them it has read."""
-    parts = join.parts(at)
-    if join.dim is None:
-        yield from ((k, value, ()) for k in parts)
-    elif join.reads is not None and join.at is not None:
-        start = 0
-        for k in parts:
-            runs = join.runs(k, at)
-            end = start + length(runs)
-            yield k, value.narrow(join.dim, start, end - start), (Place(join.dim, runs, length(join.at[k])),)
-            start = end
-    elif join.at is not None:
-        sizes = tuple(length(join.at[k]) for k in parts)
-        yield from ((k, take_sizes(value, join.dim, join.outer, sizes, n), ()) for n, k in enumerate(parts))
-    else:
-        yield from ((k, take(value, join.dim, join.outer, len(parts), k), ()) for k in parts)

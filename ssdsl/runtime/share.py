@@ -2,19 +2,19 @@
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
 
 import torch
 
+from .cut import Piece
 from .errors import EngineError
 from .flat import Weights
-from .outputs import outputs_of
-from .piece import Piece
+from .parts import kept_outputs, pieces_of
 from .program import Program
+from .rank_setup import completions_of, messages_of, role_of
 from .runner import Runner
 from .sites import Sites
 from .state import State
-from .table import Table, completions_of, is_at, messages_of, pieces_of, role_of
+from .table import Role
 from .train.feed import Feed
 from .world import World
 
@@ -25,7 +25,7 @@ class Share:
     """Made, and used, by all ranks alike. A rank that the plan gives nothing to do has no role, and runs nothing."""
 
     def __init__(self, program: Program, world: World, device: torch.device, weights: Weights, state: State) -> None:
-        self.table: Table = program.table
+        self.table = program.table
         self.world, self.device = world, device
         self.role = role_of(self.table, world)
         self.runner = Runner({}, weights, device, world)
@@ -33,18 +33,18 @@ class Share:
         self.sites: Sites | None = None
         if self.role is None:
             return
-        self.inputs = {p.name: p for p in pieces_of(self.role["inputs"], self.role, world)}
+        self.inputs = {p.name: p for p in pieces_of(self.role.inputs, self.role, world)}
         self.runner.messages = messages_of(self.table, world)
-        self.runner.outputs = outputs_of(self.table, world)
-        self.code = program.code(self.role["name"])
-        self.sites = Sites(self.table, self.role, program.roles[self.role["name"]])
-        self.completions = completions_of(self.role, world) if self.table["trains"] else {}
+        self.runner.outputs = kept_outputs(self.table, world)
+        self.code = program.code(self.role.name)
+        self.sites = Sites(self.table, self.role, program.roles[self.role.name])
+        self.completions = completions_of(self.role, world) if self.table.trains else {}
         self.take_constants(state)
 
     def take_constants(self, state: State) -> None:
         """Computes what depends on no input and no weight."""
         if self.role is not None:
-            types = {n: getattr(torch, dtype) for n, dtype in self.table["constants"].items() if n in state}
+            types = {n: getattr(torch, dtype) for n, dtype in self.table.constants.items() if n in state}
             given = {n: state[n].to(self.device, dtype) for n, dtype in types.items()}
             with torch.no_grad():
                 self.constants: Tensors = self.code.constants(given, self.device)
@@ -52,7 +52,7 @@ class Share:
     @property
     def name(self) -> str:
         """The role's, `idle` for none."""
-        return str(self.role["name"]) if self.role is not None else "idle"
+        return self.role.name if self.role is not None else "idle"
 
     @cached_property
     def feed(self) -> Feed:
@@ -83,7 +83,7 @@ class Share:
         if self.role is None:
             return
         given = {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
-        given |= {name: torch.tensor([seed, step], device=self.device) for name in self.table["seed"]}
+        given |= {name: torch.tensor([seed, step], device=self.device) for name in self.table.seed}
         self.complete_gradients()
         try:
             with torch.no_grad():
@@ -106,14 +106,14 @@ class Share:
     @cached_property
     def _adds_loss(self) -> bool:
         """Whether this rank has the loss: of ranks that compute the same, the first has it."""
-        place = self.table["loss"]
-        at = is_at(place, self.world)
-        return at is not None and not any(at[axis] for axis in at.keys() - set(place["axes"]) - set(place["fixed"]))
+        place = self.table.loss
+        at = self.world.at(place.mesh, place.fixed)
+        return at is not None and not any(at[axis] for axis in at.keys() - set(place.axes) - place.fixed.keys())
 
 
-def _weights(role: Table | None) -> dict[str, Any]:
+def _weights(role: Role | None) -> dict[str, tuple[object, ...]]:
     """Where the weights of a role are."""
     if role is None:
         return {}
-    found = {w["name"]: (f["number"], f["zero"], w["takes"]) for f in role["flats"] for w in f["weights"]}
-    return {**found, **{w["name"]: w["takes"] for w in role["others"]}}
+    found: dict[str, tuple[object, ...]] = {w.name: (f.number, f.zero, w.takes) for f in role.flats for w in f.weights}
+    return found | {w.name: w.takes for w in role.others}

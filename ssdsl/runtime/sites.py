@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from .errors import EngineError
+from .table import FlatEntry, Role, SignalEntry, Site, Table, TransferEntry
 from .world import Collective, Exchange, World
 
 Place = tuple[CodeType, int, str]  # a role's code, the instruction in it, and the module whose function it is
-Table = dict[str, Any]
 MANY = 8
 TORCH = str(Path(torch.__file__).parent)
 
@@ -32,13 +32,11 @@ def caller(layer: str) -> Place:
 class Sites:
     """What the lines of a role's file are for: collectives, messages, look-ups. `code` is its text."""
 
-    def __init__(self, table: Table, role: Table, code: str) -> None:
+    def __init__(self, table: Table, role: Role, code: str) -> None:
         self.lines = code.splitlines()
-        self.known: dict[tuple[str, str, str], Table] = {
-            (s["function"], s["layer"], s["line"]): s for s in role.get("sites", ())
-        }
-        self.messages: dict[int, Table] = {m["number"]: m for m in table["messages"]}
-        self.flats: dict[int, Table] = {f["number"]: f for f in role["flats"]}
+        self.known = {(site.function, site.layer, site.line): site for site in role.sites}
+        self.messages = {message.number: message for message in table.messages}
+        self.flats = {flat.number: flat for flat in role.flats}
 
     def waits(self, world: World) -> str:
         """What the rank waits for now, in words; empty where it waits for nobody."""
@@ -59,10 +57,10 @@ class Sites:
         if not frames or not (frame := frames[-1]).f_code.co_filename.startswith("role_"):
             return None  # as where weights are gathered in the same line
         found = self._site(frame.f_lineno, getattr(frame.f_locals.get("w"), "layer", ""))
-        if found is None or "source" not in found:
+        if found is None or found.source is None:
             return None
-        module, _, kind = found["of"].rpartition(" ")
-        where = f"`{kind}` in {f'module `{module}`' if module else 'the model'} ({found['source']}{_said(found)})"
+        module, _, kind = found.of.rpartition(" ")
+        where = f"`{kind}` in {f'module `{module}`' if module else 'the model'} ({found.source}{_said(found)})"
         first = str(error).strip().partition("\n")[0]
         numbers = (f"`{n}` from {int(t.min())} to {int(t.max())}" for n, t in batch.items() if _is_whole(t))
         reason = f"{where} failed: {type(error).__name__}: {first}\n  this rank was given {', '.join(numbers)}"
@@ -87,17 +85,17 @@ class Sites:
             case _:
                 line = role_line()
                 found = self._site(line[1], layer) if line is not None else None
-        return f" of `{found['value']}`, {found['of']}{_said(found)}" if found is not None else ""
+        return f" of `{found.value}`, {found.of}{_said(found)}" if found is not None else ""
 
     def _weights(self, number: int) -> str:
         flat = self.flats.get(number)
         if flat is None:
             return ""
-        names = [w["name"] for w in flat["weights"]]
+        names = [w.name for w in flat.weights]
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         return f" for weight `{names[0]}`{more}{_said(flat)}"
 
-    def _site(self, line: int, layer: str) -> Table | None:
+    def _site(self, line: int, layer: str) -> Site | None:
         """What stands in a line of the role's file, in a function that runs for a layer."""
         if not 0 < line <= len(self.lines):
             return None
@@ -106,8 +104,8 @@ class Sites:
         return self.known.get((function, layer, self.lines[line - 1].partition(" = ")[0].strip()))
 
     def _exchange(self, exchange: Exchange) -> str:
-        message = self.messages.get(exchange.number, {})
-        what = f"`{message['value']}`" if "value" in message else "word that an earlier task is done"
+        message = self.messages.get(exchange.number)
+        what = f"`{message.value}`" if isinstance(message, TransferEntry) else "word that an earlier task is done"
         what = f"the gradient of {what}" if exchange.gradient else what
         way = "from" if exchange.verb == "receive" else "to"
         return f"{exchange.verb} of {what} {way} rank {exchange.peer}{_said(message)}"
@@ -127,9 +125,9 @@ def _ranks(ranks: tuple[int, ...]) -> str:
     return f"ranks {shown}"
 
 
-def _said(site: Table) -> str:
+def _said(site: Site | FlatEntry | TransferEntry | SignalEntry | None) -> str:
     """The statement of the plan: `; megatron.ssp:15: split model by heads into tp`."""
-    return f"; {site['plan']}" if site.get("plan") else ""
+    return f"; {site.plan}" if site is not None and site.plan else ""
 
 
 def role_line() -> tuple[str, int] | None:

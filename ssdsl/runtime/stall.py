@@ -45,13 +45,6 @@ class Stall:
         return "\n".join(lines)
 
 
-def read_stall(values: dict[str, Any]) -> Stall:
-    """A stall that was written as JSON."""
-    process = values["process"]
-    known = {"waiting": tuple(values["waiting"]), "process": None if process is None else (process[0], process[1])}
-    return Stall(**values | known)
-
-
 def read_states(folder: Path) -> dict[int, State]:
     """What every rank wrote last; one that writes at this moment may be missing.
 

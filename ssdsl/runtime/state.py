@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from .piece import Piece
+from .cut import Piece
 from .recipe import Recipes, read_recipes, write_recipes
 
 WEIGHTS = "weights.pt"

@@ -1,168 +1,244 @@
-"""Reads `program.json` as one rank sees it: its role, tasks, weights and its share of every transfer."""
+"""The table of a program, `program.json`: all that is data, for every rank. The compiler fills it, and each rank reads
+what it is to do (rank_setup.py). It loads no torch.
+"""
 
-from typing import Any
+import json
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-import torch
-
-from .flat import Completion, FlatParam, Tie, Weights
+from .codec import decoded
+from .errors import EngineError
 from .mesh import Mesh
-from .piece import Piece
 from .regions import Regions
-from .state import State
-from .transfers import Leg, Message, Signal, Transfer
-from .world import Group, World
+from .version import VERSION
 
-Table = dict[str, Any]
-
-
-def join_world(table: Table, world: World) -> None:
-    """Makes the meshes and groups of the table known to this rank."""
-    meshes = [Mesh(m["name"], m["axes"], m["first"]) for m in table["meshes"]]
-    world.join(meshes, [(g["mesh"], tuple(g["axes"])) for g in table["groups"]])
-    for _ in range(len(world.transfers), max((m["lane"] + 1 for m in table["messages"]), default=0)):
-        world.transfers.append((world.transport.new_group(), world.transport.new_group()))
+Box = tuple[tuple[int, int], ...]  # (start, length) per factor
+Shape = tuple[tuple[int, ...], ...]  # the factors of a local tensor, axis by axis
 
 
-def is_at(place: Table, world: World, rank: int | None = None) -> dict[str, int] | None:
-    """The coordinates of a rank, if not told this one, in a place (a mesh with some axes fixed); None outside it."""
-    at = world.meshes[place["mesh"]].coordinates(world.rank if rank is None else rank)
-    return at if at is not None and all(at[a] == c for a, c in place["fixed"].items()) else None
+class Entry:
+    """A part of the table, of which a field can also be had by its name."""
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def get(self, name: str) -> Any:
+        """As `table[name]`."""
+        return getattr(self, name)
 
 
-def role_of(table: Table, world: World) -> Table | None:
-    """This rank's role; None for a rank that the plan gives nothing to do."""
-    return next((r for r in table["roles"] if is_at(r, world) is not None), None)
+@dataclass(frozen=True)
+class MeshAxes:
+    """Some axes of a mesh."""
+
+    mesh: str
+    axes: tuple[str, ...]
 
 
-# -- messages --------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Submesh:
+    """The ranks of a mesh at some fixed coordinates; `axes` are the others, or those that matter."""
+
+    mesh: str
+    fixed: dict[str, int]
+    axes: tuple[str, ...]
 
 
-def messages_of(table: Table, world: World) -> dict[int, Message]:
-    """All messages, with this rank's legs."""
-    found: dict[int, Message] = {}
-    for m in table["messages"]:
-        forward = _leg(m["forward"], m["source"], m["target"], world)
-        if "signal" in m:
-            found[m["number"]] = Signal(forward, lane=m["lane"])
-            continue
-        backward = _leg(m["backward"], m["target"], m["source"], world) if m["backward"] else None
-        uneven = {int(k): (v[0], tuple(v[1])) for k, v in m["uneven"].items()}
-        slots = m["source_slot"], m["target_slot"]
-        dtype = getattr(torch, m["dtype"])
-        found[m["number"]] = Transfer(*slots, forward, backward, dtype, tuple(m["time"]), uneven, m["lane"])
-    return found
+# -- weights, inputs and outputs ---------------------------------------------------------------------------------------
 
 
-def _leg(move: Table, source: Table, target: Table, world: World) -> Leg:
-    here, there = is_at(source, world), is_at(target, world)
-    sends, gets = [], []
-    for at_source, at_target, source_box, target_box in move["pieces"]:
-        if here is not None and _free(here, source, move) == at_source:
-            sends.append((_peer(target, world, move, here, at_target), _box(source_box)))
-        if there is not None and _free(there, target, move) == at_target:
-            gets.append((_peer(source, world, move, there, at_source), _box(target_box)))
-    shapes = (tuple(map(tuple, move[key])) for key in ("source_shape", "target_shape"))
-    return Leg(tuple(sends), tuple(gets), *shapes)
+class AxisTake(NamedTuple):
+    """Dimension `dim` is `outer` blocks, and each rank takes the part whose number is its coordinate on the axis: of so
+    many equal runs of each block, or of these regions. Of outputs the axis may be an index in time."""
+
+    axis: str
+    dim: int
+    outer: int
+    parts: int | Regions
 
 
-def _free(at: dict[str, int], place: Table, move: Table) -> list[int]:
-    return [at[a] for a in place["axes"] if a not in move["aligned"]]
+@dataclass(frozen=True)
+class TensorEntry(Entry):
+    """A tensor with the takes that lead from the whole one, of `shape`, to the local one."""
+
+    name: str
+    shape: tuple[int, ...]
+    takes: tuple[AxisTake, ...]
 
 
-def _peer(place: Table, world: World, move: Table, mine: dict[str, int], free: list[int]) -> int:
-    mesh = world.meshes[place["mesh"]]
-    at = dict.fromkeys(mesh.axes, 0) | place["fixed"]
-    at |= {a: mine[a] for a in move["aligned"]}
-    at |= dict(zip((a for a in place["axes"] if a not in move["aligned"]), free, strict=True))
-    return mesh.rank(at)
+@dataclass(frozen=True)
+class FlatEntry(Entry):
+    """Weights whose gradients are completed together, step by step: each is what is done, and over which axes.
 
-
-def _box(box: list[list[int]]) -> tuple[tuple[int, int], ...]:
-    return tuple((start, length) for start, length in box)
-
-
-# -- weights ---------------------------------------------------------------------------------------------------------
-
-
-def pieces_of(tensors: list[Table], role: Table, world: World) -> list[Piece]:
-    """This rank's parts of some weights, or inputs, of its role."""
-    at = is_at(role, world)
-    assert at is not None
-    return [
-        Piece(t["name"], tuple(t["shape"]), tuple((dim, outer, n, at[axis]) for axis, dim, outer, n in takes_of(t)))
-        for t in tensors
-    ]
-
-
-def takes_of(tensor: Table) -> tuple[tuple[str, int, int, int | Regions], ...]:
-    """How ranks cut a tensor: (axis, dim, outer, the number of equal parts, or the regions of others)."""
-    return tuple((axis, dim, outer, _parts(n)) for axis, dim, outer, n in tensor["takes"])
-
-
-def _parts(written: Any) -> int | Regions:
-    """The count of equal parts, or the regions of others."""
-    return written if isinstance(written, int) else tuple(tuple((s, e) for s, e in runs) for runs in written)
-
-
-def weights_of(
-    table: Table, role: Table, world: World, state: State, device: torch.device, half: torch.dtype | None = None
-) -> Weights:
-    """This rank's weights, cut out of the whole ones, or made; the groups of tied weights are made here.
-
-    With `half` floating-point numbers are of this type.
+    `zero` says which of their state is sharded over `shard_axes`, `plan` is the statement behind it.
     """
 
-    def part(piece: Piece) -> torch.Tensor:
-        tensor = state.part(piece)
-        return tensor.to(device, half if tensor.is_floating_point() else None)
-
-    ties = tie_groups(table, world)
-    flats = []
-    for flat in role["flats"]:
-        pieces = pieces_of(flat["weights"], role, world)
-        values = {p.name: part(p) for p in pieces}
-        shard_group = world.groups[role["mesh"], tuple(flat["shard_axes"])] if flat["shard_axes"] else None
-        tied = any(kind == "sum_tied" for kind, _ in flat["completion"])
-        tie = ties[flat["weights"][0]["name"]] if tied else None
-        flats.append(FlatParam(flat["number"], values, flat["zero"], shard_group, tie))
-    others = {p.name: part(p).clone() for p in pieces_of(role["others"], role, world)}
-    return Weights(flats, others, world)
+    number: int
+    weights: tuple[TensorEntry, ...]
+    zero: str
+    shard_axes: tuple[str, ...]
+    completion: tuple[tuple[str, tuple[str, ...]], ...]
+    plan: str
 
 
-def completions_of(role: Table, world: World) -> dict[int, list[Completion]]:
-    """How a program completes the gradients of each flat parameter of a role, by its number."""
-    groups = {axes: group for (mesh, axes), group in world.groups.items() if mesh == role["mesh"]}
-    return {
-        flat["number"]: [Completion(kind, groups[tuple(axes)]) for kind, axes in flat["completion"] if axes]
-        for flat in role["flats"]
-    }
+@dataclass(frozen=True)
+class Input(Entry):
+    """A tensor of the batch, whole, with the names that the model gives its axes."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    axes: tuple[str, ...]
 
 
-def tie_groups(table: Table, world: World) -> dict[str, Tie]:
-    """For each weight on several submeshes, how its gradients are summed; called by all ranks alike."""
-    ties = {}
-    made: dict[tuple[int, ...], Group | None] = {}
-    for weight, places in table["ties"].items():
-        homes = [_ranks(place, world) for place in places]
-        for ranks in _tied_ranks(homes):
-            if ranks not in made:
-                made[ranks] = world.new_group("tied", list(ranks))
-            if (group := made[ranks]) is not None:
-                ties[weight] = Tie(group, _are_alike(homes) or any(world.rank == home[0] for home in homes))
-    return ties
+@dataclass(frozen=True)
+class Output(Entry):
+    """A tensor that was asked for: the ranks that keep it, and the part that each keeps for each coordinate in `time`.
+
+    Over the indices in `sums` the parts are addends.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    mesh: str
+    fixed: dict[str, int]
+    slot: str
+    time: dict[str, int]
+    takes: tuple[AxisTake, ...]
+    sums: tuple[str, ...]
 
 
-def _ranks(place: Table, world: World) -> list[int]:
-    mesh = world.meshes[place["mesh"]]
-    return [r for r in range(mesh.first, mesh.first + mesh.size) if is_at(place, world, r) is not None]
+# -- roles -------------------------------------------------------------------------------------------------------------
 
 
-def _are_alike(homes: list[list[int]]) -> bool:
-    return len({len(home) for home in homes}) == 1
+@dataclass(frozen=True)
+class Site:
+    """A line of a role's file in which ranks wait for each other, or an operator looks up numbers of the batch.
+
+    It assigns to `line`, in a function that is called for a layer. `value` and `of` are the model's, `source` is the
+    line of the model that calls the operator, and `plan` the statement behind it.
+    """
+
+    function: str
+    layer: str
+    line: str
+    value: str
+    of: str
+    source: str | None = field(default=None, kw_only=True)
+    plan: str
 
 
-def _tied_ranks(homes: list[list[int]]) -> list[tuple[int, ...]]:
-    """Homes of one size sum part by part; of others every rank has the whole weight, and all sum together."""
-    if _are_alike(homes):
-        return [tuple(sorted(ranks)) for ranks in zip(*homes, strict=True)]
-    return [tuple(sorted(r for home in homes for r in home))]
+@dataclass(frozen=True)
+class Role(Entry):
+    """Ranks that run the same code: the parts of inputs and weights that they have. `others` are not trained."""
+
+    name: str
+    mesh: str
+    fixed: dict[str, int]
+    inputs: tuple[TensorEntry, ...]
+    flats: tuple[FlatEntry, ...]
+    others: tuple[TensorEntry, ...]
+    sites: tuple[Site, ...]
+
+    @property
+    def weights(self) -> tuple[TensorEntry, ...]:
+        """Those that are trained, then the others and the buffers."""
+        return (*(w for flat in self.flats for w in flat.weights), *self.others)
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+class Parcel(NamedTuple):
+    """A box that one rank of a move sends another; coordinates are those of the axes that are not aligned."""
+
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+    source_box: Box
+    target_box: Box
+
+
+@dataclass(frozen=True)
+class Move:
+    """One direction of a message. Ranks that agree on the `aligned` axes exchange `pieces`."""
+
+    aligned: tuple[str, ...]
+    pieces: tuple[Parcel, ...]
+    source_shape: Shape
+    target_shape: Shape
+
+
+@dataclass(frozen=True)
+class SignalEntry:
+    """Tells other ranks that an earlier task is done."""
+
+    number: int
+    lane: int
+    plan: str
+    source: Submesh
+    target: Submesh
+    forward: Move
+    signal: bool
+
+
+@dataclass(frozen=True)
+class TransferEntry:
+    """A value from one block to another, and its gradient back. `uneven`: factors whose size varies with an index."""
+
+    number: int
+    lane: int
+    plan: str
+    source: Submesh
+    target: Submesh
+    forward: Move
+    value: str
+    source_slot: str
+    target_slot: str
+    backward: Move | None
+    dtype: str
+    time: tuple[str, ...]
+    uneven: dict[int, tuple[str, tuple[int, ...]]]
+
+
+# -- all of it ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Table(Entry):
+    """All of a program that is data. Of `params` and `inputs` the keys are names, of `constants` the values dtypes.
+
+    `groups` are axes of a mesh along which ranks exchange something. `loss` is where the loss is; its addends lie along
+    the axes. `ties` are the submeshes of weights that live on several. `sparse` are weights whose gradient one device
+    has as a sparse tensor. `precision` is that of a model in half precision.
+    """
+
+    version: int
+    model: str
+    world_size: int
+    params: dict[str, int]
+    flops: int
+    meshes: tuple[Mesh, ...]
+    groups: tuple[MeshAxes, ...]
+    loss: Submesh
+    inputs: dict[str, Input]
+    constants: dict[str, str]
+    seed: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    trains: bool
+    ties: dict[str, tuple[Submesh, ...]]
+    sparse: tuple[str, ...]
+    roles: tuple[Role, ...]
+    messages: tuple[SignalEntry | TransferEntry, ...]
+    precision: str | None
+
+
+def read_table(text: str) -> Table:
+    """The table of a `program.json`; raises EngineError for one of another version."""
+    written = json.loads(text)
+    found = written.get("version", 1)
+    if found != VERSION:
+        raise EngineError(
+            f"the program is of version {found}, and this runtime runs version {VERSION}",
+            "give a compiled folder its own `runtime` back, install the same ssdsl on each node, or compile again",
+        )
+    return decoded(Table, written)

@@ -12,17 +12,27 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .board import Board
+from .codec import from_json, to_json
 from .pulse import Pulse, attempt
-from .stall import BEATS_S, Stall, State, find_stall, read_stall
+from .stall import BEATS_S, Stall, State, find_stall
 
 BEAT_S = 1.0
 LOOK_S = 2 * BEATS_S  # so long before the limit a rank begins to look at the others
 VERDICT = "verdict"
 RUN = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "SLURM_JOB_ID")  # what only processes of one run share
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why a rank has ended the run: another one hangs, or it has `failed` itself, and said this."""
+
+    by: int
+    stall: Stall | None = None
+    failed: str = ""
 
 
 class Watch:
@@ -51,14 +61,14 @@ class Watch:
         """Why another rank has ended the run: the rank that hangs, or what the failed one said."""
         with contextlib.suppress(RuntimeError):
             if (found := self.board.get(VERDICT)) is not None:
-                note = json.loads(found)
-                return read_stall(note["stall"]) if note["stall"] is not None else str(note["failed"])
+                note = from_json(Verdict, found)
+                return note.stall or note.failed
         return None
 
     def failed(self, text: str) -> None:
         """Let the others know why they will lose this rank."""
         with contextlib.suppress(RuntimeError):
-            self.board.first(VERDICT, json.dumps({"stall": None, "failed": text, "by": self.rank}))
+            self.board.first(VERDICT, to_json(Verdict(self.rank, failed=text)))
 
     def _run(self) -> None:
         while not self.over.wait(min(BEAT_S, self.limit_s / 4)):
@@ -106,12 +116,12 @@ class Watch:
 
     def _leave(self, stall: Stall) -> None:
         """Report, once for all ranks in full, and end the process: its main thread waits in vain."""
-        note = json.dumps({"stall": asdict(stall), "by": self.rank})
+        note = to_json(Verdict(self.rank, stall))
         with contextlib.suppress(RuntimeError):
             note = self.board.first(VERDICT, note)
-        first = json.loads(note)
-        found = read_stall(first["stall"]) if first["stall"] is not None else stall
-        last_words(self.pulse, found, self.folder, whole=first["by"] == self.rank)
+        first = from_json(Verdict, note)
+        found = first.stall or stall
+        last_words(self.pulse, found, self.folder, whole=first.by == self.rank)
         if found.process is not None:
             _end_silent(found.process, found.rank)
         os._exit(1)

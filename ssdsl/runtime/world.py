@@ -5,7 +5,7 @@ role's file needs without being given it (its groups, where gradients of weights
 has made this thread's. Backward may run in other threads (autograd's, on CUDA): there a rank is what forward kept.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -159,7 +159,7 @@ class World:
         finally:
             _here.reset(before)
 
-    def join(self, meshes: list[Mesh], wanted: list[tuple[str, tuple[str, ...]]]) -> None:
+    def join(self, meshes: Iterable[Mesh], wanted: Iterable[tuple[str, tuple[str, ...]]]) -> None:
         """Creates the wanted groups (mesh and axes) that are not there; all ranks create all, in the same order."""
         self.meshes |= {m.name: m for m in meshes}
         for mesh, axes in wanted:
@@ -181,6 +181,11 @@ class World:
         at = self.meshes[mesh].coordinates(self.rank)
         assert at is not None
         return at[axis]
+
+    def at(self, mesh: str, fixed: Mapping[str, int], rank: int | None = None) -> dict[str, int] | None:
+        """The coordinates in a mesh of a rank, by default this one; None for a rank that is not at the fixed ones."""
+        at = self.meshes[mesh].coordinates(self.rank if rank is None else rank)
+        return at if at is not None and fixed.items() <= at.items() else None
 
     def begin(self, kind: str, group: Group, *tensors: torch.Tensor) -> None:
         """Notes that the rank goes into a collective, and counts it; `call` is None again when it is through."""

@@ -44,7 +44,7 @@ def communication_view(result: RunResult) -> View:
 def _communication(result: RunResult, name: str) -> tuple[str | int | float, ...]:
     traffic = [rank.comm[name] for rank in result.ranks if name in rank.comm]
     calls = max(t.calls for t in traffic) / result.steps
-    sizes = [t.size_bytes / result.steps for t in traffic]
+    sizes = [t.bytes / result.steps for t in traffic]
     return name, int(calls) if calls == int(calls) else round(calls, 1), max(sizes), sum(sizes)
 
 
@@ -62,5 +62,5 @@ def processes_view(result: RunResult) -> View:
 
 def _process(rank: RankResult, steps: int) -> tuple[str | int | float, ...]:
     times = sorted(rank.step_s[1:] or rank.step_s)
-    moved = sum(t.size_bytes for t in rank.comm.values()) / steps
+    moved = sum(t.bytes for t in rank.comm.values()) / steps
     return rank.rank, rank.role, rank.peak_bytes, times[len(times) // 2] if times else 0.0, moved

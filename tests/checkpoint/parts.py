@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from ssdsl.runtime.checkpoints import Content, content_of
-from ssdsl.runtime.held import Held
-from ssdsl.runtime.piece import Piece
+from ssdsl.runtime.cut import Piece
+from ssdsl.runtime.parts import LocalTensor
 
 
 def tensors(seed: int) -> dict[str, torch.Tensor]:
@@ -22,7 +22,7 @@ def tensors(seed: int) -> dict[str, torch.Tensor]:
     }
 
 
-def held(name: str, whole: torch.Tensor, rank: int, size: int) -> Held:
+def held(name: str, whole: torch.Tensor, rank: int, size: int) -> LocalTensor:
     """What a rank holds of a tensor."""
     match name:
         case "rows":
@@ -33,8 +33,8 @@ def held(name: str, whole: torch.Tensor, rank: int, size: int) -> Held:
             piece = Piece(name, tuple(whole.shape), ())
     if name == "flat":
         start, stop = 15 * rank // size, 15 * (rank + 1) // size
-        return Held(name, piece, (start, stop), whole.reshape(-1)[start:stop].clone(), True)
-    return Held(name, piece, None, piece.of(whole).clone(), name in ("rows", "strided") or rank == 0)
+        return LocalTensor(name, piece, (start, stop), whole.reshape(-1)[start:stop].clone(), True)
+    return LocalTensor(name, piece, None, piece.of(whole).clone(), name in ("rows", "strided") or rank == 0)
 
 
 def content(seed: int, rank: int, size: int, facts: dict[str, Any] | None = None) -> Content:
@@ -45,8 +45,8 @@ def content(seed: int, rank: int, size: int, facts: dict[str, Any] | None = None
     return content_of(mine.values(), state, {"steps": seed, **(facts or {})}, aliases={"also_rows": "rows"})
 
 
-def _more(of: Held) -> Held:
-    return Held(of.name, of.piece, of.span, of.tensor + 1, of.owns)
+def _more(of: LocalTensor) -> LocalTensor:
+    return LocalTensor(of.name, of.piece, of.span, of.tensor + 1, of.owns)
 
 
 def check(read: Callable[[tuple[str, ...]], torch.Tensor], seed: int) -> None:

@@ -19,8 +19,7 @@ from ssdsl.model.trace import capture
 from ssdsl.run.in_process import RanksFailed, Turns, program_of
 from ssdsl.run.mailbox import Exchange, Threaded
 from ssdsl.runtime.checkpoints import Checkpoint, Content, Saver, content_of, load_on_all
-from ssdsl.runtime.held import Held
-from ssdsl.runtime.idle import idle
+from ssdsl.runtime.parts import LocalTensor, untrained
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
 from ssdsl.runtime.world import World
@@ -80,7 +79,7 @@ Tensors = dict[tuple[str, ...], torch.Tensor]
 def engines(compiled: Any, model: Any) -> list[Engine]:
     """The engine of each rank."""
     program, turns, found = program_of(compiled, model), Turns(), {}
-    exchange = Exchange(program.table["world_size"], turns.wait, RanksFailed)
+    exchange = Exchange(program.table.world_size, turns.wait, RanksFailed)
 
     def make(rank: int) -> None:
         found[rank] = Engine(InMemory(program), World(Threaded(rank, exchange)), torch.device("cpu"))
@@ -97,7 +96,7 @@ def content(engine: Engine, names: list[str], aliases: dict[str, str]) -> Conten
     for one in held:
         if one.name in trained and LATER not in one.name:
             state[one.name] = {"exp_avg": replace(one, tensor=torch.zeros_like(one.tensor))}
-    unused = idle(engine.table, engine.programs.state, names) if engine.rank == 0 else []
+    unused = untrained(engine.table, engine.programs.state, names) if engine.rank == 0 else []
     return content_of([*held, *unused], state, {}, aliases=aliases)
 
 
@@ -106,7 +105,7 @@ def save(run: Path, ranks: list[Content]) -> None:
     assert ended == [None] * len(ranks)
 
 
-def part(held: Held, tensor: torch.Tensor) -> torch.Tensor:
+def part(held: LocalTensor, tensor: torch.Tensor) -> torch.Tensor:
     piece = held.piece.of(tensor)
     return piece if held.span is None else piece.reshape(-1)[slice(*held.span)]
 
@@ -116,9 +115,9 @@ def layout(ranks: list[Content]) -> Any:
     return tuple(tuple((path, h.piece, h.span, h.owns) for path, h in rank.tensors.items()) for rank in ranks)
 
 
-def regions(layouts: Iterable[list[Content]]) -> list[dict[tuple[str, ...], Held]]:
+def regions(layouts: Iterable[list[Content]]) -> list[dict[tuple[str, ...], LocalTensor]]:
     """What any rank of any layout holds, each region of a tensor once; in groups, of which each has a tensor once."""
-    found: dict[tuple[str, ...], dict[Any, Held]] = {}
+    found: dict[tuple[str, ...], dict[Any, LocalTensor]] = {}
     for rank in (rank for ranks in layouts for rank in ranks):
         for path, held in rank.tensors.items():
             found.setdefault(path, {}).setdefault((held.piece, held.span), held)
@@ -190,7 +189,7 @@ def test_ranks_that_take_turns_save_and_load(tmp_path: Path) -> None:
     model = load(MODELS["mixed"])
     compiled = compile_plan(ROOT / "examples/zero.ssp", capture(model), {})
     program, turns = program_of(compiled.program, model), Turns()
-    exchange = Exchange(program.table["world_size"], turns.wait, RanksFailed)
+    exchange = Exchange(program.table.world_size, turns.wait, RanksFailed)
 
     def run(rank: int) -> None:
         engine = Engine(InMemory(program), World(Threaded(rank, exchange)), torch.device("cpu"))

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssdsl.runtime.checkpoints import Checkpoint, Saver, load_on_all, new_state, open_on_all, read_on_all
-from ssdsl.runtime.checkpoints.boxes import whole
 from ssdsl.runtime.checkpoints.content import content_of
 from ssdsl.runtime.checkpoints.plain import from_json, to_json
 from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.parts import LocalTensor
 from tests.checkpoint import parts
 from tests.checkpoint.conftest import Together, together
 
@@ -137,7 +137,7 @@ def test_save_returns_after_the_copy(tmp_path: Path) -> None:
         state: dict[str, Any] = {"w": {"step": torch.tensor(1.0)}}
         facts = {"list": [1]}
         w = torch.zeros(3)
-        saver.save(tmp_path, 1, content_of([whole("w", w)], state, facts))
+        saver.save(tmp_path, 1, content_of([LocalTensor.whole("w", w)], state, facts))
         w += 1
         state["w"]["step"] += 1
         facts["list"].append(2)
@@ -235,7 +235,7 @@ def refused(run: Path, wanted: dict[tuple[str, ...], Any], **options: Any) -> st
 
 
 def weights(**tensors: torch.Tensor) -> dict[tuple[str, ...], Any]:
-    return {("model", name): whole(name, tensor) for name, tensor in tensors.items()}
+    return {("model", name): LocalTensor.whole(name, tensor) for name, tensor in tensors.items()}
 
 
 def test_there_is_no_checkpoint(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_with_strict_off_and_with_a_cast(tmp_path: Path) -> None:
 
 
 def test_a_tied_weight_by_another_of_its_names(tmp_path: Path) -> None:
-    content = content_of([whole("head", torch.ones(2))], {}, {})
+    content = content_of([LocalTensor.whole("head", torch.ones(2))], {}, {})
     together(1, lambda control: Saver(control).save(tmp_path, 1, content, wait=True))
     embed = torch.zeros(2)
 

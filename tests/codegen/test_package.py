@@ -88,7 +88,7 @@ def test_two_folders_in_one_process(build: Path) -> None:
         program = importlib.import_module(f"build.{name}.runtime.program")
         tables.append(program.Program.read(build / name).table)
         assert Path(program.__file__).parent.parent == build / name
-    assert [t["world_size"] for t in tables] == [2, 4]
+    assert [t.world_size for t in tables] == [2, 4]
 
 
 def test_main_leaves_names_to_the_user(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def goes_on(name: str, saves: Path) -> Any:
         assert engine.scaler is None or engine.scaler.scale == SCALE
         return steps
 
-    first, *others = run_ranks(program.table["world_size"], body)
+    first, *others = run_ranks(program.table.world_size, body)
     assert all(other == first for other in others)
     return first
 

@@ -49,7 +49,7 @@ def step_of_today(run: Path, saves: Path) -> float:
         engine.save(saves, wait=True)
         return loss
 
-    return run_ranks(program.table["world_size"], body)[0]
+    return run_ranks(program.table.world_size, body)[0]
 
 
 def resumed(folder: Path, run: Path, steps: int, out: Path) -> list[float]:

@@ -5,16 +5,19 @@ import json
 import math
 import random
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from ssdsl.codegen.table import _move, _place
+from ssdsl.codegen.table import _move, _submesh
 from ssdsl.ir.comm import Move
 from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh
 from ssdsl.lower.conversions.transfer import keep_boxes, plan_move
 from ssdsl.plan.plan import Mesh
-from ssdsl.runtime import mesh, table, transfers
+from ssdsl.runtime import mesh, rank_setup, transfers
+from ssdsl.runtime.codec import decoded, to_json
+from ssdsl.runtime.table import TransferEntry
 from ssdsl.runtime.world import World
 
 SHAPES = {
@@ -89,21 +92,22 @@ def covered(leg: transfers.Leg) -> bool:
 def travel(lockstep, tensors, world, source: Submesh, target: Submesh, shape: Shape, forth: Move, back: Move, layouts):
     """Carries random numbers there and others back; whether all arrive in the layouts (before, after, gradients)."""
     world.meshes = {s.mesh.name: mesh.Mesh(s.mesh.name, dict(s.mesh.axes), s.mesh.first) for s in (source, target)}
-    entry = {
-        "number": 0,
-        "value": "x",
-        "source_slot": "x",
-        "target_slot": "y",
-        "source": _place(source),
-        "target": _place(target),
-        "forward": _move(forth),
-        "backward": _move(back),
-        "dtype": "float64",
-        "time": [],
-        "uneven": {},
-        "lane": 0,
-    }
-    written = json.loads(json.dumps({"messages": [entry]}))
+    entry = TransferEntry(
+        number=0,
+        lane=0,
+        plan="",
+        source=_submesh(source),
+        target=_submesh(target),
+        forward=_move(forth),
+        value="x",
+        source_slot="x",
+        target_slot="y",
+        backward=_move(back),
+        dtype="float64",
+        time=(),
+        uneven={},
+    )
+    written = SimpleNamespace(messages=[decoded(TransferEntry, json.loads(to_json(entry)))])
     here, there = ranks_of(world, source), ranks_of(world, target)
     generator = torch.Generator().manual_seed(0)
     before, after, produced, needed = layouts
@@ -116,7 +120,7 @@ def travel(lockstep, tensors, world, source: Submesh, target: Submesh, shape: Sh
         movers = {}
         for rank in sorted({*senders[0], *receivers[0]}):
             lockstep.rank = rank
-            transfer = table.messages_of(written, world)[0]
+            transfer = rank_setup.messages_of(written, world)[0]
             leg = getattr(transfer, side)
             movers[rank] = transfers.Mover(torch.device("cpu"), world)
             assert bool(leg.gets) == (rank in receivers[0]) and (not leg.sends or rank in senders[0])

@@ -9,7 +9,7 @@ from ssdsl.model.memory_order import order_of
 from ssdsl.model.source import Model
 from ssdsl.model.storage import strides_in
 from ssdsl.model.trace import capture
-from ssdsl.runtime.moves import contiguous
+from ssdsl.runtime.cut import contiguous
 
 
 class Net(nn.Module):

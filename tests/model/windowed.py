@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ssdsl import runtime
-from ssdsl.model.call import Call, Tensor, schema_arguments
+from ssdsl.model.call import Call, Tensor
 from ssdsl.model.graph import Dim, DimWindow, Operand, Operator, Ref, Stage
 from ssdsl.model.ops.registry import row
 from ssdsl.model.ops.typed_call import TypedCall
@@ -66,7 +66,7 @@ class Windowed:
 
     def part(self, x: torch.Tensor, parts: Sequence[runtime.Part]) -> list[torch.Tensor]:
         """The results of the function that the row names."""
-        parameters = schema_arguments(self.call.target)
+        parameters = self.call.target._schema.arguments
         named = {p.name: repr(p.default_value) for p in parameters}
         for p, a in zip(parameters, self.call.args, strict=False):
             named[p.name] = a.value if isinstance(a, Ref) else repr(a)

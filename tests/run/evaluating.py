@@ -40,7 +40,7 @@ def evaluate(training: Compiled, evaluation: Compiled, model: Model, steps: int,
         after = engine.evaluate(batch), engine.predict(batch, *names) if names else {}
         return before, after, state(engine.weights, engine.pieces)
 
-    ranks = run_ranks(trains.table["world_size"], run)
+    ranks = run_ranks(trains.table.world_size, run)
     found = Evaluated(states={rank: result[2] for rank, result in enumerate(ranks)})
     for when in range(2):
         (loss,) = {rank[when][0] for rank in ranks}  # all report the same

@@ -55,7 +55,7 @@ def test_results_of_all_ranks(tmp_path: Path) -> None:
     result = launch(program(tmp_path / "p", "good"), Training(steps=3), processes=2, out=tmp_path / "out")
     assert result.losses == (1.0, 0.5, pytest.approx(1 / 3))
     assert [rank.role for rank in result.ranks] == ["stage 0", "stage 1"]
-    assert result.ranks[1].comm["all_reduce"].size_bytes == 300
+    assert result.ranks[1].comm["all_reduce"].bytes == 300
     assert result.median_step_s == 0.01
 
 

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssdsl.runtime.checkpoints.boxes import Box, boxes_of, divided, slabs, whole
-from ssdsl.runtime.held import Held
-from ssdsl.runtime.piece import Piece
+from ssdsl.runtime.checkpoints.boxes import Box, boxes_of, divided, slabs
+from ssdsl.runtime.cut import Piece
+from ssdsl.runtime.parts import LocalTensor
 
 
 @st.composite
@@ -29,21 +29,21 @@ def pieces(draw: st.DrawFn) -> Piece:
 
 
 @st.composite
-def holdings(draw: st.DrawFn) -> tuple[Held, torch.Tensor]:
+def holdings(draw: st.DrawFn) -> tuple[LocalTensor, torch.Tensor]:
     """What a rank holds, and the whole tensor, of which each element is its own number."""
     piece = draw(pieces())
     numbers = torch.arange(math.prod(piece.shape)).view(piece.shape)
     local = piece.of(numbers)
     if draw(st.booleans()):
-        return Held("w", piece, None, local, True), numbers
+        return LocalTensor("w", piece, None, local, True), numbers
     start = draw(st.integers(0, local.numel()))
     stop = draw(st.integers(start, local.numel()))
-    return Held("w", piece, (start, stop), local.reshape(-1)[start:stop].clone(), True), numbers
+    return LocalTensor("w", piece, (start, stop), local.reshape(-1)[start:stop].clone(), True), numbers
 
 
 @given(holdings())
 @settings(max_examples=300, deadline=None)
-def test_boxes_are_the_elements_that_are_held(drawn: tuple[Held, torch.Tensor]) -> None:
+def test_boxes_are_the_elements_that_are_held(drawn: tuple[LocalTensor, torch.Tensor]) -> None:
     held, numbers = drawn
     seen: list[int] = []
     for box, view in boxes_of(held):
@@ -55,7 +55,7 @@ def test_boxes_are_the_elements_that_are_held(drawn: tuple[Held, torch.Tensor]) 
 
 @given(holdings())
 @settings(max_examples=100, deadline=None)
-def test_writing_to_boxes_writes_to_what_is_held(drawn: tuple[Held, torch.Tensor]) -> None:
+def test_writing_to_boxes_writes_to_what_is_held(drawn: tuple[LocalTensor, torch.Tensor]) -> None:
     held, _ = drawn
     before = held.tensor.clone()
     for _, view in boxes_of(held):
@@ -88,5 +88,5 @@ def test_divided_boxes_are_small_and_cover(sizes: list[int], limit: int) -> None
 
 
 def test_a_tensor_without_elements_is_a_box() -> None:
-    ((box, view),) = boxes_of(whole("w", torch.zeros(0, 3)))
+    ((box, view),) = boxes_of(LocalTensor.whole("w", torch.zeros(0, 3)))
     assert (box.offsets, box.sizes, tuple(view.shape)) == ((0, 0), (0, 3), (0, 3))

@@ -94,7 +94,7 @@ def on_ranks(plan: str, work: Work, precision: str | None = None) -> list[Any]:
         place(lambda: engine.training.runner.doing or "between tasks")
         return work(engine)
 
-    return run_ranks(program.table["world_size"], body)
+    return run_ranks(program.table.world_size, body)
 
 
 def whole(ranks: list[dict[str, Any]]) -> dict[str, torch.Tensor]:

@@ -66,7 +66,7 @@ def on_plan(name: str, plan: str, work: Work) -> Any:
         place(lambda: engine.training.runner.doing or "between tasks")
         return work(engine, model)
 
-    first, *others = run_ranks(program.table["world_size"], body)
+    first, *others = run_ranks(program.table.world_size, body)
     assert all(other == first for other in others)
     return first
 

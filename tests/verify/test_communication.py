@@ -107,7 +107,7 @@ def test_ledger(program: Callable[..., Any], plan: str) -> None:
     param, _, value = setting.partition("=")
     result = program(name, "gpt:tiny", **({param: int(value)} if param else {})).train()
     for rank in result.ranks:
-        counted = {kind: (t.calls / result.steps, t.size_bytes / result.steps) for kind, t in rank.comm.items()}
+        counted = {kind: (t.calls / result.steps, t.bytes / result.steps) for kind, t in rank.comm.items()}
         assert counted == added(LEDGER.get(f"{plan} rank {rank.rank}") or LEDGER[plan])
 
 

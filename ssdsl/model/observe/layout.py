@@ -13,7 +13,7 @@ from ssdsl.model.graph import Graph, Operator, Origin
 from ssdsl.model.observe.call import empty, filled, memory_of, results_of
 from ssdsl.model.ops.saved_by_kernels import is_fused_attention
 from ssdsl.model.storage import Storage
-from ssdsl.runtime.moves import contiguous
+from ssdsl.runtime.cut import contiguous
 
 
 class Laid(NamedTuple):

@@ -8,7 +8,7 @@ import torch
 from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture
 from ssdsl.model.graph import replace_refs
-from ssdsl.runtime.moves import contiguous
+from ssdsl.runtime.cut import contiguous
 
 LARGEST = 1 << 20  # elements of a constant that is looked at
 

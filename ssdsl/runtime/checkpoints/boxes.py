@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..held import Held
-from ..piece import Piece
+from ..parts import LocalTensor
 
 Ints = tuple[int, ...]
 
@@ -40,7 +39,7 @@ class Box:
         return tensor
 
 
-def boxes_of(held: Held) -> Iterator[tuple[Box, torch.Tensor]]:
+def boxes_of(held: LocalTensor) -> Iterator[tuple[Box, torch.Tensor]]:
     """The boxes of the whole tensor that a rank holds, each with the view of its elements in `held.tensor`.
 
     They do not overlap. A tensor without elements is one box.
@@ -128,8 +127,3 @@ def divided(box: Box, limit: int) -> Iterator[Box]:
         offsets, sizes = list(box.offsets), list(box.sizes)
         offsets[dim], sizes[dim] = offsets[dim] + start, min(step, sizes[dim] - start)
         yield from divided(Box(tuple(offsets), tuple(sizes)), limit)
-
-
-def whole(name: str, tensor: torch.Tensor, owns: bool = True) -> Held:
-    """A tensor that a rank holds in full."""
-    return Held(name, Piece(name, tuple(tensor.shape), ()), None, tensor, owns)

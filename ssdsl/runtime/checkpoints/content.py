@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..held import Held
+from ..parts import LocalTensor
 
 Path = tuple[str, ...]
 Scalar = bool | int | float | torch.Tensor  # a tensor of no axes
@@ -26,23 +26,22 @@ class Content:
     `optimizer`, `{"param_groups": [{"params": names of weights, "lr": ...}]}` as an optimizer's state_dict has them.
     """
 
-    tensors: dict[Path, Held]
+    tensors: dict[Path, LocalTensor]
     scalars: dict[Path, Scalar] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
 
 
 def content_of(
-    weights: Iterable[Held],
-    state: Mapping[str, Mapping[str, Held | Scalar | None]],
+    weights: Iterable[LocalTensor],
+    state: Mapping[str, Mapping[str, LocalTensor | Scalar | None]],
     facts: dict[str, Any],
-    more: Mapping[Path, Iterable[Held]] | None = None,
+    more: Mapping[Path, Iterable[LocalTensor]] | None = None,
     aliases: Mapping[str, str] | None = None,
 ) -> Content:
     """A rank's weights and buffers, its optimizer state by weight and key, and tensors under paths of their own.
 
-    >>> from .boxes import whole
-    >>> w, m = whole("w", torch.zeros(2)), whole("w", torch.zeros(2))
+    >>> w, m = (LocalTensor.whole("w", torch.zeros(2)) for _ in range(2))
     >>> found = content_of([w], {"w": {"exp_avg": m, "step": 3.0}}, {}, {("ema",): [w]})
     >>> list(found.tensors), found.scalars
     ([('model', 'w'), ('optim', 'state', 'w', 'exp_avg'), ('ema', 'w')], {('optim', 'state', 'w', 'step'): 3.0})
@@ -50,7 +49,7 @@ def content_of(
     content = Content({(*MODEL, held.name): held for held in weights}, facts=facts, aliases=aliases or {})
     for name, values in state.items():
         for key, value in values.items():
-            if isinstance(value, Held):
+            if isinstance(value, LocalTensor):
                 content.tensors[*STATE, name, key] = value
             elif value is not None:
                 content.scalars[*STATE, name, key] = value

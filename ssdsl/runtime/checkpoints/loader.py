@@ -10,8 +10,7 @@ import torch
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from ..errors import EngineError
-from ..held import Held
-from .boxes import whole
+from ..parts import LocalTensor
 from .content import MODEL, STATE, Path, Scalar, content_of
 from .folder import newest
 from .reader import Checkpoint
@@ -42,7 +41,7 @@ def open_on_all(path: Folder | str, control: Words) -> Checkpoint:
 
 def read_on_all(
     checkpoint: Checkpoint,
-    wanted: Mapping[Path, Held],
+    wanted: Mapping[Path, LocalTensor],
     control: Words,
     strict: bool = True,
     cast: bool = False,
@@ -131,14 +130,14 @@ def _name(path: Path) -> str:
     return ".".join(path[1:] if path[:1] == MODEL else path)
 
 
-def new_state(checkpoint: Checkpoint, weights: Iterable[Held]) -> dict[str, dict[str, Held | Scalar]]:
+def new_state(checkpoint: Checkpoint, weights: Iterable[LocalTensor]) -> dict[str, dict[str, LocalTensor | Scalar]]:
     """Room for the optimizer state that a checkpoint has of weights, and its numbers, read.
 
     A state tensor of its weight's shape lies as the weight does; of no axes it is a number. Raises EngineError for
     another shape, which belongs to no part of the weight.
     """
-    found: dict[str, dict[str, Held | Scalar]] = {}
-    numbers: dict[Path, Held] = {}
+    found: dict[str, dict[str, LocalTensor | Scalar]] = {}
+    numbers: dict[Path, LocalTensor] = {}
     stored_of: dict[str, dict[str, TensorStorageMetadata]] = {}
     for (name, key), stored in checkpoint.under(*STATE).items():
         stored_of.setdefault(name, {})[key] = stored
@@ -147,13 +146,13 @@ def new_state(checkpoint: Checkpoint, weights: Iterable[Held]) -> dict[str, dict
             mine = found.setdefault(held.name, {})
             if stored.size == torch.Size(held.piece.shape):
                 room = torch.zeros(held.tensor.shape, dtype=stored.properties.dtype, device=held.tensor.device)
-                mine[key] = Held(held.name, held.piece, held.span, room, held.owns)
+                mine[key] = LocalTensor(held.name, held.piece, held.span, room, held.owns)
             elif not stored.size:
                 number = torch.empty((), dtype=stored.properties.dtype)
-                mine[key], numbers[*STATE, held.name, key] = number, whole(held.name, number)
+                mine[key], numbers[*STATE, held.name, key] = number, LocalTensor.whole(held.name, number)
             elif held.span is None and not held.piece.takes:
                 room = torch.zeros(stored.size, dtype=stored.properties.dtype, device=held.tensor.device)
-                mine[key] = whole(held.name, room, held.owns)
+                mine[key] = LocalTensor.whole(held.name, room, held.owns)
             else:
                 raise EngineError(
                     f"the optimizer's `{key}` of `{held.name}` has the shape {list(stored.size)}, not the weight's, "
@@ -169,21 +168,21 @@ class Loaded:
     """What a checkpoint had beside the weights: the optimizer's state by weight and key, none if it has none, and the
     facts."""
 
-    state: dict[str, dict[str, Held | Scalar]]
+    state: dict[str, dict[str, LocalTensor | Scalar]]
     facts: dict[str, Any]
     folder: Folder
 
 
 def load_on_all(
     path: Folder | str,
-    weights: Iterable[Held],
+    weights: Iterable[LocalTensor],
     control: Words,
     *,
     with_state: bool = True,
     strict: bool = True,
     cast: bool = False,
     aliases: Mapping[str, str] | None = None,
-    more: Mapping[Path, Iterable[Held]] | None = None,
+    more: Mapping[Path, Iterable[LocalTensor]] | None = None,
 ) -> Loaded:
     """Loads a checkpoint, or the newest of a run, into weights, and into new room for the state of an optimizer that
     steps on them as they are held. `more` as in `content_of`, options as in `read_on_all`.
@@ -191,7 +190,7 @@ def load_on_all(
     Raises EngineError on all ranks; weights are not written to before all ranks know that the checkpoint fits.
     """
     checkpoint, weights = open_on_all(path, control), list(weights)
-    state: dict[str, dict[str, Held | Scalar]] = {}
+    state: dict[str, dict[str, LocalTensor | Scalar]] = {}
     error = None
     try:
         state = new_state(checkpoint, weights) if with_state else {}

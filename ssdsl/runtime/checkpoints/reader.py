@@ -24,8 +24,8 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
 from ..errors import EngineError
-from ..held import Held
-from .boxes import boxes_of, whole
+from ..parts import LocalTensor
+from .boxes import boxes_of
 from .content import MODEL, Path
 from .folder import METADATA, STATE, SUMS, newest
 from .plain import from_json
@@ -108,10 +108,10 @@ class Checkpoint:
         """A tensor in full."""
         stored = self.tensors[path]
         made = torch.empty(stored.size, dtype=stored.properties.dtype)
-        self.read({path: whole(".".join(path), made)})
+        self.read({path: LocalTensor.whole(".".join(path), made)})
         return made
 
-    def read(self, wanted: Mapping[Path, Held]) -> None:
+    def read(self, wanted: Mapping[Path, LocalTensor]) -> None:
         """Writes into each tensor what the checkpoint has of it, in the tensor's own type.
 
         All of them are in the checkpoint, in the same shapes. Raises EngineError for a damaged file.
@@ -124,7 +124,7 @@ class Checkpoint:
         for name, copies in files.items():
             self._read_file(name, copies)
 
-    def _copies(self, path: Path, held: Held) -> Iterator["_Copy"]:
+    def _copies(self, path: Path, held: LocalTensor) -> Iterator["_Copy"]:
         """What to copy from which stored box to which of the wanted ones."""
         name, stored = self._names[path], self.tensors[path]
         boxes = list(boxes_of(held))

@@ -21,7 +21,7 @@ from typing import Protocol, TypeVar
 import torch
 
 from ..errors import EngineError
-from ..held import Held
+from ..parts import LocalTensor
 from .content import Content, Path, Scalar
 from .folder import STATE, SUMS, Kept, begin, finish, remove, write_synced
 from .plain import to_json
@@ -161,7 +161,7 @@ class Saver:
 class _Staged:
     """What a rank saves, as it was when `save` was called. `facts` is a text."""
 
-    tensors: dict[Path, Held]
+    tensors: dict[Path, LocalTensor]
     scalars: dict[Path, Scalar]
     facts: str
     aliases: dict[str, str]

@@ -32,8 +32,8 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import WriteResult
 
 from ..errors import EngineError
-from ..held import Held
-from .boxes import Box, boxes_of, divided, whole
+from ..parts import LocalTensor
+from .boxes import Box, boxes_of, divided
 from .content import MODEL, Path, Scalar
 from .plain import to_json
 
@@ -94,7 +94,7 @@ def sum_of(tensor: torch.Tensor) -> int:
     return zlib.crc32((ctypes.c_char * size).from_address(tensor.data_ptr())) if size else 0
 
 
-def write_part(folder: Folder, number: int, tensors: Mapping[Path, Held]) -> Written:
+def write_part(folder: Folder, number: int, tensors: Mapping[Path, LocalTensor]) -> Written:
     """Writes, as part `number` of a checkpoint, the tensors that this rank owns; they are on the CPU."""
     found = Written()
     data: dict[MetadataIndex, torch.Tensor] = {}
@@ -114,14 +114,14 @@ def write_part(folder: Folder, number: int, tensors: Mapping[Path, Held]) -> Wri
     return found
 
 
-def _parts(held: Held) -> Iterable[tuple[Box, torch.Tensor]]:
+def _parts(held: LocalTensor) -> Iterable[tuple[Box, torch.Tensor]]:
     limit = max(1, LARGEST // held.tensor.element_size())
     for box, tensor in boxes_of(held):
         for part in divided(box, limit):
             yield part, part.within(tensor, box.offsets)
 
 
-def _described(box: Box, held: Held) -> TensorWriteData:
+def _described(box: Box, held: LocalTensor) -> TensorWriteData:
     chunk = ChunkStorageMetadata(torch.Size(box.offsets), torch.Size(box.sizes))
     return TensorWriteData(chunk, TensorProperties(held.tensor.dtype), torch.Size(held.piece.shape))
 
@@ -130,7 +130,7 @@ def write_scalars(folder: Folder, number: int, parts: list[Written]) -> Written:
     """Writes the numbers that the ranks gave as tensors of no axes, as one more part."""
     scalars = {path: value for part in reversed(parts) for path, value in part.scalars.items()}
     tensors = {path: torch.as_tensor(v, dtype=_type(v), device="cpu") for path, v in sorted(scalars.items())}
-    return write_part(folder, number, {path: whole(".".join(path), t) for path, t in tensors.items()})
+    return write_part(folder, number, {path: LocalTensor.whole(".".join(path), t) for path, t in tensors.items()})
 
 
 def _type(value: Scalar) -> torch.dtype:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from ..control import Control, bytes_of
+from ..cut import Piece
 from ..errors import EngineError
-from ..piece import Piece
-from ..table import Table
 
+Table = Mapping[str, Any]
 Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
 Sizes = dict[str, tuple[int, ...]]
 

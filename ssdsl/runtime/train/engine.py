@@ -12,15 +12,17 @@ from typing import Any
 
 import torch
 
+from ..cut import Piece
 from ..errors import EngineError
 from ..flat import Weights
-from ..held import Held
-from ..holdings import Homes, held
-from ..piece import Piece
+from ..parts import LocalTensor as Held
+from ..parts import ReplicaOwners as Homes
+from ..parts import local_tensors as held
+from ..parts import pieces_of
 from ..program import Program
+from ..rank_setup import join_world, role_of, tie_groups, weights_of
 from ..record import Recorder
 from ..share import Share
-from ..table import join_world, pieces_of, role_of, tie_groups, weights_of
 from ..world import World
 from .batch import Batch, Part, Sizes, check, compare, named, part_of, sizes_of
 from .evaluation import Gather, gathered
@@ -438,5 +440,4 @@ def _placed(
         return Weights([], {}, world), {}
     with torch.no_grad():
         weights = weights_of(table, role, world, programs.state, device, half)
-    listed = [w for flat in role["flats"] for w in flat["weights"]] + role["others"]
-    return weights, {p.name: p for p in pieces_of(listed, role, world)}
+    return weights, {p.name: p for p in pieces_of(role.weights, role, world)}

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from ..cut import Piece
 from ..errors import EngineError
-from ..piece import Piece
 from .batch import Part, Sizes
 
 Tensors = dict[str, torch.Tensor]

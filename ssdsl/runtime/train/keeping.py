@@ -13,8 +13,8 @@ import torch
 
 from ..control import Control
 from ..errors import EngineError
-from ..held import Held
-from ..idle import idle
+from ..parts import LocalTensor as Held
+from ..parts import untrained as idle
 from .feed import Given
 from .loader import Loader
 from .optimizer import Optimizer

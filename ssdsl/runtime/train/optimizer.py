@@ -13,7 +13,7 @@ import torch
 
 from ..errors import EngineError
 from ..flat import FlatParam
-from ..held import Held
+from ..parts import LocalTensor as Held
 from ..state import State
 
 Groups = Mapping[str, Mapping[str, Any]]

@@ -14,7 +14,7 @@ from ..checkpoints.loader import new_state, read_on_all
 from ..checkpoints.reader import Checkpoint
 from ..control import Control
 from ..errors import EngineError
-from ..held import Held
+from ..parts import LocalTensor as Held
 from .optimizer import Optimizer, Stepped
 from .schedulers import schedulers_of
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from ssdsl.runtime.piece import Piece
+from ssdsl.runtime.cut import Piece
 from ssdsl.runtime.train.feed import Feed
 
 BATCH, LENGTH = 8, 6

@@ -65,7 +65,7 @@ def test_parts_train_like_whole_batches(plan: str, one_thread: None) -> None:
             found.append(engine.step(dict(part) if not in_parts else part))
         return found, elements
 
-    count = program.table["world_size"]
+    count = program.table.world_size
     parts = on_ranks(count, lambda transport: losses(transport, True))
     wholes = on_ranks(count, lambda transport: losses(transport, False))
     assert len(parts[0][0]) == 2 * (20 // samples)

@@ -249,7 +249,7 @@ def test_a_collate_function_that_mixes_samples() -> None:
 
 
 def test_an_input_without_samples_is_whole() -> None:
-    from ssdsl.runtime.piece import Piece
+    from ssdsl.runtime.cut import Piece
     from ssdsl.runtime.train.feed import Feed
 
     inputs = {"x": {"shape": [4, 2], "dtype": "float32"}, "mask": {"shape": [3, 3], "dtype": "bool"}}

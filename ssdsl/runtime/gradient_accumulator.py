@@ -1,18 +1,18 @@
 """Gradients that came back to parts of values: sums of what readers gave, each of all of a part or of runs of it."""
 
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 
+from .cut import paired
 from .regions import Runs
 
 Key = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Place:
+class Region:
     """Runs of axis `dim` of a part, which has `size` positions."""
 
     dim: int
@@ -24,7 +24,7 @@ class Place:
         return self.runs == ((0, self.size),)
 
 
-class Returned:
+class GradientAccumulator:
     """The sums so far. What readers gave may be looked into by others; only sums that were made here are added to in
     place."""
 
@@ -32,9 +32,9 @@ class Returned:
         self.sums: dict[Key, torch.Tensor] = {}
         self.own: set[Key] = set()
 
-    def add(self, key: Key, gradient: torch.Tensor, places: Iterable[Place] = ()) -> None:
-        """Adds the gradient of a part, or of what `places` say of it."""
-        partial = [place for place in places if not place.is_whole]
+    def add(self, key: Key, gradient: torch.Tensor, regions: Iterable[Region] = ()) -> None:
+        """Adds the gradient of a part, or of what `regions` say of it."""
+        partial = [region for region in regions if not region.is_whole]
         if key not in self.sums and not partial:
             self.sums[key] = gradient
         elif not partial and key not in self.own:
@@ -59,30 +59,24 @@ class Returned:
         self.sums.clear()
 
 
-def _zeros(gradient: torch.Tensor, partial: list[Place]) -> torch.Tensor:
+def _zeros(gradient: torch.Tensor, partial: list[Region]) -> torch.Tensor:
     shape = list(gradient.shape)
-    for place in partial:
-        shape[place.dim] = place.size
+    for region in partial:
+        shape[region.dim] = region.size
     return gradient.new_zeros(shape)
 
 
-def _add(total: torch.Tensor, gradient: torch.Tensor, partial: list[Place]) -> None:
+def _add(total: torch.Tensor, gradient: torch.Tensor, partial: list[Region]) -> None:
     """Adds to the positions that the runs of some axes have in common.
 
     >>> total = torch.zeros(5)
-    >>> _add(total, torch.ones(3), [Place(0, ((0, 1), (3, 5)), 5)])
+    >>> _add(total, torch.ones(3), [Region(0, ((0, 1), (3, 5)), 5)])
     >>> total.tolist()
     [1.0, 0.0, 0.0, 1.0, 1.0]
     """
-    for runs in itertools.product(*(_placed(place) for place in partial)):
-        there, here = total, gradient
-        for place, (start, end, at) in zip(partial, runs, strict=True):
-            there = there.narrow(place.dim, start, end - start)
-            here = here.narrow(place.dim, at, end - start)
-        there += here
-
-
-def _placed(place: Place) -> list[tuple[int, int, int]]:
-    """Each run, and where it lies in the runs laid end to end."""
-    starts = itertools.accumulate((end - start for start, end in place.runs), initial=0)
-    return [(start, end, at) for (start, end), at in zip(place.runs, starts, strict=False)]
+    if not partial:
+        total += gradient
+        return
+    first, *rest = partial
+    for there, here in paired(total, gradient, first.dim, first.runs):
+        _add(there, here, rest)

@@ -1,0 +1,184 @@
+"""Parts of an axis of a tensor: taking one out, joining them, and splitting all off into a leading axis.
+
+Axis `dim`, viewed as (outer, count, rest), has the number of the part in the middle. An axis of 12 = 2 blocks of 3
+parts of 2 elements (outer 2, count 3, rest 2):
+
+    >>> axis = torch.arange(12)
+    >>> split_blocks(axis, 0, outer=2, count=3).tolist()      # part k: the k-th pair of each block
+    [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11]]
+    >>> take(axis, 0, outer=2, parts=3, index=1).tolist()
+    [2, 3, 8, 9]
+    >>> merge_blocks(split_blocks(axis, 0, 2, 3), 0, 2).tolist() == axis.tolist()
+    True
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .regions import Regions, Runs, parts_of
+
+Take = tuple[int, int, int | Regions, int]  # dim, outer, the number of equal parts or the regions, which of them
+
+
+def take(x: torch.Tensor, dim: int, outer: int, parts: int | Regions, index: int) -> torch.Tensor:
+    """One part of axis `dim`, which is `outer` blocks: of so many equal runs of each block, or of these regions of it,
+    which may be of unequal sizes, and overlap.
+
+    All parts are views or none is: what looks into gathered weights is gathered again in backward, by all devices.
+
+    >>> [take(torch.arange(6), 0, 1, (((0, 4),), ((2, 6),)), k).tolist() for k in (0, 1)]
+    [[0, 1, 2, 3], [2, 3, 4, 5]]
+    """
+    if isinstance(parts, int):
+        rest = x.shape[dim] // (outer * parts)
+        return take_runs(x, dim, outer, ((index * rest, (index + 1) * rest),))
+    part = take_runs(x, dim, outer, parts[index])
+    is_view = outer == 1 and len(parts[index]) == 1
+    return part.clone() if is_view and any(len(runs) != 1 for runs in parts) else part
+
+
+def take_runs(x: torch.Tensor, dim: int, outer: int, runs: Runs) -> torch.Tensor:
+    """Some runs of each of the `outer` blocks of axis `dim`, end to end; a view where it is one run of one block."""
+    if outer == 1 and len(runs) == 1:
+        return x.narrow(dim, runs[0][0], runs[0][1] - runs[0][0])
+    blocks = x.unflatten(dim, (outer, -1))  # type: ignore[no-untyped-call]
+    kept = [blocks.narrow(dim + 1, start, end - start) for start, end in runs or ((0, 0),)]
+    return torch.cat(kept, dim + 1).flatten(dim, dim + 1)
+
+
+def positions(shape: Sequence[int], takes: Iterable[Take], device: torch.device | None = None) -> list[torch.Tensor]:
+    """The positions on each axis of a tensor of this shape that are left when one part after another has been taken.
+
+    >>> [p.tolist() for p in positions((4, 6), [(0, 1, 2, 1), (1, 3, 2, 0)])]
+    [[2, 3], [0, 2, 4]]
+    """
+    found = [torch.arange(size, device=device) for size in shape]
+    for dim, outer, parts, index in takes:
+        found[dim] = take(found[dim], 0, outer, parts, index)
+    return found
+
+
+@dataclass(frozen=True)
+class Piece:
+    """How the local part of a tensor follows from the whole, of `shape`: one part after another is taken.
+
+    >>> Piece("w", (4, 6), ((0, 1, 2, 1), (1, 3, 2, 0))).of(torch.arange(24).view(4, 6)).tolist()
+    [[12, 14, 16], [18, 20, 22]]
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    takes: tuple[Take, ...] = ()
+
+    def places(self) -> list[torch.Tensor]:
+        """The positions of the part on each axis of the whole."""
+        return positions(self.shape, self.takes)
+
+    def of(self, whole: torch.Tensor) -> torch.Tensor:
+        """This rank's part, contiguous."""
+        for taken in self.takes:
+            whole = take(whole, *taken)
+        return whole.contiguous()
+
+    def with_layout(self, local: torch.Tensor) -> dict[str, Any]:
+        """The part with the way it was cut out, from which the whole can be put together again."""
+        return {"shape": self.shape, "takes": list(self.takes), "tensor": local.detach().cpu().clone()}
+
+
+def elements_at(places: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """The index of the elements at these positions of each axis: `x[elements_at(places)]` is [len(p) for p in places].
+
+    >>> torch.arange(6).view(2, 3)[elements_at([torch.tensor([1]), torch.tensor([0, 2])])].tolist()
+    [[3, 5]]
+    """
+    return torch.meshgrid(*places, indexing="ij") if places else ()
+
+
+def joined(parts: Sequence[torch.Tensor], dim: int, outer: int) -> torch.Tensor:
+    """All parts that lie one behind the other in each block of axis `dim`, as one.
+
+    >>> joined([torch.tensor([0, 3]), torch.tensor([1, 2, 4, 5])], 0, outer=2).tolist()
+    [0, 1, 2, 3, 4, 5]
+    """
+    if outer == 1:
+        return torch.cat([*parts], dim)
+    blocks = [p.unflatten(dim, (outer, -1)) for p in parts]  # type: ignore[no-untyped-call]
+    return torch.cat(blocks, dim + 1).flatten(dim, dim + 1)
+
+
+def paired(
+    whole: torch.Tensor, part: torch.Tensor, dim: int, runs: Runs
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Each of some runs of axis `dim` of `whole`, with what `part`, which has them end to end, has of it: views.
+
+    >>> x = torch.zeros(5)
+    >>> for there, here in paired(x, torch.ones(3), 0, ((0, 1), (3, 5))):
+    ...     there += here
+    >>> x.tolist()
+    [1.0, 0.0, 0.0, 1.0, 1.0]
+    """
+    before = 0
+    for start, end in runs:
+        yield whole.narrow(dim, start, end - start), part.narrow(dim, before, end - start)
+        before += end - start
+
+
+def split_blocks(x: torch.Tensor, dim: int, outer: int, count: int) -> torch.Tensor:
+    """All equal parts, along a new first axis: [..., outer * count * rest, ...] -> [count, ..., outer * rest, ...],
+    contiguous."""
+    blocks: torch.Tensor = x.unflatten(dim, (outer, count, -1))  # type: ignore[no-untyped-call]
+    return blocks.movedim(dim + 1, 0).flatten(dim + 1, dim + 2).contiguous()
+
+
+def merge_blocks(parts: torch.Tensor, dim: int, outer: int) -> torch.Tensor:
+    """The inverse of `split_blocks`: [count, ..., outer * rest, ...] -> [..., outer * count * rest, ...]."""
+    blocks: torch.Tensor = parts.unflatten(dim + 1, (outer, -1))  # type: ignore[no-untyped-call]
+    return blocks.movedim(0, dim + 1).flatten(dim, dim + 2)
+
+
+def extend(earlier: torch.Tensor | None, x: torch.Tensor, dim: int, outer: int = 1) -> torch.Tensor:
+    """A part behind those before it, of which the first has none: axis `dim` is (outer, positions)."""
+    return x if earlier is None else joined([earlier, x], dim, outer)
+
+
+def put(x: torch.Tensor, part: torch.Tensor, takes: Iterable[Take]) -> None:
+    """Writes the part that is left of `x` when one part after another has been taken.
+
+    >>> x = torch.zeros(8)
+    >>> put(x, torch.ones(4), [(0, 2, 2, 1)])     # 8 = 2 · count 2 · 2: the second part is strided
+    >>> x.tolist()
+    [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]
+    """
+    x[elements_at(positions(x.shape, takes, x.device))] = part.detach()
+
+
+def take_at(x: torch.Tensor, dim: int, outer: int, at: Regions, index: int) -> torch.Tensor:
+    """As `take`, of parts that are regions."""
+    return take(x, dim, outer, at, index)
+
+
+def take_sizes(x: torch.Tensor, dim: int, outer: int, sizes: Sequence[int], index: int) -> torch.Tensor:
+    """As `take`, of parts of these sizes, one behind the other.
+
+    >>> take_sizes(torch.arange(6), 0, outer=2, sizes=(1, 2), index=1).tolist()    # of each block of 3 the last 2
+    [1, 2, 4, 5]
+    """
+    return take(x, dim, outer, parts_of(sizes), index)
+
+
+def contiguous(x: torch.Tensor, order: tuple[int, ...] = ()) -> torch.Tensor:
+    """`x` in memory of its own without gaps, its axes in this order, by default as they are: `x` itself if it lies so.
+    For kernels that ask for strides.
+
+    >>> contiguous(torch.empty(2, 3, 4).mT).stride(), contiguous(torch.empty(2, 3, 4), (0, 2, 1)).stride()
+    ((12, 3, 1), (12, 1, 3))
+    """
+    moved = x.permute(order) if order else x
+    dense = torch.empty(moved.shape, device="meta").stride()
+    if moved.stride() == dense and x.storage_offset() == 0:
+        return x
+    copy = moved.clone(memory_format=torch.contiguous_format)
+    return copy.permute([order.index(axis) for axis in range(x.dim())]) if order else copy
