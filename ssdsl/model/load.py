@@ -1,15 +1,15 @@
 """`--model`: a name of the zoo with a size, a type or config of transformers, or a function in the user's own file."""
 
 import importlib.util
-from dataclasses import fields, replace
 
 from ssdsl.lang.suggest import suggest
 from ssdsl.model.errors import BadOption, UnknownModel, UnknownOption, UnknownSize
 from ssdsl.model.hf.load import PREFIX, load_hf
 from ssdsl.model.source import Model
 from ssdsl.model.user import load_user
-from ssdsl.model.zoo import ZOO, Family, Size
+from ssdsl.model.zoo import ZOO
 from ssdsl.model.zoo.build import transformers_library
+from ssdsl.model.zoo.family import Family, Size
 from ssdsl.model.zoo.options import Refused, option_text, read_option
 from ssdsl.runtime.bits import Generator
 from ssdsl.text.diagnostic import PlanError
@@ -75,9 +75,8 @@ def _size(source: Source, name: str, family: Family, rest: str) -> tuple[Size, s
 
 
 def _unknown_size(source: Source, offset: int, name: str, family: Family, word: str) -> UnknownSize:
-    default = family.sizes[family.default]
-    first = fields(default)[0].name
-    example = f"{first}={option_text(getattr(default, first))}"
+    first, value = next(iter(family.sizes[family.default].numbers.items()))
+    example = f"{first}={option_text(value)}"
     place, known = _span(source, offset, word), ", ".join(family.sizes)
     return UnknownSize(place, name, word, suggest(word, family.sizes), known, family.default, example)
 
@@ -85,15 +84,15 @@ def _unknown_size(source: Source, offset: int, name: str, family: Family, word: 
 def _changed(source: Source, offset: int, name: str, size: Size, word: str) -> Size:
     """The size with one field set as `field=value` says."""
     option, _, text = word.partition("=")
-    known = {f.name: getattr(size, f.name) for f in fields(size)}
+    known = size.numbers
     if option not in known:
         place = _span(source, offset, option)
         raise PlanError(UnknownOption(place, name, option, suggest(option, known), ", ".join(known)))
-    value = read_option(size, option, text)
+    value = read_option(option, text, known[option])
     if isinstance(value, Refused):
         place = _span(source, offset + len(option) + 1, text)
         raise PlanError(BadOption(place, name, f"{option} is `{text}`", value.change))
-    return replace(size, **{option: value})
+    return size.changed({option: value})
 
 
 def _span(source: Source, start: int, text: str) -> Span:

@@ -1,14 +1,16 @@
 """A model of transformers from its config: the class for the task, the batches, the names of their axes."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ssdsl.model.axes import axes_of
-from ssdsl.model.hf.tasks import TASKS, Example, Sizes, model_class
+from ssdsl.model.hf.tasks import Example, Sizes, batch_of, model_class
 from ssdsl.model.source import Model
-from ssdsl.model.zoo.build import BATCHES, construct
+from ssdsl.model.zoo.build import BATCHES, made, silent, transformers_library
 from ssdsl.runtime.bits import Generator
+from ssdsl.runtime.recipe import Recipes
 
 LARGE = 10**8  # parameters; a larger model is built without their numbers, unless it is asked for
 
@@ -43,11 +45,39 @@ def build(
             return make(library)
 
     if meta is None:
-        hollow, _ = construct(name, count, dtype, seed, generator, False)
+        hollow, _ = _constructed(name, count, dtype, seed, generator, False)
         meta = sum(p.numel() for p in hollow.parameters()) > LARGE
-    module, recipes = construct(name, make, dtype, seed, generator, meta)
-    made = tuple(_batch(config, type(module), task, sizes, seed + i, dtype_of(module)) for i in range(batches))
-    return Model(name, module, made, axes_of(module, made[0]), generator, recipes, None, autocast)
+    module, recipes = _constructed(name, make, dtype, seed, generator, meta)
+    examples = (Example(config, type(module), sizes, _seeded(seed + i), meta) for i in range(batches))
+    given = tuple(_batch(example, task, dtype_of(module)) for example in examples)
+    return Model(name, module, given, axes_of(module, given[0]), generator, recipes, None, autocast)
+
+
+def _constructed(
+    model: str, make: Callable[[Any], torch.nn.Module], dtype: str, seed: int, generator: Generator, meta: bool
+) -> tuple[torch.nn.Module, Recipes | None]:
+    """What `made` says, of a module that `make` constructs from the transformers library.
+
+    transformers reports at level WARNING what its configs lack for generation, which nothing here does; its errors
+    still come through.
+    """
+    library = transformers_library(model)
+    with silent(library):
+        module, recipes = made(lambda: make(library), dtype, seed, generator, meta)
+    _collect_scores(module)
+    return module, recipes
+
+
+def _collect_scores(module: Any) -> None:
+    """Adds the hooks that collect the scores of routers for the loss, if the config asks for them.
+
+    transformers adds them in the first forward. But a forward that changes its module is called twice more to see
+    whether it does so again, and that needs numbers.
+    """
+    if getattr(module.config, "output_router_logits", False):
+        from transformers.utils.output_capturing import maybe_install_capturing_hooks
+
+        maybe_install_capturing_hooks(module.base_model)
 
 
 def complete(config: Any, task: str) -> None:
@@ -64,7 +94,9 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
     return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
 
-def _batch(config: Any, model: Any, task: str, sizes: Sizes, seed: int, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    example = Example(config, model, sizes, torch.Generator().manual_seed(seed))
-    batch = TASKS[task].batch(example)
-    return {name: t.to(dtype) if t.is_floating_point() else t for name, t in batch.items()}
+def _batch(example: Example, task: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    return {name: t.to(dtype) if t.is_floating_point() else t for name, t in batch_of(task, example).items()}
+
+
+def _seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)

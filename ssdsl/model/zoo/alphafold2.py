@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ssdsl.model.zoo.build import BATCHES, made
-from ssdsl.model.zoo.options import DTYPES, choice
+from ssdsl.model.zoo.family import OwnSize
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,7 @@ AXES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlphaFold2:
+class AlphaFold2(OwnSize):
     """The numbers of an Evoformer; `msa` and `pair` are its widths, of a residue of a sequence and of a pair.
 
     `head` is the width of a head and `outer` that of the outer product; the trunk runs `passes` times.
@@ -56,8 +56,8 @@ class AlphaFold2:
     head: int = 32
     outer: int = 32
     passes: int = 3
-    dtype: str = choice(DTYPES, "fp32")
-    attention: str = choice(("sdpa", "eager"), "sdpa")
+    dtype: str = "fp32"
+    attention: str = "sdpa"
 
     def problem(self) -> str:
         for name, width in (("msa", self.msa), ("pair", self.pair)):

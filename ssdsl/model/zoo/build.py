@@ -11,39 +11,11 @@ from ssdsl.text.diagnostic import PlanError
 if TYPE_CHECKING:
     import torch
 
-    from ssdsl.model.source import Model
     from ssdsl.runtime.bits import Generator
     from ssdsl.runtime.recipe import Recipes
 
 BATCHES = 4
 TOKENS: dict[str, tuple[str, ...]] = {"input_ids": ("batch", "seq"), "labels": ("batch", "seq")}  # names of their axes
-
-
-def construct(
-    model: str, make: Callable[[Any], "torch.nn.Module"], dtype: str, seed: int, generator: "Generator", meta: bool
-) -> "tuple[torch.nn.Module, Recipes | None]":
-    """What `made` says, of a module that `make` constructs from the transformers library.
-
-    transformers reports at level WARNING what its configs lack for generation, which nothing here does; its errors
-    still come through.
-    """
-    library = transformers_library(model)
-    with silent(library):
-        module, recipes = made(lambda: make(library), dtype, seed, generator, meta)
-    _collect_scores(module)
-    return module, recipes
-
-
-def _collect_scores(module: Any) -> None:
-    """Adds the hooks that collect the scores of routers for the loss, if the config asks for them.
-
-    transformers adds them in the first forward. But a forward that changes its module is called twice more to see
-    whether it does so again, and that needs numbers.
-    """
-    if getattr(module.config, "output_router_logits", False):
-        from transformers.utils.output_capturing import maybe_install_capturing_hooks
-
-        maybe_install_capturing_hooks(module.base_model)
 
 
 @contextmanager
@@ -92,25 +64,6 @@ def transformers_library(model: str) -> Any:
     except ImportError as error:
         raise PlanError(TransformersMissing(None, model, str(error))) from error
     return transformers
-
-
-def token_model(
-    name: str,
-    make: Callable[[Any], "torch.nn.Module"],
-    dtype: str,
-    sizes: tuple[int, int, int],
-    seed: int,
-    generator: "Generator",
-    meta: bool,
-) -> "Model":
-    """A model that `make` constructs from the transformers library, to predict the next of random tokens.
-
-    `sizes` are those of the vocabulary, the batch and the sequence.
-    """
-    from ssdsl.model.source import Model
-
-    module, recipes = construct(name, make, dtype, seed, generator, meta)
-    return Model(name, module, token_batches(*sizes, seed), TOKENS, generator, recipes)
 
 
 def token_batches(vocab: int, batch: int, seq: int, seed: int) -> "tuple[dict[str, torch.Tensor], ...]":

@@ -12,7 +12,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ssdsl.model.zoo.build import BATCHES, group_problem, grouped, made, noise
-from ssdsl.model.zoo.options import DTYPES, choice, option_text
+from ssdsl.model.zoo.family import OwnSize
+from ssdsl.model.zoo.options import option_text
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +27,7 @@ LEFT = 4  # voxels that the last pooling leaves, along each axis
 
 
 @dataclass(frozen=True, slots=True)
-class Cosmoflow:
+class Cosmoflow(OwnSize):
     """The numbers of a CosmoFlow; `base` is what the first convolution makes, and doubles up to `most`.
 
     `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.
@@ -37,10 +38,10 @@ class Cosmoflow:
     base: int = 16
     most: int = 256
     hidden: tuple[int, ...] = (2048, 256)
-    norm: str = choice(("none", "batch"), "none")
+    norm: str = "none"
     dropout: float = 0.0
     statistics: int = 1
-    dtype: str = choice(DTYPES, "fp32")
+    dtype: str = "fp32"
 
     def problem(self) -> str:
         if self.width < 2 * LEFT or self.width & (self.width - 1):

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ssdsl.model.zoo.build import TOKENS, made, token_batches
-from ssdsl.model.zoo.options import DTYPES, choice
+from ssdsl.model.zoo.family import OwnSize
 
 if TYPE_CHECKING:
     from ssdsl.model.source import Model
@@ -34,7 +34,7 @@ ABOUT = "GPT with a mixture of experts with a capacity, next-token loss"
 
 
 @dataclass(frozen=True, slots=True)
-class MoeGpt:
+class MoeGpt(OwnSize):
     """The numbers of such a GPT; every `every`-th layer has experts, each of inner dimension `ffn`.
 
     `balance` and `z` are the factors of the router's losses. Tokens go to `top` experts, and to all `shared` ones.
@@ -52,10 +52,10 @@ class MoeGpt:
     capacity_percent: int = 125
     top: int = 1
     shared: int = 0
-    group: str = choice(("sequence", "batch"), "sequence")
+    group: str = "sequence"
     balance: float = 0.01
     z: float = 0.001
-    dtype: str = choice(DTYPES, "fp32")
+    dtype: str = "fp32"
 
     def problem(self) -> str:
         if self.hidden % self.heads:

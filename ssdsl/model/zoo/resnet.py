@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ssdsl.model.zoo.build import group_problem, grouped, image_batches, made
-from ssdsl.model.zoo.options import DTYPES, choice, option_text
+from ssdsl.model.zoo.family import OwnSize
+from ssdsl.model.zoo.options import option_text
 
 if TYPE_CHECKING:
     from ssdsl.model.source import Model
@@ -34,7 +35,7 @@ class Convolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Resnet:
+class Resnet(OwnSize):
     """The numbers of a ResNet; `depths` are the blocks of each stage, `width` is the first's and doubles with each.
 
     `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.
@@ -45,9 +46,9 @@ class Resnet:
     image: int
     classes: int
     batch: int
-    block: str = choice(EXPANSION.keys(), "basic")
+    block: str = "basic"
     statistics: int = 1
-    dtype: str = choice(DTYPES, "fp32")
+    dtype: str = "fp32"
 
     def problem(self) -> str:
         return group_problem(self.batch, self.statistics)

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ssdsl.model.zoo.build import group_problem, grouped, image_batches, made
-from ssdsl.model.zoo.options import DTYPES, choice
+from ssdsl.model.zoo.family import OwnSize
 
 if TYPE_CHECKING:
     from ssdsl.model.source import Model
@@ -27,7 +27,7 @@ ABOUT = "3-D U-Net, a class for each voxel"
 
 
 @dataclass(frozen=True, slots=True)
-class Unet3d:
+class Unet3d(OwnSize):
     """The numbers of a U-Net; `base` is what its first convolution makes, `levels` how often it pools.
 
     `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.
@@ -40,7 +40,7 @@ class Unet3d:
     classes: int
     batch: int
     statistics: int = 1
-    dtype: str = choice(DTYPES, "fp32")
+    dtype: str = "fp32"
 
     def problem(self) -> str:
         if self.width % (1 << self.levels):

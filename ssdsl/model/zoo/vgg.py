@@ -17,7 +17,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ssdsl.model.zoo.build import image_batches, made
-from ssdsl.model.zoo.options import DTYPES, choice, option_text
+from ssdsl.model.zoo.family import OwnSize
+from ssdsl.model.zoo.options import option_text
 
 if TYPE_CHECKING:
     from ssdsl.model.source import Model
@@ -28,7 +29,7 @@ CHANNELS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Vgg:
+class Vgg(OwnSize):
     """The numbers of a VGG; `depths` and `widths` are the convolutions of each stage and their channels."""
 
     depths: tuple[int, ...]
@@ -38,7 +39,7 @@ class Vgg:
     classes: int
     batch: int
     dropout: float = 0.0
-    dtype: str = choice(DTYPES, "fp32")
+    dtype: str = "fp32"
 
     def problem(self) -> str:
         if len(self.depths) != len(self.widths):
