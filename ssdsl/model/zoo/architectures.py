@@ -58,7 +58,7 @@ class ConfigSize:
         """The fields of the config that these numbers set."""
         named = {f: self.numbers[word] for word, names in self.architecture.fields.items() for f in names.split()}
         listed = {name: list(value) if isinstance(value, tuple) else value for name, value in named.items()}
-        return {**listed, **self.architecture.config(**self.numbers)}
+        return {**listed, "attn_implementation": self.numbers["attention"], **self.architecture.config(**self.numbers)}
 
     def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
         from ssdsl.model.hf.build import build
@@ -104,7 +104,6 @@ GPT = Architecture(
         "heads": "n_head",
         "seq": "n_positions",
         "vocab": "vocab_size",
-        "attention": "attn_implementation",
         "dropout": "attn_pdrop embd_pdrop resid_pdrop",
     },
     "{layers} layers, hidden {hidden}, {heads} heads, seq {seq}, vocab {vocab}",
@@ -164,7 +163,6 @@ ROTARY = {
     "ffn": "intermediate_size",
     "seq": "max_position_embeddings",
     "vocab": "vocab_size",
-    "attention": "attn_implementation",
 }
 
 
@@ -273,7 +271,6 @@ MBART = Architecture(
         "heads": "encoder_attention_heads decoder_attention_heads",
         "seq": "max_position_embeddings",
         "vocab": "vocab_size",
-        "attention": "attn_implementation",
         "dropout": "dropout",
     },
     TRANSLATES,
@@ -311,7 +308,6 @@ T5 = Architecture(
         "heads": "num_heads",
         "seq": "",
         "vocab": "vocab_size",
-        "attention": "attn_implementation",
         "dropout": "dropout_rate",
     },
     TRANSLATES,
@@ -382,7 +378,6 @@ SWIN = Architecture(
         "image": "image_size",
         "window": "window_size",
         "labels": "num_labels",
-        "attention": "attn_implementation",
     },
     "{depths} layers, hidden {hidden}, {heads} heads, {image} px, window {window}",
     _swin_problem,
