@@ -19,8 +19,8 @@ from ssdsl.model.fails import own_failure
 from ssdsl.model.graph import Graph, Operator, Origin, Ref
 from ssdsl.model.initial_state import constants_of
 from ssdsl.model.kept_state import module_kept
+from ssdsl.model.load.model import Model
 from ssdsl.model.overloads import as_torch, overload
-from ssdsl.model.source import Model
 from ssdsl.model.target import TorchWord
 from ssdsl.runtime.draws import Draws
 from ssdsl.runtime.moves import contiguous

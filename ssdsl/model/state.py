@@ -18,9 +18,9 @@ from torch import nn
 
 from ssdsl.model.dropped_errors import StateChanged
 from ssdsl.model.kept_state import module_kept
+from ssdsl.model.load.model import Model
 from ssdsl.model.on_meta import device_of
 from ssdsl.model.place import Place, is_own, module_name, of_function
-from ssdsl.model.source import Model
 from ssdsl.runtime.control import bytes_of
 from ssdsl.text.diagnostic import Diagnostic
 

@@ -22,7 +22,7 @@ from ssdsl.model.zoo.family import OwnSize
 if TYPE_CHECKING:
     import torch
 
-    from ssdsl.model.source import Model
+    from ssdsl.model.load.model import Model
     from ssdsl.runtime.bits import Generator
 
 ABOUT = "AlphaFold 2's Evoformer, recycled, masked symbols and distances"
@@ -93,7 +93,7 @@ class AlphaFold2(OwnSize):
         return f"{self.blocks} blocks, {self.msa} and {self.pair} wide, {size}, {self.passes} passes"
 
     def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        from ssdsl.model.source import Model
+        from ssdsl.model.load.model import Model
         from ssdsl.model.zoo.nets.alphafold2 import AlphaFold2Net
 
         module, recipes = made(lambda: AlphaFold2Net(self), self.dtype, seed, generator, meta)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ssdsl.model.load.options import option_text
 from ssdsl.model.zoo.family import Family
-from ssdsl.model.zoo.options import option_text
 
 if TYPE_CHECKING:
-    from ssdsl.model.source import Model
+    from ssdsl.model.load.model import Model
     from ssdsl.runtime.bits import Generator
 
 Numbers = Mapping[str, Any]
@@ -61,8 +61,8 @@ class ConfigSize:
         return {**listed, "attn_implementation": self.numbers["attention"], **self.architecture.config(**self.numbers)}
 
     def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        from ssdsl.model.hf.build import build
-        from ssdsl.model.hf.tasks import Sizes
+        from ssdsl.model.load.hf_build import build
+        from ssdsl.model.load.hf_tasks import Sizes
         from ssdsl.model.zoo.build import transformers_library
 
         config = transformers_library(name).CONFIG_MAPPING[self.architecture.kind].from_dict(self.config())

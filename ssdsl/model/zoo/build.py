@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ssdsl.model.errors import TransformersMissing
-from ssdsl.model.zoo.options import DTYPES
+from ssdsl.model.load.errors import TransformersMissing
+from ssdsl.model.load.options import DTYPES
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def made(
     """
     import torch
 
-    from ssdsl.model.deferred import Deferred, initial_draws
+    from ssdsl.model.load.unmaterialised import Deferred, initial_draws
 
     with (scope := Deferred(seed, generator) if meta else initial_draws(seed, generator)):
         module = make().to(getattr(torch, DTYPES[dtype])).train()

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ssdsl.model.load.options import option_text
 from ssdsl.model.zoo.build import BATCHES, group_problem, grouped, made, noise
 from ssdsl.model.zoo.family import OwnSize
-from ssdsl.model.zoo.options import option_text
 
 if TYPE_CHECKING:
     import torch
 
-    from ssdsl.model.source import Model
+    from ssdsl.model.load.model import Model
     from ssdsl.runtime.bits import Generator
 
 ABOUT = "CosmoFlow, 4 numbers of a volume, squared error"
@@ -70,7 +70,7 @@ class Cosmoflow(OwnSize):
         return f"{CHANNELS} x {self.width}^3 voxels, {blocks} convolutions, hidden {hidden}"
 
     def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        from ssdsl.model.source import Model
+        from ssdsl.model.load.model import Model
         from ssdsl.model.zoo.nets.cosmoflow import CosmoFlowNet
 
         module, recipes = made(lambda: grouped(CosmoFlowNet(self), self.statistics), self.dtype, seed, generator, meta)

@@ -27,7 +27,7 @@ from ssdsl.model.zoo.build import TOKENS, made, token_batches
 from ssdsl.model.zoo.family import OwnSize
 
 if TYPE_CHECKING:
-    from ssdsl.model.source import Model
+    from ssdsl.model.load.model import Model
     from ssdsl.runtime.bits import Generator
 
 ABOUT = "GPT with a mixture of experts with a capacity, next-token loss"
@@ -94,7 +94,7 @@ class MoeGpt(OwnSize):
         return f"{self.layers} layers, hidden {self.hidden}, {self.experts} experts, seq {self.seq}"
 
     def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        from ssdsl.model.source import Model
+        from ssdsl.model.load.model import Model
         from ssdsl.model.zoo.nets.moe_gpt import MoeGptNet
 
         module, recipes = made(lambda: MoeGptNet(self), self.dtype, seed, generator, meta)

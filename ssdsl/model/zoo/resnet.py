@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ssdsl.model.load.options import option_text
 from ssdsl.model.zoo.build import group_problem, grouped, image_batches, made
 from ssdsl.model.zoo.family import OwnSize
-from ssdsl.model.zoo.options import option_text
 
 if TYPE_CHECKING:
-    from ssdsl.model.source import Model
+    from ssdsl.model.load.model import Model
     from ssdsl.runtime.bits import Generator
 
 ABOUT = "ResNet, image classification"
@@ -89,7 +89,7 @@ class Resnet(OwnSize):
         return f"{option_text(self.depths)} {self.block} blocks, width {self.width}, {self.image} px"
 
     def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        from ssdsl.model.source import Model
+        from ssdsl.model.load.model import Model
         from ssdsl.model.zoo.nets.resnet import ResNet
 
         module, recipes = made(lambda: grouped(ResNet(self), self.statistics), self.dtype, seed, generator, meta)

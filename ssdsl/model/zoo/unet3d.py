@@ -20,7 +20,7 @@ from ssdsl.model.zoo.build import group_problem, grouped, image_batches, made
 from ssdsl.model.zoo.family import OwnSize
 
 if TYPE_CHECKING:
-    from ssdsl.model.source import Model
+    from ssdsl.model.load.model import Model
     from ssdsl.runtime.bits import Generator
 
 ABOUT = "3-D U-Net, a class for each voxel"
@@ -73,7 +73,7 @@ class Unet3d(OwnSize):
         return f"{volume}, {self.levels} levels, {self.base} channels, {self.classes} classes"
 
     def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        from ssdsl.model.source import Model
+        from ssdsl.model.load.model import Model
         from ssdsl.model.zoo.nets.unet3d import UNet3d
 
         module, recipes = made(lambda: grouped(UNet3d(self), self.statistics), self.dtype, seed, generator, meta)

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ssdsl.model.load.options import option_text
 from ssdsl.model.zoo.build import image_batches, made
 from ssdsl.model.zoo.family import OwnSize
-from ssdsl.model.zoo.options import option_text
 
 if TYPE_CHECKING:
-    from ssdsl.model.source import Model
+    from ssdsl.model.load.model import Model
     from ssdsl.runtime.bits import Generator
 
 ABOUT = "VGG, image classification"
@@ -74,7 +74,7 @@ class Vgg(OwnSize):
         return f"{convolutions}, hidden {self.hidden}, {self.image} px, {self.classes} classes"
 
     def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        from ssdsl.model.source import Model
+        from ssdsl.model.load.model import Model
         from ssdsl.model.zoo.nets.vgg import VggNet
 
         module, recipes = made(lambda: VggNet(self), self.dtype, seed, generator, meta)

@@ -14,14 +14,14 @@ import torch
 from bench.fuzz.trial import try_plan
 from bench.models.plans import PLANS
 from ssdsl.model.load import load
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 
 pytest.importorskip("transformers")
-ERRORS = Path(__file__).parent.parent / "errors"
+ERRORS = Path(__file__).parent.parent.parent / "errors"
 TRAINING = Training(2, optimizer="sgd", lr=0.02)
 WIDTHS = "vocab_size=64,hidden_size=32,intermediate_size=64,num_hidden_layers=2,num_attention_heads=4"
 DECODER = f"{WIDTHS},num_key_value_heads=2,batch=8,seq=8"

@@ -10,13 +10,21 @@ from typing import Any
 import torch
 
 from ssdsl.lang.suggest import listed, suggest
-from ssdsl.model.hf.build import build
-from ssdsl.model.hf.errors import BadConfig, BadField, ConfigUnreadable, NoTask, UnknownField, UnknownType
-from ssdsl.model.hf.options import NUMBERS, known_options, own_options, read_dtype, read_size, read_value
-from ssdsl.model.hf.tasks import TASKS, NoExample, Sizes, positions, tasks_of
-from ssdsl.model.source import Model
+from ssdsl.model.load.errors import BadConfig, BadField, ConfigUnreadable, NoTask, UnknownField, UnknownType
+from ssdsl.model.load.hf_build import build
+from ssdsl.model.load.hf_tasks import TASKS, NoExample, Sizes, positions, tasks_of
+from ssdsl.model.load.model import Model
+from ssdsl.model.load.options import (
+    DTYPES,
+    NUMBERS,
+    Refused,
+    known_options,
+    own_options,
+    read_dtype,
+    read_size,
+    read_value,
+)
 from ssdsl.model.zoo.build import silent, transformers_library
-from ssdsl.model.zoo.options import DTYPES, Refused
 from ssdsl.runtime.bits import Generator
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span

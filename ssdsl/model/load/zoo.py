@@ -1,40 +1,31 @@
-"""`--model`: a name of the zoo with a size, a type or config of transformers, or a function in the user's own file."""
+"""`--model NAME:SIZE,option=value`: a model of the zoo."""
 
 import importlib.util
 
 from ssdsl.lang.suggest import suggest
-from ssdsl.model.errors import BadOption, UnknownModel, UnknownOption, UnknownSize
-from ssdsl.model.hf.load import PREFIX, load_hf
-from ssdsl.model.source import Model
-from ssdsl.model.user import load_user
+from ssdsl.model.load.errors import BadOption, UnknownModel, UnknownOption, UnknownSize
+from ssdsl.model.load.model import Model
+from ssdsl.model.load.options import Refused, option_text, read_option
 from ssdsl.model.zoo import ZOO
 from ssdsl.model.zoo.build import transformers_library
 from ssdsl.model.zoo.family import Family, Size
-from ssdsl.model.zoo.options import Refused, option_text, read_option
 from ssdsl.runtime.bits import Generator
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
 
-def load(
-    spec: str, *, seed: int = 0, generator: Generator = "hash", meta: bool | None = None, trains: bool = True
-) -> Model:
-    """The model of `gpt:small`, `gpt:350m,layers=8,dtype=bf16`, `hf:llama` or `path/to/file.py:function`, to train.
-
-    `seed` draws its weights and batches, `generator` is what draws its weights, and in training. `meta` says whether it
-    is built without the numbers of its weights, which recipes make then; by default the sizes of the papers are, and no
-    others. Where nothing `trains`, so are models of the user's that are large. Raises PlanError.
-    """
-    source = Source("--model", spec)
-    if spec.startswith(PREFIX):
-        return load_hf(source, seed, generator, meta)
-    path, _, _ = spec.rpartition(":")
-    if spec.endswith(".py") or path.endswith(".py") or "/" in spec:
-        return load_user(source, seed, generator, bool(meta), trains)
-    name, _, rest = spec.partition(":")
+def load_zoo(source: Source, seed: int, generator: Generator, meta: bool | None) -> Model:
+    """The model of `NAME:SIZE,option=value,...`. Raises PlanError."""
+    name, _, rest = source.text.partition(":")
     if name not in ZOO:
         raise PlanError(_unknown_model(source, name))
-    return _load_zoo(source, name, rest, seed, generator, meta)
+    family = ZOO[name]
+    size, label = _size(source, name, family, rest)
+    if meta is None:
+        meta = label not in family.laptop
+    if problem := size.problem():
+        raise PlanError(BadOption(_span(source, len(name) + 1, rest), name, problem, "change one of these numbers"))
+    return size.build(source.text, seed, generator, meta)
 
 
 def _unknown_model(source: Source, name: str) -> UnknownModel:
@@ -47,16 +38,6 @@ def _of_transformers(name: str) -> list[str]:
     if importlib.util.find_spec("transformers") is None:
         return []
     return [f"hf:{name}"] if name in transformers_library(name).CONFIG_MAPPING else []
-
-
-def _load_zoo(source: Source, name: str, rest: str, seed: int, generator: Generator, meta: bool | None) -> Model:
-    family = ZOO[name]
-    size, label = _size(source, name, family, rest)
-    if meta is None:
-        meta = label not in family.laptop
-    if problem := size.problem():
-        raise PlanError(BadOption(_span(source, len(name) + 1, rest), name, problem, "change one of these numbers"))
-    return size.build(source.text, seed, generator, meta)
 
 
 def _size(source: Source, name: str, family: Family, rest: str) -> tuple[Size, str]:

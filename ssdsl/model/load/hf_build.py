@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.axes import axes_of
-from ssdsl.model.hf.tasks import Example, Sizes, batch_of, model_class
-from ssdsl.model.source import Model
+from ssdsl.model.load.batch import axes_of
+from ssdsl.model.load.hf_tasks import Example, Sizes, batch_of, model_class
+from ssdsl.model.load.model import Model
 from ssdsl.model.zoo.build import BATCHES, made, silent, transformers_library
 from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.recipe import Recipes

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-import ssdsl.model.user
+import ssdsl.model.load.from_file
 from ssdsl.model.load import load
 from ssdsl.model.zoo import ZOO
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 
-ERRORS = Path(__file__).parent.parent / "errors"
+ERRORS = Path(__file__).parent.parent.parent / "errors"
 SIZES = [
     pytest.param(f"{name}:{size}", marks=[] if size in family.laptop else pytest.mark.slow)
     for name, family in ZOO.items()
@@ -251,7 +251,7 @@ def test_a_large_model_that_does_not_train_is_built_without_numbers(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(LARGE)
     assert not load("mine.py:net", trains=False).is_meta
-    monkeypatch.setattr(ssdsl.model.user, "MOST", 10_000)
+    monkeypatch.setattr(ssdsl.model.load.from_file, "MOST", 10_000)
     assert not load("mine.py:net").is_meta
     model = load("mine.py:net", trains=False)
     assert model.is_meta and model.recipes is not None and not model.batches[0]["x"].is_meta and not model.remarks
