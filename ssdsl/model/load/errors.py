@@ -46,7 +46,12 @@ class UnknownSize(Diagnostic):
 
 @dataclass(frozen=True)
 class UnknownOption(Diagnostic):
-    """A size of a zoo model was changed by a name that it does not have, as in `gpt:small,layer=8`."""
+    """A model was changed by a name that it does not have, as in `gpt:small,layer=8` or `hf:llama,hiden_size=64`.
+
+    A model of the zoo has the numbers that `ssdsl models --json` lists. A model of transformers, also one of the zoo,
+    has the fields of its config. `batch`, `seq`, `target` and `pixels` are sizes of its example batch, `task` chooses
+    what is trained, `dtype` the format of the weights and `autocast` that of computation.
+    """
 
     code: ClassVar[str] = "E0303"
     title: ClassVar[str] = "`{model}` has no option `{option}`"
@@ -59,11 +64,11 @@ class UnknownOption(Diagnostic):
 
 
 @dataclass(frozen=True)
-class BadOption(Diagnostic):
-    """An option of a zoo model has a value from which no model can be built.
+class CannotBuild(Diagnostic):
+    """The options of a model do not fit together: no model can be built from them, or no batch for it.
 
-    Most options are whole numbers above zero; those of Swin that differ from stage to stage are joined by `-`:
-    `depths=2-2-18-2`. `dtype` is the format of the weights (fp32, bf16, fp16), `dropout` a probability.
+    Options depend on each other: `hidden` (`hidden_size` of a config) is a multiple of the number of heads, and lists
+    have an item for each stage or layer. Where transformers refuses a config, the reason is its own.
     """
 
     code: ClassVar[str] = "E0304"
@@ -71,6 +76,24 @@ class BadOption(Diagnostic):
     help: ClassVar[str] = "{change}"
     model: str
     reason: str
+    change: str
+
+
+@dataclass(frozen=True)
+class BadValue(Diagnostic):
+    """An option of a model has a value of the wrong kind, or none.
+
+    Most options of the zoo are whole numbers above zero; `dtype` is the format of the weights (fp32, bf16, fp16),
+    `dropout` a probability. A field of a config has the type that transformers gives it. Items of a list are joined by
+    `-`: `depths=2-2-18-2`. What is neither a number, a word, a truth nor a list of these is written in a `config.json`.
+    """
+
+    code: ClassVar[str] = "E0316"
+    title: ClassVar[str] = "`{option}` of `{model}` cannot be {value}"
+    help: ClassVar[str] = "{change}"
+    model: str
+    option: str
+    value: str
     change: str
 
 
@@ -277,58 +300,6 @@ class ConfigUnreadable(Diagnostic):
     title: ClassVar[str] = "cannot read the config `{path}`: {reason}"
     help: ClassVar[str] = "{change}"
     path: str
-    reason: str
-    change: str
-
-
-@dataclass(frozen=True)
-class UnknownField(Diagnostic):
-    """A model of transformers was changed by a name that its config does not have, as in `hf:llama,hiden_size=64`.
-
-    `batch`, `seq`, `target` and `pixels` are the sizes of the example batch, `task` chooses what is trained, `dtype`
-    the format of the weights and `autocast` that of computation. Other options are fields of the config.
-    """
-
-    code: ClassVar[str] = "E0315"
-    title: ClassVar[str] = "`{model}` has no option `{option}`"
-    label: ClassVar[str] = "{suggestion}"
-    help: ClassVar[str] = "its config has {known}; besides there are {own}"
-    model: str
-    option: str
-    suggestion: str
-    known: str
-    own: str
-
-
-@dataclass(frozen=True)
-class BadField(Diagnostic):
-    """An option of a model of transformers has a value of the wrong kind, or none.
-
-    Each value has the type of the config's field. Items of a list are joined by `-`: `depths=2-2-6-2`. What is neither
-    a number, a word, a truth nor a list of these is written in a `config.json`.
-    """
-
-    code: ClassVar[str] = "E0316"
-    title: ClassVar[str] = "`{option}` of `{model}` cannot be {value}"
-    help: ClassVar[str] = "{change}"
-    model: str
-    option: str
-    value: str
-    change: str
-
-
-@dataclass(frozen=True)
-class BadConfig(Diagnostic):
-    """transformers builds no model from these options, or the example batch does not fit them.
-
-    The reason is that of transformers. Options of a config depend on each other: `hidden_size` is a multiple of
-    `num_attention_heads`, and lists such as `layer_types` have an item for each layer.
-    """
-
-    code: ClassVar[str] = "E0317"
-    title: ClassVar[str] = "`{model}` cannot be built like this: {reason}"
-    help: ClassVar[str] = "{change}"
-    model: str
     reason: str
     change: str
 

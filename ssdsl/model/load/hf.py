@@ -1,8 +1,11 @@
-"""`--model hf:...`: what the text asks for, read step by step, each mistake with its place."""
+"""A model of transformers as a text asks for it: its config, the sizes of its batch, its task and formats.
+
+Built from the config, with random weights; nothing is downloaded.
+"""
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,232 +13,187 @@ from typing import Any
 import torch
 
 from ssdsl.lang.suggest import listed, suggest
-from ssdsl.model.load.errors import BadConfig, BadField, ConfigUnreadable, NoTask, UnknownField, UnknownType
+from ssdsl.model.load.errors import CannotBuild, ConfigUnreadable, NoTask, UnknownType
 from ssdsl.model.load.hf_build import build
-from ssdsl.model.load.hf_tasks import TASKS, NoExample, Sizes, positions, tasks_of
+from ssdsl.model.load.hf_tasks import PAIRS, TASKS, NoExample, Sizes, positions, tasks_of
 from ssdsl.model.load.model import Model
-from ssdsl.model.load.options import (
-    DTYPES,
-    NUMBERS,
-    Refused,
-    known_options,
-    own_options,
-    read_dtype,
-    read_size,
-    read_value,
-)
+from ssdsl.model.load.options import CHOICES, DTYPES, known_options, own_options, read_option, read_value
+from ssdsl.model.load.spec import Spec, Word, accepted, unknown_option
 from ssdsl.model.zoo.build import silent, transformers_library
 from ssdsl.runtime.bits import Generator
 from ssdsl.text.diagnostic import PlanError
-from ssdsl.text.source import Source, Span
 
-PREFIX = "hf:"
-OWN = ("task", "batch", "seq", "target", "pixels", "dtype", "autocast")
+SIZES = {
+    "batch": 8,
+    "seq": 64,
+    "target": 64,
+    "pixels": 224,
+}  # options that are sizes of the batch, each with an example
+OWN = {"task": "", **SIZES, "dtype": "fp32", "autocast": "fp32"}  # all options that are no fields of a config
 CHANGE = "change one of these numbers"
+FILE = "path/to/file.py:function"
 
 
 @dataclass(frozen=True, slots=True)
-class _Word:
-    """A piece of the text between commas, and where it begins."""
+class Asked:
+    """A type of models with fields of its config; `name` is what it is called by the user, `own` its further options.
 
-    text: str
-    start: int
+    A task, a size or a format that is None is the model's own.
+    """
 
-    def span(self, source: Source, skip: int = 0, length: int | None = None) -> Span:
-        start = self.start + skip
-        return Span(source, start, start + (len(self.text) - skip if length is None else length))
-
-    @property
-    def option(self) -> str:
-        return self.text.partition("=")[0]
-
-    @property
-    def value(self) -> str:
-        return self.text.partition("=")[2]
-
-
-@dataclass(frozen=True, slots=True)
-class _Own:
-    """The options that are not the config's."""
-
+    name: str
+    kind: str
+    fields: Mapping[str, Any]
     sizes: Sizes = field(default_factory=Sizes)
     task: str | None = None
     dtype: str | None = None
     autocast: str | None = None
+    own: tuple[str, ...] = ()
 
 
-def load_hf(source: Source, seed: int, generator: Generator, meta: bool | None) -> Model:
-    """The model of `hf:TYPE,option=value,...` or `hf:path/to/config.json,...`; nothing is downloaded.
+def load_hf(spec: Spec, seed: int, generator: Generator, meta: bool | None) -> Model:
+    """The model of `hf:TYPE,option=value,...` or `hf:path/to/config.json,...`. Raises PlanError."""
+    library = transformers_library(spec.source.text)
+    first, *words = spec.words or (Word(spec.source, "", spec.rest.start),)
+    kind, fields = _described(library, first)
+    return load_asked(spec, Asked(kind, kind, fields), words, seed, generator, meta)
+
+
+def load_asked(
+    spec: Spec, asked: Asked, words: Sequence[Word], seed: int, generator: Generator, meta: bool | None
+) -> Model:
+    """The model that is asked for, changed by the options in `words`; with `meta` None a large one has no numbers.
 
     Raises PlanError.
     """
-    library = transformers_library(source.text)
-    first, words = _words(source.text)
-    kind, given = _described(library, source, first)
-    own, fields = _options(library, source, kind, given, words)
-    whole = Span(source, len(PREFIX), len(source.text))
+    library = transformers_library(spec.source.text)
+    asked = _with_options(library, asked, words)
+    config = _config(library, spec, asked)
+    task = _task(library, spec, asked, config, words)
+    _check_length(asked, config, words)
+    dtype = asked.dtype or _written(getattr(config, "dtype", None))
+    cast = getattr(torch, DTYPES[asked.autocast]) if asked.autocast else None
+    name, sizes = spec.source.text, asked.sizes
     try:
-        config = _config(library, kind, {**given, **fields})
-    except Exception as error:  # transformers raises its own, of any type
-        raise PlanError(BadConfig(whole, kind, _reason(error), CHANGE)) from error
-    own = replace(own, task=_task(library, source, kind, config, own.task, words))
-    _check_length(source, kind, config, own, words)
-    return _built(source, kind, config, own, seed, generator, meta)
-
-
-def _built(
-    source: Source, kind: str, config: Any, own: _Own, seed: int, generator: Generator, meta: bool | None
-) -> Model:
-    whole = Span(source, len(PREFIX), len(source.text))
-    assert own.task is not None
-    dtype = own.dtype or _written(getattr(config, "dtype", None))
-    cast = getattr(torch, DTYPES[own.autocast]) if own.autocast else None
-    sizes = own.sizes
-    try:
-        return build(
-            source.text, config, own.task, sizes, dtype=dtype, autocast=cast, seed=seed, generator=generator, meta=meta
-        )
+        return build(name, config, task, sizes, dtype=dtype, autocast=cast, seed=seed, generator=generator, meta=meta)
     except NoExample as error:
-        change = "write a function that returns the module and its inputs: path/to/file.py:function"
-        raise PlanError(NoTask(whole, f"no example batch is known for `{kind}`: {error}", "", "", change)) from error
+        change, fact = f"write a function that returns the module and its inputs: {FILE}", f"`{asked.name}`: {error}"
+        raise PlanError(NoTask(spec.rest, f"no example batch is known for {fact}", "", "", change)) from error
     except PlanError:
         raise
     except Exception as error:  # whatever a constructor raises
-        raise PlanError(BadConfig(whole, kind, _reason(error), CHANGE)) from error
+        raise _cannot_build(spec, asked, error) from error
 
 
-def _words(spec: str) -> tuple[_Word, list[_Word]]:
-    """What names the model, and the options behind it; a path to a file may have commas in it."""
-    start, rest = len(PREFIX), spec.removeprefix(PREFIX)
-    end = rest.find(".json") + len(".json") if ".json" in rest else rest.find(",") if "," in rest else len(rest)
-    first = _Word(rest[:end], start)
-    words, at = [], start + end + 1
-    for text in rest[end + 1 :].split(",") if rest[end + 1 :] else []:
-        words.append(_Word(text, at))
-        at += len(text) + 1
-    return first, words
+def _cannot_build(spec: Spec, asked: Asked, error: Exception) -> PlanError:
+    """What a library says of a model that it cannot build, in its last line."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    reason = re.sub(r"^\w*Error: ", "", lines[-1].rstrip(".")) if lines else type(error).__name__
+    return PlanError(CannotBuild(spec.rest, asked.name, reason, CHANGE))
 
 
 # -- the config --------------------------------------------------------------------------------------------------------
 
 
-def _described(library: Any, source: Source, first: _Word) -> tuple[str, dict[str, Any]]:
+def _described(library: Any, first: Word) -> tuple[str, dict[str, Any]]:
     """The type of the model and what its config file says."""
     path, is_type = Path(first.text), first.text in library.CONFIG_MAPPING
     if path.suffix == ".json" or "/" in first.text or (first.text and not is_type and path.is_dir()):
-        return _read(library, source, first, path / "config.json" if path.is_dir() else path)
-    _check_type(library, source, first, first.text)
+        return _read(library, first, path / "config.json" if path.is_dir() else path)
+    _check_type(library, first, first.text)
     return first.text, {}
 
 
-def _check_type(library: Any, source: Source, place: _Word, name: str) -> None:
+def _check_type(library: Any, place: Word, name: str) -> None:
     known = list(library.CONFIG_MAPPING)
     if name not in known:
         change = "choose one of these, or give a config: hf:path/to/config.json"
         hint = suggest(name, known)
-        raise PlanError(UnknownType(place.span(source), name, hint, library.__version__, len(known), change))
+        raise PlanError(UnknownType(place.span(), name, hint, library.__version__, len(known), change))
 
 
-def _read(library: Any, source: Source, first: _Word, path: Path) -> tuple[str, dict[str, Any]]:
+def _read(library: Any, first: Word, path: Path) -> tuple[str, dict[str, Any]]:
     change = "give the path of a model's config.json"
     try:
         found = json.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:
         change = "nothing is downloaded: give the path of the model's config.json, or a type such as hf:llama"
-        raise PlanError(ConfigUnreadable(first.span(source), str(path), "no such file", change)) from error
+        raise PlanError(ConfigUnreadable(first.span(), str(path), "no such file", change)) from error
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise PlanError(ConfigUnreadable(first.span(source), str(path), reason.lower(), change)) from error
+        raise PlanError(ConfigUnreadable(first.span(), str(path), reason.lower(), change)) from error
     except json.JSONDecodeError as error:
         where = f"it is no JSON: {error.msg.lower()} at line {error.lineno}, column {error.colno}"
-        raise PlanError(ConfigUnreadable(first.span(source), str(path), where, "correct the file")) from error
+        raise PlanError(ConfigUnreadable(first.span(), str(path), where, "correct the file")) from error
     if not isinstance(found, dict) or not isinstance(found.get("model_type"), str):
         change = 'add the type, as in {"model_type": "llama"}'
-        raise PlanError(ConfigUnreadable(first.span(source), str(path), "it has no `model_type`", change))
-    _check_type(library, source, first, found["model_type"])
+        raise PlanError(ConfigUnreadable(first.span(), str(path), "it has no `model_type`", change))
+    _check_type(library, first, found["model_type"])
     return found["model_type"], found
 
 
-def _config(library: Any, kind: str, fields: Mapping[str, Any]) -> Any:
-    with silent(library):
-        return library.CONFIG_MAPPING[kind].from_dict({k: v for k, v in fields.items() if k != "model_type"})
+def _config(library: Any, spec: Spec, asked: Asked) -> Any:
+    try:
+        with silent(library):
+            fields = {name: value for name, value in asked.fields.items() if name != "model_type"}
+            return library.CONFIG_MAPPING[asked.kind].from_dict(fields)
+    except Exception as error:  # transformers raises its own, of any type
+        raise _cannot_build(spec, asked, error) from error
 
 
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
-def _options(
-    library: Any, source: Source, kind: str, given: Mapping[str, Any], words: Iterable[_Word]
-) -> tuple[_Own, dict[str, Any]]:
-    """The options of our own, and the config's by their fields' names."""
-    plain = library.CONFIG_MAPPING[kind]()
+def _with_options(library: Any, asked: Asked, words: Iterable[Word]) -> Asked:
+    """What is asked for, with options of our own and with fields of the config by their names."""
+    plain = library.CONFIG_MAPPING[asked.kind]()
     known = known_options(plain)
-    own, fields = _Own(), dict[str, Any]()
+    fields = dict(asked.fields)
     for word in words:
-        option, text = word.option, word.value
-        if option in OWN:
-            own = _with(source, kind, own, word)
-            continue
-        if option not in known:
-            near, every = suggest(option, [*known, *OWN]), listed(own_options(plain), 16)
-            place = word.span(source, 0, len(option))
-            raise PlanError(UnknownField(place, kind, option, near, every, listed(OWN)))
-        name = plain.attribute_map.get(option, option)
-        value = read_value(option, text, known[option], given.get(name, getattr(plain, name, None)))
-        fields[name] = _accepted(source, kind, word, value)
-    return own, fields
+        if word.option in OWN:
+            asked = _with_own(asked, word)
+        elif word.option in known:
+            name = plain.attribute_map.get(word.option, word.option)
+            now = fields.get(name, getattr(plain, name, None))
+            fields[name] = accepted(asked.name, word, read_value(word.option, word.value, known[word.option], now))
+        else:
+            own = tuple(dict.fromkeys([*asked.own, *OWN]))
+            raise unknown_option(asked.name, word, own, own_options(plain), known)
+    return replace(asked, fields=fields)
 
 
-def _with(source: Source, kind: str, own: _Own, word: _Word) -> _Own:
-    """Our options with one more."""
-    option, text = word.option, word.value
-    if option in NUMBERS:
-        size = _accepted(source, kind, word, read_size(option, text))
-        return replace(own, sizes=replace(own.sizes, **{option: size}))
-    if option == "task":
-        refused = Refused(f"choose one of {', '.join(TASKS)}: task=causal")
-        return replace(own, task=_accepted(source, kind, word, text if text in TASKS else refused))
-    value = _accepted(source, kind, word, read_dtype(option, text))
-    return replace(own, dtype=value) if option == "dtype" else replace(own, autocast=value)
+def _with_own(asked: Asked, word: Word) -> Asked:
+    """What is asked for, with one option that is no field of the config."""
+    option = word.option
+    choices = tuple(TASKS) if option == "task" else CHOICES.get(option, ())
+    value = accepted(asked.name, word, read_option(option, word.value, OWN[option], choices))
+    changed = {"sizes": replace(asked.sizes, **{option: value})} if option in SIZES else {option: value}
+    return replace(asked, **changed)
 
 
-def _accepted(source: Source, kind: str, word: _Word, value: Any) -> Any:
-    if isinstance(value, Refused):
-        place = word.span(source, len(word.option) + 1) if word.value else word.span(source)
-        text = f"`{word.value}`" if word.value else "empty"
-        raise PlanError(BadField(place, kind, word.option, text, value.change))
-    return value
-
-
-def _task(library: Any, source: Source, kind: str, config: Any, asked: str | None, words: Iterable[_Word]) -> str:
+def _task(library: Any, spec: Spec, asked: Asked, config: Any, words: Iterable[Word]) -> str:
     tasks = tasks_of(library, config)
-    if asked in tasks:
-        return asked
-    if not asked and tasks:
+    if asked.task in (*tasks, PAIRS):
+        return str(asked.task)
+    if not asked.task and tasks:
         return tasks[0]
     known = f"it has {listed(tasks)}" if tasks else f"known are {listed(TASKS)}"
-    place = next((w.span(source) for w in words if w.option == "task"), Span(source, len(PREFIX), len(source.text)))
-    fact = f"`{kind}` has no model for the task `{asked}`" if asked else f"`{kind}` has no model for any task"
-    change = f"choose one of these: task={tasks[0]}" if tasks else "write a function: path/to/file.py:function"
+    place = next((w.span() for w in words if w.option == "task"), spec.rest)
+    fact = f"`{asked.name}` has no model for " + (f"the task `{asked.task}`" if asked.task else "any task")
+    change = f"choose one of these: task={tasks[0]}" if tasks else f"write a function: {FILE}"
     raise PlanError(NoTask(place, fact, "", known, change))
 
 
-def _check_length(source: Source, kind: str, config: Any, own: _Own, words: Iterable[_Word]) -> None:
+def _check_length(asked: Asked, config: Any, words: Iterable[Word]) -> None:
     most = positions(config)
     for word in words:
         if word.option in ("seq", "target") and most is not None and int(word.value) > most:
             fact = f"{word.option} = {word.value} is longer than its {most} positions"
             change = f"choose {word.option}={most} at most, or max_position_embeddings={word.value}"
-            raise PlanError(BadConfig(word.span(source), kind, fact, change))
+            raise PlanError(CannotBuild(word.span(), asked.name, fact, change))
 
 
 def _written(dtype: Any) -> str:
     """A config's format of weights, as the zoo calls it."""
     name = str(dtype).removeprefix("torch.")
     return next((word for word, other in DTYPES.items() if other == name), "fp32")
-
-
-def _reason(error: Exception) -> str:
-    """The last line of what a library says."""
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    return re.sub(r"^\w*Error: ", "", lines[-1].rstrip(".")) if lines else type(error).__name__

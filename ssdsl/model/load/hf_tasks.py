@@ -131,10 +131,10 @@ def _seq2seq(example: Example) -> Batch:
 
 
 def _pairs(example: Example) -> Batch:
-    """Sources and targets of one length, of any tokens; the decoder reads the target, one position later."""
-    vocab, shape = int(example.config.vocab_size), (example.sizes.batch, example.seq)
-    source, target = (torch.randint(vocab, shape, generator=example.generator) for _ in range(2))
-    read = torch.cat([torch.zeros(shape[0], 1, dtype=target.dtype), target[:, :-1]], dim=1)
+    """Any tokens are the source and the target; the decoder reads the target, one position later."""
+    vocab, batch, lengths = int(example.config.vocab_size), example.sizes.batch, (example.seq, example.sizes.target)
+    source, target = (torch.randint(vocab, (batch, n or example.seq), generator=example.generator) for n in lengths)
+    read = torch.cat([torch.zeros(batch, 1, dtype=target.dtype), target[:, :-1]], dim=1)
     return {"input_ids": source, "decoder_input_ids": read, "labels": target}
 
 
@@ -165,21 +165,18 @@ TASKS: Mapping[str, Task] = {  # the first that a config has a model for is its 
     "sequence": Task("the class of a sequence", SEQUENCES, _classified),
     "token": Task("the class of each token", ("AutoModelForTokenClassification",), _tagged),
 }
-PAIRS = Task("a target from a source of its length", TASKS["seq2seq"].auto, _pairs)  # of the zoo
-
-
-def _task(name: str) -> Task:
-    return PAIRS if name == "pairs" else TASKS[name]
+PAIRS = "pairs"  # the task of the zoo's models with a decoder, which no option names
+EVERY = {**TASKS, PAIRS: Task("a target from a source, without masks", TASKS["seq2seq"].auto, _pairs)}
 
 
 def batch_of(task: str, example: Example) -> Batch:
     """A batch of random numbers. Raises NoExample."""
-    return _task(task).batch(example)
+    return EVERY[task].batch(example)
 
 
 def model_class(library: Any, config: Any, task: str) -> Any:
     """The class of models for a task, or None."""
-    for auto in _task(task).auto:
+    for auto in EVERY[task].auto:
         mapping = getattr(library, auto)._model_mapping
         if type(config) in mapping:
             found = mapping[type(config)]

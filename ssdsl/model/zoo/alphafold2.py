@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ssdsl.model.zoo.build import BATCHES, made
-from ssdsl.model.zoo.family import OwnSize
+from ssdsl.model.zoo.family import Size
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,7 @@ AXES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlphaFold2(OwnSize):
+class AlphaFold2(Size):
     """The numbers of an Evoformer; `msa` and `pair` are its widths, of a residue of a sequence and of a pair.
 
     `head` is the width of a head and `outer` that of the outer product; the trunk runs `passes` times.

@@ -5,21 +5,17 @@ The numbers of a size are those of papers, but for `tiny` and `small`; those tha
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ssdsl.model.load.options import option_text
-from ssdsl.model.zoo.family import Family
-
-if TYPE_CHECKING:
-    from ssdsl.model.load.model import Model
-    from ssdsl.runtime.bits import Generator
+from ssdsl.model.zoo.family import Family, Size
 
 Numbers = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A type of transformers (`kind`) trained for a task of `hf/tasks.py`, described in our words.
+    """A type of transformers (`kind`) trained for a task of `load/hf_tasks.py`, described in our words.
 
     `fields` has for each word the fields of the config that are set to its number, none for sizes of the batch alone.
     The functions take the numbers as keywords: `problem` says why they fit no model, `parameters` how many numbers it
@@ -36,14 +32,22 @@ class Architecture:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigSize:
-    """A size of a model of transformers."""
+class ConfigSize(Size):
+    """A size of a model of transformers, which is built from its config."""
 
     architecture: Architecture
-    numbers: Numbers
+    values: Numbers
+
+    @property
+    def numbers(self) -> Numbers:
+        return self.values
 
     def changed(self, numbers: Numbers) -> "ConfigSize":
-        return replace(self, numbers={**self.numbers, **numbers})
+        return replace(self, values={**self.values, **numbers})
+
+    def word(self, option: str) -> str:
+        """Our word for a field of the config, if that is all that the word sets; otherwise the option itself."""
+        return next((word for word, field in self.architecture.fields.items() if field == option), option)
 
     def problem(self) -> str:
         return self.architecture.problem(**self.numbers)
@@ -59,16 +63,6 @@ class ConfigSize:
         named = {f: self.numbers[word] for word, names in self.architecture.fields.items() for f in names.split()}
         listed = {name: list(value) if isinstance(value, tuple) else value for name, value in named.items()}
         return {**listed, "attn_implementation": self.numbers["attention"], **self.architecture.config(**self.numbers)}
-
-    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        from ssdsl.model.load.hf_build import build
-        from ssdsl.model.load.hf_tasks import Sizes
-        from ssdsl.model.zoo.build import transformers_library
-
-        config = transformers_library(name).CONFIG_MAPPING[self.architecture.kind].from_dict(self.config())
-        sizes, dtype = Sizes(self.numbers["batch"], self.numbers.get("seq")), self.numbers["dtype"]
-        task = self.architecture.task
-        return build(name, config, task, sizes, dtype=dtype, seed=seed, generator=generator, meta=meta)
 
 
 def _sizes(

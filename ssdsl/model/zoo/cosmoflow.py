@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ssdsl.model.load.options import option_text
 from ssdsl.model.zoo.build import BATCHES, group_problem, grouped, made, noise
-from ssdsl.model.zoo.family import OwnSize
+from ssdsl.model.zoo.family import Size
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ LEFT = 4  # voxels that the last pooling leaves, along each axis
 
 
 @dataclass(frozen=True, slots=True)
-class Cosmoflow(OwnSize):
+class Cosmoflow(Size):
     """The numbers of a CosmoFlow; `base` is what the first convolution makes, and doubles up to `most`.
 
     `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.

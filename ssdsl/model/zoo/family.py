@@ -5,50 +5,41 @@ Nothing here needs torch or transformers, so that the zoo can be listed without 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from ssdsl.model.load.model import Model
     from ssdsl.runtime.bits import Generator
 
 
-class Size(Protocol):
-    """The numbers of a model, by name."""
-
-    @property
-    def numbers(self) -> Mapping[str, Any]: ...
-
-    def changed(self, numbers: Mapping[str, Any]) -> "Size":
-        """The size with some of its numbers replaced."""
-        ...
-
-    def problem(self) -> str:
-        """Why no model can be built from these numbers, or nothing."""
-        ...
-
-    def parameters(self) -> int:
-        """How many numbers the model learns."""
-        ...
-
-    def describe(self) -> str:
-        """The numbers that matter, for a table."""
-        ...
-
-    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        """The model, on the meta device with recipes if asked; may need transformers."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class OwnSize:
-    """A size of a model whose module is ours: a dataclass whose fields are its numbers."""
+class Size:
+    """The numbers of a model: of one of our own, the fields of a subclass."""
 
     @property
     def numbers(self) -> Mapping[str, Any]:
+        """All of them by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def changed(self, numbers: Mapping[str, Any]) -> Self:
+        """The size with some of its numbers replaced."""
         return replace(self, **numbers)
+
+    def problem(self) -> str:
+        """Why no model can be built from these numbers, or nothing."""
+        return ""
+
+    def parameters(self) -> int:
+        """How many numbers the model learns."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """The numbers that matter, for a table."""
+        raise NotImplementedError
+
+    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
+        """The model, on the meta device with recipes if asked."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ssdsl.model.zoo.build import TOKENS, made, token_batches
-from ssdsl.model.zoo.family import OwnSize
+from ssdsl.model.zoo.family import Size
 
 if TYPE_CHECKING:
     from ssdsl.model.load.model import Model
@@ -34,7 +34,7 @@ ABOUT = "GPT with a mixture of experts with a capacity, next-token loss"
 
 
 @dataclass(frozen=True, slots=True)
-class MoeGpt(OwnSize):
+class MoeGpt(Size):
     """The numbers of such a GPT; every `every`-th layer has experts, each of inner dimension `ffn`.
 
     `balance` and `z` are the factors of the router's losses. Tokens go to `top` experts, and to all `shared` ones.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ssdsl.model.load.options import option_text
 from ssdsl.model.zoo.build import group_problem, grouped, image_batches, made
-from ssdsl.model.zoo.family import OwnSize
+from ssdsl.model.zoo.family import Size
 
 if TYPE_CHECKING:
     from ssdsl.model.load.model import Model
@@ -35,7 +35,7 @@ class Convolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Resnet(OwnSize):
+class Resnet(Size):
     """The numbers of a ResNet; `depths` are the blocks of each stage, `width` is the first's and doubles with each.
 
     `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ssdsl.model.zoo.build import group_problem, grouped, image_batches, made
-from ssdsl.model.zoo.family import OwnSize
+from ssdsl.model.zoo.family import Size
 
 if TYPE_CHECKING:
     from ssdsl.model.load.model import Model
@@ -27,7 +27,7 @@ ABOUT = "3-D U-Net, a class for each voxel"
 
 
 @dataclass(frozen=True, slots=True)
-class Unet3d(OwnSize):
+class Unet3d(Size):
     """The numbers of a U-Net; `base` is what its first convolution makes, `levels` how often it pools.
 
     `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.

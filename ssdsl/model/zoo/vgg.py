@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ssdsl.model.load.options import option_text
 from ssdsl.model.zoo.build import image_batches, made
-from ssdsl.model.zoo.family import OwnSize
+from ssdsl.model.zoo.family import Size
 
 if TYPE_CHECKING:
     from ssdsl.model.load.model import Model
@@ -29,7 +29,7 @@ CHANNELS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Vgg(OwnSize):
+class Vgg(Size):
     """The numbers of a VGG; `depths` and `widths` are the convolutions of each stage and their channels."""
 
     depths: tuple[int, ...]

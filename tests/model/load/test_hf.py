@@ -136,25 +136,6 @@ WRONG: dict[str, dict[str, str | Callable[[Path], str]]] = {
         "no JSON": written('{"model_type": "llama",\n "hidden_size" 3}'),
         "no type": written('{"hidden_size": 3}'),
     },
-    "E0315": {
-        "misspelt": "hf:llama,hiden_size=64",
-        "misspelt, of ours": "hf:llama,sequence=8",
-    },
-    "E0316": {
-        "no number": "hf:llama,hidden_size=many",
-        "no value": "hf:llama,hidden_size",
-        "no share": "hf:llama,attention_dropout=no",
-        "no truth": "hf:llama,use_cache=maybe",
-        "no list": "hf:swin,depths=two",
-        "a dictionary": "hf:llama,rope_parameters=3",
-        "no size": "hf:llama,batch=0",
-        "no format": "hf:llama,dtype=fp8",
-        "no task": "hf:llama,task=translation",
-    },
-    "E0317": {
-        "heads": "hf:llama,hidden_size=100,num_attention_heads=3",
-        "positions": "hf:gpt2,n_positions=16,seq=32",
-    },
     "E0318": {
         "not this one": "hf:llama,task=image",
         "none": "hf:sam",
