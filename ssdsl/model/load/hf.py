@@ -14,12 +14,11 @@ import torch
 
 from ssdsl.lang.suggest import listed, suggest
 from ssdsl.model.load.errors import CannotBuild, ConfigUnreadable, NoTask, UnknownType
-from ssdsl.model.load.hf_build import build
+from ssdsl.model.load.hf_build import build, silent, transformers_library
 from ssdsl.model.load.hf_tasks import PAIRS, TASKS, NoExample, Sizes, positions, tasks_of
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.options import CHOICES, DTYPES, known_options, own_options, read_option, read_value
 from ssdsl.model.load.spec import Spec, Word, accepted, unknown_option
-from ssdsl.model.zoo.build import silent, transformers_library
 from ssdsl.runtime.bits import Generator
 from ssdsl.text.diagnostic import PlanError
 

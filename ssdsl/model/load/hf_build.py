@@ -1,17 +1,22 @@
 """A model of transformers from its config: the class for the task, the batches, the names of their axes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from ssdsl.model.load.batch import axes_of
+from ssdsl.model.load.errors import TransformersMissing
 from ssdsl.model.load.hf_tasks import Example, Sizes, batch_of, model_class
 from ssdsl.model.load.model import Model
-from ssdsl.model.zoo.build import BATCHES, made, silent, transformers_library
+from ssdsl.model.load.options import DTYPES
+from ssdsl.model.load.unmaterialised import made
 from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.recipe import Recipes
+from ssdsl.text.diagnostic import PlanError
 
+BATCHES = 4
 LARGE = 10**8  # parameters; a larger model is built without their numbers, unless it is asked for
 
 
@@ -63,7 +68,7 @@ def _constructed(
     """
     library = transformers_library(model)
     with silent(library):
-        module, recipes = made(lambda: make(library), dtype, seed, generator, meta)
+        module, recipes = made(lambda: make(library), getattr(torch, DTYPES[dtype]), seed, generator, meta)
     _collect_scores(module)
     return module, recipes
 
@@ -100,3 +105,23 @@ def _batch(example: Example, task: str, dtype: torch.dtype) -> dict[str, torch.T
 
 def _seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def transformers_library(model: str) -> Any:
+    """The library; raises PlanError where it is not installed."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise PlanError(TransformersMissing(None, model, str(error))) from error
+    return transformers
+
+
+@contextmanager
+def silent(library: Any) -> Iterator[None]:
+    """Within it, transformers reports errors alone."""
+    verbosity = library.logging.get_verbosity()
+    library.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        library.logging.set_verbosity(verbosity)

@@ -2,16 +2,20 @@
 
 import importlib.util
 
+import torch
+
 from ssdsl.lang.suggest import suggest
+from ssdsl.model.load.batch import axes_of
 from ssdsl.model.load.errors import CannotBuild, UnknownModel, UnknownSize
 from ssdsl.model.load.hf import CHANGE, Asked, load_asked
+from ssdsl.model.load.hf_build import BATCHES, transformers_library
 from ssdsl.model.load.hf_tasks import Sizes
 from ssdsl.model.load.model import Model
-from ssdsl.model.load.options import CHOICES, option_text, read_option
+from ssdsl.model.load.options import CHOICES, DTYPES, option_text, read_option
 from ssdsl.model.load.spec import Spec, Word, accepted, unknown_option
+from ssdsl.model.load.unmaterialised import made
 from ssdsl.model.zoo import ZOO
 from ssdsl.model.zoo.architectures import ConfigSize
-from ssdsl.model.zoo.build import transformers_library
 from ssdsl.model.zoo.family import Family, Size
 from ssdsl.runtime.bits import Generator
 from ssdsl.text.diagnostic import PlanError
@@ -34,7 +38,7 @@ def load_zoo(spec: Spec, seed: int, generator: Generator, meta: bool | None) -> 
         return load_asked(spec, _asked(name, size), further, seed, generator, meta)
     if further:
         raise unknown_option(name, further[0], tuple(size.numbers))
-    return size.build(spec.source.text, seed, generator, meta)
+    return _build(size, spec.source.text, seed, generator, meta)
 
 
 def _changed(name: str, size: Size, words: list[Word] | tuple[Word, ...]) -> tuple[Size, list[Word]]:
@@ -56,6 +60,13 @@ def _asked(name: str, size: ConfigSize) -> Asked:
     n, architecture = size.numbers, size.architecture
     sizes = Sizes(n["batch"], n.get("seq"))
     return Asked(name, architecture.kind, size.config(), sizes, architecture.task, n["dtype"], own=tuple(n))
+
+
+def _build(size: Size, name: str, seed: int, generator: Generator, meta: bool) -> Model:
+    """A model of our own with random weights and batches, on the meta device with recipes if asked."""
+    module, recipes = made(size.net, getattr(torch, DTYPES[size.numbers["dtype"]]), seed, generator, meta)
+    batches = tuple(size.example(torch.Generator().manual_seed(seed + i), meta) for i in range(BATCHES))
+    return Model(name, module, batches, axes_of(module, batches[0], size.AXES), generator, recipes)
 
 
 def _unknown_model(name: Word) -> UnknownModel:

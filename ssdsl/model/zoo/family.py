@@ -5,16 +5,20 @@ Nothing here needs torch or transformers, so that the zoo can be listed without 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
-    from ssdsl.model.load.model import Model
-    from ssdsl.runtime.bits import Generator
+    import torch
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The numbers of a model: of one of our own, the fields of a subclass."""
+    """The numbers of a model: of one of our own, the fields of a subclass.
+
+    `AXES` names axes of its inputs that are not called by convention (`load/batch.py`).
+    """
+
+    AXES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     @property
     def numbers(self) -> Mapping[str, Any]:
@@ -37,8 +41,12 @@ class Size:
         """The numbers that matter, for a table."""
         raise NotImplementedError
 
-    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        """The model, on the meta device with recipes if asked."""
+    def net(self) -> "torch.nn.Module":
+        """The module of a model of our own."""
+        raise NotImplementedError
+
+    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
+        """A batch of random numbers for it; with `meta`, for a module without numbers, it may have none either."""
         raise NotImplementedError
 
 

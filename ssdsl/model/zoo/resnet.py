@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ssdsl.model.load.options import option_text
-from ssdsl.model.zoo.build import group_problem, grouped, image_batches, made
+from ssdsl.model.zoo.build import group_problem, grouped, images
 from ssdsl.model.zoo.family import Size
 
 if TYPE_CHECKING:
-    from ssdsl.model.load.model import Model
-    from ssdsl.runtime.bits import Generator
+    import torch
 
 ABOUT = "ResNet, image classification"
 CHANNELS = 3
@@ -88,15 +87,15 @@ class Resnet(Size):
     def describe(self) -> str:
         return f"{option_text(self.depths)} {self.block} blocks, width {self.width}, {self.image} px"
 
-    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        from ssdsl.model.load.model import Model
+    def net(self) -> "torch.nn.Module":
         from ssdsl.model.zoo.nets.resnet import ResNet
 
-        module, recipes = made(lambda: grouped(ResNet(self), self.statistics), self.dtype, seed, generator, meta)
+        return grouped(ResNet(self), self.statistics)
+
+    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
         shape = (self.batch, CHANNELS, self.image, self.image)
-        axes = {"pixel_values": ("batch", "channel", "height", "width"), "labels": ("batch",)}
-        batches = image_batches(shape, self.classes, self.dtype, seed, meta)
-        return Model(name, module, batches, axes, generator, recipes)
+        pixels, labels = images(shape, self.classes, self.dtype, draws, meta)
+        return {"pixel_values": pixels, "labels": labels}
 
 
 SIZES = {
