@@ -179,7 +179,7 @@ class BadModel(Diagnostic):
 
 
 @dataclass(frozen=True)
-class BadInputs(Diagnostic):
+class BadInputs(BadModel):
     """The inputs that the user's function returned do not fit the module's forward, or the batches are not alike.
 
     Inputs are tensors, named as the parameters of `forward`; all batches have the same names, shapes and dtypes,
@@ -187,16 +187,10 @@ class BadInputs(Diagnostic):
     """
 
     code: ClassVar[str] = "E0310"
-    title: ClassVar[str] = "{fact}"
-    label: ClassVar[str] = "{suggestion}"
-    help: ClassVar[str] = "{change}"
-    fact: str
-    change: str
-    suggestion: str = ""
 
 
 @dataclass(frozen=True)
-class BadAxes(Diagnostic):
+class BadAxes(BadModel):
     """The names of the axes do not fit the inputs: each axis of an input has one, and a name has one size.
 
     These names are the dimensions that a plan can split by: `{{"x": ("batch", "seq")}}` makes `split model by seq`
@@ -204,12 +198,6 @@ class BadAxes(Diagnostic):
     """
 
     code: ClassVar[str] = "E0311"
-    title: ClassVar[str] = "{fact}"
-    label: ClassVar[str] = "{suggestion}"
-    help: ClassVar[str] = "{change}"
-    fact: str
-    change: str
-    suggestion: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,76 +3,9 @@
 The numbers of a size are those of papers, but for `tiny` and `small`; those that a comment calls ours are in no paper.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
-from ssdsl.model.load.options import option_text
-from ssdsl.model.zoo.family import Family, Size
-
-Numbers = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Architecture:
-    """A type of transformers (`kind`) trained for a task of `load/hf_tasks.py`, described in our words.
-
-    `fields` has for each word the fields of the config that are set to its number, none for sizes of the batch alone.
-    The functions take the numbers as keywords: `problem` says why they fit no model, `parameters` how many numbers it
-    learns, and `config` gives further fields.
-    """
-
-    kind: str
-    task: str
-    fields: Mapping[str, str]
-    summary: str
-    problem: Callable[..., str]
-    parameters: Callable[..., int]
-    config: Callable[..., dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigSize(Size):
-    """A size of a model of transformers, which is built from its config."""
-
-    architecture: Architecture
-    values: Numbers
-
-    @property
-    def numbers(self) -> Numbers:
-        return self.values
-
-    def changed(self, numbers: Numbers) -> "ConfigSize":
-        return replace(self, values={**self.values, **numbers})
-
-    def word(self, option: str) -> str:
-        """Our word for a field of the config, if that is all that the word sets; otherwise the option itself."""
-        return next((word for word, field in self.architecture.fields.items() if field == option), option)
-
-    def problem(self) -> str:
-        return self.architecture.problem(**self.numbers)
-
-    def parameters(self) -> int:
-        return self.architecture.parameters(**self.numbers)
-
-    def describe(self) -> str:
-        return self.architecture.summary.format(**{word: option_text(value) for word, value in self.numbers.items()})
-
-    def config(self) -> dict[str, Any]:
-        """The fields of the config that these numbers set."""
-        named = {f: self.numbers[word] for word, names in self.architecture.fields.items() for f in names.split()}
-        listed = {name: list(value) if isinstance(value, tuple) else value for name, value in named.items()}
-        return {**listed, "attn_implementation": self.numbers["attention"], **self.architecture.config(**self.numbers)}
-
-
-def _sizes(
-    architecture: Architecture, columns: str, rows: Mapping[str, tuple[Any, ...]], **defaults: Any
-) -> dict[str, ConfigSize]:
-    """A table of sizes: the words of its columns, and a row for each size."""
-    words, every = columns.split(), {"dtype": "fp32", "attention": "sdpa", **defaults}
-    return {
-        name: ConfigSize(architecture, {**dict(zip(words, row, strict=True)), **every}) for name, row in rows.items()
-    }
+from ssdsl.model.zoo.family import Architecture, Family, sizes_of
 
 
 def _heads(*, hidden: int, heads: int, **_: Any) -> str:
@@ -116,7 +49,7 @@ GPT = Architecture(
 # - 1.5b: Qi et al. 2023, arXiv 2401.10241, table 3, with 24 micro-batches of 6. Its 22 layers and the two ends of a
 #   pipeline of 8 weigh as three layers a stage.
 # The vocabulary of 51200 is GPT-2's 50257 padded as Megatron-LM pads it, to a multiple of 128 x 8 devices.
-GPT_SIZES = _sizes(
+GPT_SIZES = sizes_of(
     GPT,
     "layers hidden heads seq batch vocab",
     {
@@ -196,7 +129,7 @@ LLAMA = Architecture(
 # heads of keys and values for the 64 of 70b, a sequence of 4096 and a batch of 4 million tokens. 405b is Llama 3.1
 # (Llama Team 2024, arXiv 2407.21783: table 3 and section 3.4.1), with a vocabulary of 128 256, a sequence of 8192 and a
 # batch of 8 million tokens, as in the second of the three phases of its training.
-LLAMA_SIZES = _sizes(
+LLAMA_SIZES = sizes_of(
     LLAMA,
     "layers hidden heads keys ffn seq batch vocab theta",
     {
@@ -231,7 +164,7 @@ MIXTRAL = Architecture(
 # The router takes the largest probabilities by `topk`. Which of exactly equal ones it takes, torch leaves open; it
 # takes the same ones of equal rows on one kind of device, and the experts' results are summed, so the order does not
 # matter.
-MIXTRAL_SIZES = _sizes(
+MIXTRAL_SIZES = sizes_of(
     MIXTRAL,
     "layers hidden heads keys ffn experts top seq batch vocab",
     {
@@ -276,7 +209,7 @@ MBART = Architecture(
 # arXiv 2301.08984): 8 + 8 layers, hidden 2048, 16 heads, a sequence of 1024 and a vocabulary of 500 000, which 32
 # devices divide: half of the weights are the one embedding. The feed-forward is 4 x hidden wide, as in the released
 # mBART. The batch of 256 is ours.
-MBART_SIZES = _sizes(
+MBART_SIZES = sizes_of(
     MBART,
     "layers hidden heads seq batch vocab",
     {"tiny": (2, 32, 4, 16, 8, 256), "2b": (8, 2048, 16, 1024, 256, 500_000)},
@@ -316,7 +249,7 @@ T5 = Architecture(
 # ours.
 # In fp16 transformers looks behind each layer whether any number of the batch is infinite. Micro-batches of a pipeline
 # cannot know that of each other, so those need fp32 or bf16.
-T5_SIZES = _sizes(
+T5_SIZES = sizes_of(
     T5,
     "layers hidden heads seq batch vocab",
     {
@@ -380,7 +313,7 @@ SWIN = Architecture(
 )
 # Swin Transformer (Liu et al. 2021, arXiv 2103.14030). 1.8b to 27b are the sizes of the SuperScaler paper's evaluation
 # (Lin et al. 2023, arXiv 2301.08984): all layers but six in the third stage, widths and heads doubling with each.
-SWIN_SIZES = _sizes(
+SWIN_SIZES = sizes_of(
     SWIN,
     "depths hidden heads image window batch labels",
     {

@@ -100,6 +100,12 @@ def test_a_large_model_is_built_without_its_numbers() -> None:
     assert load(SPECS["llama"], meta=True).is_meta and not load(SPECS["llama"]).is_meta
 
 
+def test_a_model_without_numbers_is_given_none_of_very_large_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load("swin:tiny", meta=True).can_run
+    monkeypatch.setattr("ssdsl.model.load.hf_tasks.HUGE", 8 * 3 * 64 * 64 - 1)
+    assert not load("swin:tiny", meta=True).can_run and load("swin:tiny").can_run
+
+
 def test_a_config_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load(SPECS["gpt2"]).module.config.save_pretrained(tmp_path)
     folder = tmp_path / "a,b"
