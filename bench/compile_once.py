@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ssdsl.ir.program import Program
     from ssdsl.model.graph import Graph
-    from ssdsl.model.source import Model
+    from ssdsl.model.load.model import Model
     from ssdsl.text.source import Source
 
 Times = dict[str, float]

@@ -1,13 +1,16 @@
 """The small GPT that every contender trains: the zoo's own, so that ours and the peers start from the same numbers."""
 
+from types import SimpleNamespace
+
 from torch import Tensor
 from transformers import GPT2LMHeadModel
 
 from bench.contenders import LONG
 from ssdsl.model.load import load
-from ssdsl.model.zoo.gpt import SIZES
+from ssdsl.model.zoo import ZOO
 
-SIZE = SIZES["small"]  # hidden 256, 4 layers, 4 heads, seq 128, batch 8, vocabulary 1000; tied embeddings, no dropout
+# hidden 256, 4 layers, 4 heads, seq 128, batch 8, vocabulary 1000; tied embeddings, no dropout
+SIZE = SimpleNamespace(**ZOO["gpt"].sizes["small"].numbers)
 
 Batch = dict[str, Tensor]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ssdsl.model.grouped_norm import micro_batch_statistics as micro_batch_statistics
-    from ssdsl.model.model_of import model_of as model_of
+    from ssdsl.model.load.from_module import model_of as model_of
     from ssdsl.model.ops.op import Collective as Collective
     from ssdsl.model.ops.op import Op as Op
     from ssdsl.model.ops.op import PartKernel as PartKernel
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 _PLACES = dict.fromkeys(("Op", "PartKernel", "Collective"), "ssdsl.model.ops.op")
-_PLACES["model_of"] = "ssdsl.model.model_of"
+_PLACES["model_of"] = "ssdsl.model.load.from_module"
 _PLACES["micro_batch_statistics"] = "ssdsl.model.grouped_norm"
 _PLACES |= dict.fromkeys(("search", "SearchReport"), "ssdsl.notebook")
 _PLACES["engine"] = "ssdsl.run.script"

@@ -21,7 +21,7 @@ from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled, Workspace
 
 if TYPE_CHECKING:
-    from ssdsl.model.source import Model, Outputs
+    from ssdsl.model.load.model import Model, Outputs
 
 
 @paused_collector()

@@ -26,7 +26,7 @@ from ssdsl.sketch.texts import read_texts
 from ssdsl.sketch.write import written
 
 if TYPE_CHECKING:
-    from ssdsl.model.source import Model
+    from ssdsl.model.load.model import Model
 
 WIDTH = 160  # characters of the tables as text
 
@@ -136,7 +136,7 @@ def _graph(model: "str | Model", meta: bool) -> Graph:
     """The graph of a model; of one that a command has seen, that which was kept."""
     if isinstance(model, str):
         return captured(Request(model, meta=meta)).graph
-    from ssdsl.model.half import computing  # which loads torch, as the model did
+    from ssdsl.model.load.model import computing  # which loads torch, as the model did
     from ssdsl.model.trace import capture
 
     return capture(computing(model))

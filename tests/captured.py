@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 
 MODELS = Path(__file__).parent / "models"

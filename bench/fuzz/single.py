@@ -8,7 +8,7 @@ import torch
 from torch.optim.lr_scheduler import ExponentialLR, LRScheduler
 
 from bench.fuzz.use import Evaluate, Resume, Save, Train, Use
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.runtime.draws import Draws
 from ssdsl.runtime.train.order import Order
 

@@ -17,7 +17,7 @@ from ssdsl.lower.lower import lower
 from ssdsl.model.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove

@@ -17,7 +17,7 @@ from bench.fuzz.shrink import simpler_plans
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.model.graph import Graph
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source

@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import ExponentialLR
 from bench.fuzz.single import GAMMA, OPTIMIZERS, SEED, Batch, Result, dataset, on_one_device, rows_of
 from bench.fuzz.trial import Outcome, captured, error_sign, trace, words
 from bench.fuzz.use import Evaluate, Resume, Run, Save, Train, Use
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.run.assemble import assemble
 from ssdsl.run.compare import FACTOR, tensors
 from ssdsl.run.in_process import RanksFailed, run_ranks

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ssdsl.model.hf.build import build as build_config
-from ssdsl.model.hf.tasks import Sizes
-from ssdsl.model.source import Model
-from ssdsl.model.zoo.build import transformers_library
+from ssdsl.model.load.hf_build import build as build_config
+from ssdsl.model.load.hf_build import transformers_library
+from ssdsl.model.load.hf_tasks import Sizes
+from ssdsl.model.load.model import Model
 
 BATCH, SEQ, WIDTH, FFN, HEADS, LAYERS, VOCAB = 8, 8, 32, 64, 4, 4, 64
 PIXELS, PATCH, FRAMES, MELS = 32, 8, 16, 8

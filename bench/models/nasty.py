@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.models.plans import HARDER, PLANS
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 
 B, S, H, V = 8, 6, 16, 24
 Axes = dict[str, tuple[str, ...]]

@@ -19,7 +19,7 @@ from bench.models.combined import COMBINED
 from bench.models.families import FAMILIES, build
 from bench.models.nasty import NASTY
 from bench.models.plans import HARDER, PLANS
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
 from ssdsl.text.diagnostic import PlanError

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 import ssdsl
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 
 B, S, H, C, ROWS = 8, 6, 16, 5, 8
 Parts = dict[str, nn.Module]

@@ -19,7 +19,7 @@ from alone import train
 from picture import picture
 from settings import Settings, parser, settings_of
 
-from ssdsl.model.model_of import model_of
+from ssdsl.model.load.from_module import model_of
 from ssdsl.run.compare import FACTOR, LOSS_UNITS
 from ssdsl.run.growth import SEED
 from ssdsl.run.nudge import RoundedScalars, nudged

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ssdsl.lower.lower import After
     from ssdsl.model.captured import Captured
     from ssdsl.model.graph import Graph
-    from ssdsl.model.source import Model
+    from ssdsl.model.load.model import Model
     from ssdsl.plan.plan import Plan
     from ssdsl.runtime.bits import Generator
     from ssdsl.simulate.report import Report

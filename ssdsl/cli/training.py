@@ -59,7 +59,7 @@ def compared(loaded: Loaded) -> Loaded:
     if loaded.captured.is_compared and loaded.captured.built is not None:
         return loaded
     from ssdsl.model.check_capture import check_capture
-    from ssdsl.model.half import computing
+    from ssdsl.model.load.model import computing
 
     comparison = check_capture(computing(loaded.model), loaded.graph)
     return replace(loaded, captured=replace(loaded.captured, comparison=str(comparison), built=loaded.model))

@@ -16,7 +16,7 @@ from ssdsl.runtime.codec import to_json
 from ssdsl.text.source import Source
 
 if TYPE_CHECKING:
-    from ssdsl.model.source import Model
+    from ssdsl.model.load.model import Model
 
 EVALUATE = "evaluate"  # the folder of the program that evaluates, in that of the one that trains
 

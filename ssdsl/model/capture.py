@@ -13,10 +13,10 @@ from ssdsl.model.call import Call, Tensor
 from ssdsl.model.decompose import Decomposed, decompose
 from ssdsl.model.export import Exported, export, failure, quiet
 from ssdsl.model.graph import Order, Origin, Ref
+from ssdsl.model.load.model import Model
 from ssdsl.model.memory_order import asks_for_order, behind_view, fills_memory, order_of
 from ssdsl.model.node_place import path_of, source_of, span_of
 from ssdsl.model.on_meta import without_numbers
-from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import CONTROL_FLOW, INSTEAD, CaptureFailed, NotALoss
 from ssdsl.model.writes import hidden_writes
 from ssdsl.text.diagnostic import PlanError

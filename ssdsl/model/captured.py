@@ -20,7 +20,7 @@ from ssdsl.model.graph_file import BadGraphFile, read_graph
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 if TYPE_CHECKING:
-    from ssdsl.model.source import Model
+    from ssdsl.model.load.model import Model
     from ssdsl.runtime.bits import Generator
 
 GRAPH = ".graph"  # how the name of a file of a graph ends
@@ -82,7 +82,7 @@ def captured(request: Request, working: Working = _silent, keep: bool = True) ->
         if importlib.util.find_spec("torch") is None:
             raise PlanError(TorchMissing(None, request.spec))
         from ssdsl.model.check_capture import Compared, check_if_small
-        from ssdsl.model.half import computing
+        from ssdsl.model.load.model import computing
         from ssdsl.model.trace import capture
     with working(f"capturing {request.spec}"), noted() if keep else contextlib.nullcontext(Sources()) as sources:
         model = build(request)

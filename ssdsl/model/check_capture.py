@@ -19,8 +19,9 @@ from ssdsl.model.fails import own_failure
 from ssdsl.model.graph import Graph, Operator, Origin, replace_refs
 from ssdsl.model.initial_state import constants_of
 from ssdsl.model.kept_state import module_kept
+from ssdsl.model.load.model import Model
+from ssdsl.model.load.unmaterialised import named_tensors
 from ssdsl.model.overloads import as_torch, overload
-from ssdsl.model.source import Model
 from ssdsl.runtime.cut import contiguous
 from ssdsl.runtime.draws import Draws
 from ssdsl.text.diagnostic import PlanError
@@ -183,8 +184,7 @@ def _gradients(loss: torch.Tensor, weights: Values) -> Values:
 def _outside(model: Model, graph: Graph) -> Values:
     """Inputs, and copies of weights, buffers and constants."""
     module = model.module
-    state: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
-    state |= dict(module.named_buffers(remove_duplicate=False)) | constants_of(graph) | model.batches[0]
+    state: dict[str, Any] = named_tensors(module) | constants_of(graph) | model.batches[0]
     state |= {v.name: torch.tensor(SEED_AND_STEP) for v in graph.of(Origin.SEED)}
     outside = [n for n, v in graph.values.items() if v.origin is not Origin.OPERATOR]
     return {n: state[n].detach().clone().requires_grad_(state[n].requires_grad) for n in outside}

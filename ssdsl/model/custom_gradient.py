@@ -13,8 +13,8 @@ import torch
 
 from ssdsl.model.dropped_errors import CustomGradient
 from ssdsl.model.kept_state import module_kept
+from ssdsl.model.load.model import Model
 from ssdsl.model.place import Place
-from ssdsl.model.source import Model
 from ssdsl.text.diagnostic import Diagnostic
 
 SCALES = (1.0, -1e3, 1e6, 1e-3)  # of the gradients that come in

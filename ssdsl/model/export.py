@@ -20,13 +20,12 @@ from ssdsl.model.fails import own_failure
 from ssdsl.model.hooks import lost_hooks
 from ssdsl.model.kept_state import attributes_kept, module_kept
 from ssdsl.model.known_truth import Constants, answering
-from ssdsl.model.loss import NoLoss
+from ssdsl.model.load.model import Model
+from ssdsl.model.load.outputs import NoLoss, NoSuchOutput
 from ssdsl.model.on_meta import captured_batch, device_of
 from ssdsl.model.place import is_own, module_name, of_function, raised
 from ssdsl.model.regions import regions_left_open, write_regions
-from ssdsl.model.result import NoSuchOutput
 from ssdsl.model.rewrite.recurrent import split_recurrent
-from ssdsl.model.source import Model
 from ssdsl.model.state import Snapshot, changes, replaced, snapshot, unsteady, written
 from ssdsl.model.trace_errors import CONTROL_FLOW, MASK, NUMPY, CaptureFailed, NotALoss
 from ssdsl.model.witness import Witness, watching

@@ -1,11 +1,10 @@
 """The module's own exceptions, which have nothing to do with its capture."""
 
 from ssdsl.model.dropped_errors import ForwardFailed
-from ssdsl.model.half import in_float32
 from ssdsl.model.kept_state import module_kept
+from ssdsl.model.load.model import Model, in_float32
 from ssdsl.model.on_meta import device_of
 from ssdsl.model.place import is_own, raised
-from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import FailsInHalf
 
 

@@ -3,8 +3,8 @@
 import torch
 
 from ssdsl.model.graph import Graph
+from ssdsl.model.load.model import Model
 from ssdsl.model.overloads import tensor_of
-from ssdsl.model.source import Model
 from ssdsl.runtime.state import State
 
 

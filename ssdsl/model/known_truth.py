@@ -16,7 +16,7 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ssdsl.model.source import MOST, Model
+from ssdsl.model.load.model import MOST, Model
 
 aten = torch.ops.aten
 DRAWS = (aten.rand.default, aten.rand_like.default)

@@ -8,15 +8,15 @@ introduces it: `h.0.mixer.A_log.1`. A name does not depend on what stands beside
 from collections.abc import Callable, Iterator
 
 from ssdsl.model.analyse import Analysis, Reading
-from ssdsl.model.axes import automatic
 from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture
 from ssdsl.model.graph import Origin
+from ssdsl.model.load.batch import automatic
+from ssdsl.model.load.model import Model
 from ssdsl.model.ops.attention import attention, softmax
 from ssdsl.model.ops.op import regroup
 from ssdsl.model.ops.random import attention_dropout
 from ssdsl.model.ops.registry import row
-from ssdsl.model.source import Model
 
 CAST = "aten::_to_copy"
 SPACE = ("depth", "height", "width", "length")

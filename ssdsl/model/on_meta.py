@@ -14,8 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
-from ssdsl.model.deferred import change_attributes, with_tensors
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
+from ssdsl.model.load.unmaterialised import change_attributes, with_tensors
 
 OF_DATA = {torch.tensor, torch.as_tensor, torch.asarray, torch.from_file}  # these have numbers, which the graph keeps
 

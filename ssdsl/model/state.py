@@ -18,9 +18,10 @@ from torch import nn
 
 from ssdsl.model.dropped_errors import StateChanged
 from ssdsl.model.kept_state import module_kept
+from ssdsl.model.load.model import Model
+from ssdsl.model.load.unmaterialised import named_tensors
 from ssdsl.model.on_meta import device_of
 from ssdsl.model.place import Place, is_own, module_name, of_function
-from ssdsl.model.source import Model
 from ssdsl.runtime.control import bytes_of
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -134,8 +135,7 @@ def _of(module: nn.Module, name: str) -> Any:
 
 
 def _registered(module: nn.Module) -> dict[str, tuple[int, bool]]:
-    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-    return {name: (id(tensor), tensor.requires_grad) for name, tensor in named}
+    return {name: (id(tensor), tensor.requires_grad) for name, tensor in named_tensors(module).items()}
 
 
 def _versions(module: nn.Module) -> dict[str, int]:

@@ -7,6 +7,7 @@ from ssdsl.model.call import Call
 from ssdsl.model.capture import Capture, capture_calls
 from ssdsl.model.discover.discover import discover
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Stage, Value
+from ssdsl.model.load.model import Model
 from ssdsl.model.name_dims import name_dims
 from ssdsl.model.observe.observe import observed
 from ssdsl.model.ops.flops import flops
@@ -18,7 +19,6 @@ from ssdsl.model.rewrite.causal import flag_causal
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.rewrite.normalise import normalise
 from ssdsl.model.rewrite.routing import leave_unsorted
-from ssdsl.model.source import Model
 from ssdsl.model.trace_errors import NotALoss
 from ssdsl.text.diagnostic import PlanError
 

@@ -15,9 +15,9 @@ from torch import fx
 from torch.export.graph_signature import InputKind, InputSpec
 
 from ssdsl.model.dropped_errors import TensorChanged
+from ssdsl.model.load.model import Model
 from ssdsl.model.node_place import place_of
 from ssdsl.model.regions import without_gradient
-from ssdsl.model.source import Model
 from ssdsl.text.diagnostic import Diagnostic
 
 REASONS = {

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from ssdsl.model.source import Model
-from ssdsl.model.user_file import Mistakes, UserFile
+from ssdsl.model.load.model import Model
+from ssdsl.model.load.user_file import Mistakes, UserFile
 from ssdsl.run.data_errors import BadData, DataFailed, DataFileMissing, DataFunctionMissing, DataUnlike
 from ssdsl.runtime.control import Control
 from ssdsl.runtime.errors import EngineError

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ssdsl.model.errors import BadModel, FunctionMissing, ModelFileMissing, UserCodeFailed
+from ssdsl.model.load.errors import BadModel, FunctionMissing, ModelFileMissing, UserCodeFailed
 from ssdsl.text.diagnostic import Diagnostic
 
 

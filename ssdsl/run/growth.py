@@ -21,7 +21,7 @@ from functools import cached_property
 
 import torch
 
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.run.launch import Training
 from ssdsl.run.nudge import RoundedScalars, nudged
 from ssdsl.run.precision import computing_in, in_type, precision

@@ -19,7 +19,7 @@ import torch
 from ssdsl.codegen.write import program_files
 from ssdsl.ir.program import Program as CompiledProgram
 from ssdsl.model.initial_state import initial_state
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.run.launch import Training
 from ssdsl.run.mailbox import Exchange, Threaded
 from ssdsl.run.precision import ComputedIn, made_in, program_in

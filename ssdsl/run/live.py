@@ -17,10 +17,8 @@ from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.model.check_capture import check_capture
 from ssdsl.model.graph import Graph
-from ssdsl.model.half import computing
 from ssdsl.model.initial_state import constants_of, first_names
-from ssdsl.model.samples import with_samples
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model, computing, with_samples
 from ssdsl.model.trace import capture
 from ssdsl.runtime.control import Control
 from ssdsl.runtime.errors import EngineError

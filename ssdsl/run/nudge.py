@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 
 
 def nudged(model: Model, seed: int, precision: torch.dtype) -> Model:

@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.runtime.draws import Draws
 from ssdsl.runtime.program import Program
 from ssdsl.runtime.state import State

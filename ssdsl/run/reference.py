@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.run.launch import Training
 from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.draws import Draws

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from ssdsl.lang.shipped import plan_path
-from ssdsl.model.loss import Where
-from ssdsl.model.model_of import Inputs, model_of
-from ssdsl.model.source import Model
+from ssdsl.model.load.from_module import Inputs, model_of
+from ssdsl.model.load.model import Model
+from ssdsl.model.load.outputs import Where
 from ssdsl.run.live import Live, Request
 from ssdsl.runtime.bits import GENERATORS, Generator
 from ssdsl.runtime.control import Control

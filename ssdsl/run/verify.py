@@ -7,7 +7,7 @@ from typing import Any, assert_never
 
 import torch
 
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.run.assemble import Spread, Whole, assemble
 from ssdsl.run.compare import Comparison, Limit, compare, unit_of
 from ssdsl.run.errors import PiecesDisagree, PiecesIncomplete, ResultMissing, RunDiffers

@@ -32,7 +32,7 @@ LIBRARY = (
 def models_view() -> View:
     """The zoo: every family in every size, its default first."""
     rows = tuple(
-        (f"{name}:{label}", size.parameters(), size.batch, _trains(label in family.laptop), size.describe())
+        (f"{name}:{label}", size.parameters(), size.numbers["batch"], _trains(label in family.laptop), size.describe())
         for name, family in ZOO.items()
         for label, size in family.sizes.items()
     )
@@ -51,10 +51,10 @@ def models_json() -> list[dict[str, Any]]:
         {
             "model": f"{name}:{label}",
             "parameters": size.parameters(),
-            "batch": size.batch,
+            "batch": size.numbers["batch"],
             "trains_on_a_laptop": label in family.laptop,
             "is_default": label == family.default,
-            "numbers": {field: getattr(size, field) for field in size.__dataclass_fields__},
+            "numbers": size.numbers,
         }
         for name, family in ZOO.items()
         for label, size in family.sizes.items()

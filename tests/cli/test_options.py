@@ -32,7 +32,7 @@ from ssdsl.cli.terminal import show_diagnostics
 from ssdsl.cluster.measurement import Measurement
 from ssdsl.model.cache import entries
 from ssdsl.model.graph import Graph
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.run.checkpoints import from_torch
 from ssdsl.run.errors import LossNotFinite
 from tests.cli.commands import OWN, commands

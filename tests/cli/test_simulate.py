@@ -14,7 +14,7 @@ import pytest
 from ssdsl.cli.main import main
 from ssdsl.cli.terminal import results
 from ssdsl.cluster.load import cluster_file, read_cluster_file
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.text.source import Source
 from tests.simulate.steps import graph_of, model_of
 

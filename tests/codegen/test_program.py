@@ -14,7 +14,7 @@ from ssdsl.codegen.write import program_files, write_program
 from ssdsl.compile import compile_plan
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.runtime import NAMES
 from ssdsl.workspace import Compiled

@@ -12,9 +12,8 @@ import torch
 from ssdsl.compile import compile_plan
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.graph import Graph
-from ssdsl.model.half import computing
-from ssdsl.model.model_of import model_of
-from ssdsl.model.source import Model
+from ssdsl.model.load.from_module import model_of
+from ssdsl.model.load.model import Model, computing
 from ssdsl.model.trace import capture
 from ssdsl.run.checkpoints import open_checkpoint, to_torch
 from ssdsl.run.in_process import program_of, run_ranks

@@ -13,7 +13,7 @@ import pytest
 from ssdsl.cli.main import main
 from ssdsl.model import trace
 from ssdsl.model.graph import Graph
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.run import launch as launching
 from ssdsl.run.launch import Training
 from ssdsl.run.result import RunResult, read_result

@@ -13,7 +13,7 @@ from ssdsl.lower.lower import lower
 from ssdsl.lower.lowering import Held
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.plan.carry_over import carry_over
 from ssdsl.plan.plan import Phase

@@ -12,7 +12,7 @@ from torch import nn
 
 from ssdsl.model.check_capture import check_capture
 from ssdsl.model.graph import Graph, Origin, Stage
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.plan.eval.paths import match_paths
 from ssdsl.text.diagnostic import PlanError

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ssdsl.model.load.model import Model
 from ssdsl.model.rewrite.causal import LONGEST
-from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 
 Mask = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of the rows [seq, 1] and the columns [seq]

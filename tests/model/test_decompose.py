@@ -10,7 +10,7 @@ from torch import nn
 
 from ssdsl.model import decompose
 from ssdsl.model.graph import Graph
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from tests.model.parts import outside, run_graph
 

@@ -14,9 +14,9 @@ from ssdsl.model import dropped_errors
 from ssdsl.model.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
+from ssdsl.model.load.model import Model
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.registry import use_rows
-from ssdsl.model.source import Model
 from ssdsl.model.target import TorchWord
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import REGISTRY, PlanError

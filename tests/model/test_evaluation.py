@@ -14,7 +14,7 @@ from ssdsl.compile import compile_evaluation, compile_source
 from ssdsl.model import evaluation_errors as errors
 from ssdsl.model.evaluation import capture_evaluation
 from ssdsl.model.graph import Origin
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import REGISTRY, Diagnostic, PlanError
 from ssdsl.text.render import render

@@ -14,8 +14,8 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.graph_file import BadGraphFile, NotData, read_graph, write_graph
 from ssdsl.model.graph_text import graph_text
 from ssdsl.model.load import load
+from ssdsl.model.load.model import Model
 from ssdsl.model.ops.op import Op, PartKernel
-from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from tests.model.rule_cases import FAMILIES
 

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from ssdsl.model.check_capture import check_capture
 from ssdsl.model.graph import Graph
-from ssdsl.model.model_of import model_of
-from ssdsl.model.source import Model
+from ssdsl.model.load.from_module import model_of
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import PlanError
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from ssdsl.model.graph import Graph
+from ssdsl.model.load.model import Model
 from ssdsl.model.memory_order import order_of
-from ssdsl.model.source import Model
 from ssdsl.model.storage import strides_in
 from ssdsl.model.trace import capture
 from ssdsl.runtime.cut import contiguous

@@ -6,7 +6,7 @@ from torch import nn
 
 from ssdsl.model.check_capture import check_capture
 from ssdsl.model.graph import Graph
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 
 ROWS, EXPERTS, WIDTH = 6, 3, 4

@@ -10,9 +10,9 @@ import torch
 
 from ssdsl.ir.function import Split
 from ssdsl.model.graph import Graph, Operator, Stage
+from ssdsl.model.load.model import Model
 from ssdsl.model.ops.op import regroup
 from ssdsl.model.ops.rows import ROWS
-from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from ssdsl.runtime.draws import Draws
 from tests.model.parts import Result, Values, call, evaluate, evaluate_parts, outside, reads, run_graph, split

@@ -112,14 +112,14 @@ def _size(spec: str) -> Any:
     name, rest = spec.split(":")
     first, *options = rest.split(",")
     pairs = (option.split("=") for option in options)
-    return replace(ZOO[name].sizes[first], **{key: int(value) for key, value in pairs})  # type: ignore[type-var]
+    return ZOO[name].sizes[first].changed({key: int(value) for key, value in pairs})
 
 
 @pytest.mark.parametrize("name", ["mbart", "t5"])
 def test_vocabularies_fit_32_devices(name: str) -> None:
     """Interlaced pipelines cut them over all devices of the papers' cluster."""
     large = [size for key, size in ZOO[name].sizes.items() if key != "tiny"]
-    assert large and all(size.vocab % 32 == 0 for size in large)  # type: ignore[attr-defined]
+    assert large and all(size.numbers["vocab"] % 32 == 0 for size in large)
 
 
 def test_what_a_decoder_reads_is_its_target_one_later() -> None:

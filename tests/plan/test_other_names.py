@@ -9,7 +9,7 @@ from torch import nn
 
 from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Graph
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.text.diagnostic import Diagnostic, PlanError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ssdsl.ir.program import Program
 from ssdsl.model.load import load
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.prove.prove import prove
 from tests.ir.conftest import _program as small_program
 from tests.prove.conftest import _program as gpt_program

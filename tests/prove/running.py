@@ -1,7 +1,7 @@
 """Whether a program goes wrong when it runs: its ranks as threads, against a single device."""
 
 from ssdsl.ir.program import Program
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.run.in_process import RanksFailed, program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.run.verify import difference, verify_dumps

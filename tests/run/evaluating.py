@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.run.in_process import program_of, run_ranks
 from ssdsl.runtime.dump import state
 from ssdsl.runtime.train.engine import Engine

@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import ssdsl
-import ssdsl.model.deferred as deferred
+import ssdsl.model.load.unmaterialised as deferred
 from bench.fuzz.trial import try_plan
 from bench.models.plans import PLANS
 from ssdsl.lang.assets import assets_folder
 from ssdsl.model.graph import Graph
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
 from ssdsl.run.precision import precision

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.run import data_errors
 from ssdsl.run.data import check_data
 from ssdsl.runtime.train.order import Order

@@ -14,7 +14,7 @@ from ssdsl.compile import compile_evaluation, compile_source
 from ssdsl.lang.read import read_source
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.assemble import assemble
 from ssdsl.text.source import Source

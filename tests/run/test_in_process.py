@@ -12,7 +12,7 @@ import torch
 
 from ssdsl.compile import compile_plan
 from ssdsl.model.load import load
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.in_process import RanksFailed, program_of, run_in_process
 from ssdsl.run.launch import Training

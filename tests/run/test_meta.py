@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
-import ssdsl.model.deferred as deferred
+import ssdsl.model.load.unmaterialised as deferred
 import ssdsl.runtime.recipe as recipe
 from ssdsl.compile import compile_plan
 from ssdsl.lang.assets import assets_folder
 from ssdsl.model.load import load
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training

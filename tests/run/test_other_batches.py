@@ -13,8 +13,8 @@ from ssdsl.compile import compile_evaluation, compile_plan, compile_resized, com
 from ssdsl.ir.program import Program
 from ssdsl.lower.lower import lower
 from ssdsl.model.load import load
-from ssdsl.model.model_of import model_of
-from ssdsl.model.source import Model
+from ssdsl.model.load.from_module import model_of
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.plan.carry_over import carry_over
 from ssdsl.run.in_process import program_of, run_in_process

@@ -11,7 +11,7 @@ from ssdsl.compile import compile_plan, compile_source
 from ssdsl.model.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training

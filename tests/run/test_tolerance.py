@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.run.compare import Comparison, Limit, compare
 from ssdsl.run.growth import Growth, SingleDevice, growth_between, largest_of
 from ssdsl.run.launch import Training

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.run.compare import Comparison, compare, tensors
 from ssdsl.run.growth import SingleDevice
 from ssdsl.run.launch import Training

@@ -9,7 +9,7 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_plan
 from ssdsl.ir.program import Program
 from ssdsl.model.graph import Graph
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.simulate.activations import Activations
 from ssdsl.simulate.collectives import Facts
 from ssdsl.simulate.costs import Costs

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from math import prod
+from types import SimpleNamespace
 
 import pytest
 
 from ssdsl.ir.function import Backward
 from ssdsl.model.graph import Origin
-from ssdsl.model.zoo.gpt import SIZES
+from ssdsl.model.zoo import ZOO
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.collectives import Facts
 from ssdsl.simulate.inputs import Inputs
@@ -18,7 +19,8 @@ from tests.simulate.steps import UNIT, activations, cluster_of, compiled, graph_
 STAGES, MICRO = 4, 8
 CHAIN = "gpt:tiny,layers=8,batch=8"
 GPT = "gpt:tiny"
-WEIGHTS = SIZES["tiny"].parameters() * 4
+SIZE = ZOO["gpt"].sizes["tiny"]
+WEIGHTS = SIZE.parameters() * 4
 SCHEDULES = {
     "pipeline": {},
     "one_f_one_b": {},
@@ -134,9 +136,9 @@ def test_zero(z: int, d: int) -> None:
 def test_tensor_parallel_cuts_state(t: int) -> None:
     """All but norms, positions, and the biases behind the rows' cut."""
     (device,) = step(compiled("tensor_parallel", GPT, T=t)).devices
-    gpt = SIZES["tiny"]
+    gpt = SimpleNamespace(**SIZE.numbers)
     whole = (2 * gpt.layers + 1) * 2 * gpt.hidden + gpt.seq * gpt.hidden + gpt.layers * 2 * gpt.hidden
-    expected = 4 * (whole + (gpt.parameters() - whole) // t)
+    expected = 4 * (whole + (SIZE.parameters() - whole) // t)
     assert dict(device.peak_parts)["weights"] == expected
 
 

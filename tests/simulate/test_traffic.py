@@ -10,7 +10,7 @@ from math import prod
 import pytest
 
 from ssdsl.compile import compile_source
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.text.source import Source

@@ -10,10 +10,9 @@ import torch
 from ssdsl.compile import compile_source
 from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
-from ssdsl.model.half import computing
 from ssdsl.model.initial_state import initial_state
-from ssdsl.model.model_of import model_of
-from ssdsl.model.source import Model
+from ssdsl.model.load.from_module import model_of
+from ssdsl.model.load.model import Model, computing
 from ssdsl.model.trace import capture
 from ssdsl.run.assemble import assemble
 from ssdsl.run.in_process import program_of, run_ranks

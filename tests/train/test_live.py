@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ssdsl.lang.shipped import plan_path
-from ssdsl.model.model_of import model_of
+from ssdsl.model.load.from_module import model_of
 from ssdsl.run.in_process import RanksFailed, run_ranks
 from ssdsl.run.live import Live, Request
 from ssdsl.runtime.errors import EngineError

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ssdsl.lang.shipped import plan_path
-from ssdsl.model.model_of import model_of
+from ssdsl.model.load.from_module import model_of
 from ssdsl.run.checkpoints import from_safetensors, open_checkpoint, to_safetensors
 from ssdsl.run.in_process import run_ranks
 from ssdsl.run.live import Live, Request

@@ -17,7 +17,7 @@ from ssdsl.compile import compile_source
 from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load import load
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.in_process import program_of, run_ranks
 from ssdsl.runtime.errors import EngineError

@@ -13,7 +13,7 @@ import torch
 
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import compile_plan
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.run.errors import RunDiffers
 from ssdsl.run.growth import SingleDevice
 from ssdsl.run.in_process import program_of, run_in_process

@@ -5,18 +5,20 @@ Bytes are those of the whole tensor: what an all_reduce sums, an all_gather retu
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ssdsl.model.zoo.gpt import SIZES
+from ssdsl.model.zoo import ZOO
 
-GPT = SIZES["tiny"]
+SIZE = ZOO["gpt"].sizes["tiny"]
+GPT = SimpleNamespace(**SIZE.numbers)
 LAYERS = GPT.layers
 TOKENS = GPT.batch * GPT.seq
 FLOAT, INT = 4, 8
 STATE = TOKENS * GPT.hidden * FLOAT  # the residual stream: batch x seq x hidden
-WEIGHTS = GPT.parameters() * FLOAT
+WEIGHTS = SIZE.parameters() * FLOAT
 TABLE = GPT.vocab * GPT.hidden * FLOAT  # the embedding of tokens, tied to the head
 POSITIONS = GPT.seq * GPT.hidden * FLOAT
 NORMS = (2 * LAYERS + 1) * 2 * GPT.hidden * FLOAT

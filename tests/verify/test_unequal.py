@@ -12,7 +12,7 @@ from ssdsl.ir.layout import Layout, Shard
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
-from ssdsl.model.source import Model
+from ssdsl.model.load.model import Model
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
 from ssdsl.run.in_process import program_of, run_in_process

@@ -12,7 +12,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch._library.simple_registry import singleton
 
-from ssdsl.model.source import USER_PREFIX
+from ssdsl.model.load.model import USER_PREFIX
 
 TORCH = ("aten", "prims", "prim")  # the namespaces of torch's own operators
 MOST_FILES = 300

@@ -14,16 +14,12 @@ extra sequences.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from ssdsl.model.zoo.build import BATCHES, made
-from ssdsl.model.zoo.options import DTYPES, choice
+from ssdsl.model.zoo.family import Size
 
 if TYPE_CHECKING:
     import torch
-
-    from ssdsl.model.source import Model
-    from ssdsl.runtime.bits import Generator
 
 ABOUT = "AlphaFold 2's Evoformer, recycled, masked symbols and distances"
 SYMBOLS = 23  # 20 amino acids, an unknown one, a gap, a mask
@@ -32,21 +28,21 @@ BINS = 64  # of distances
 NEAR = 32  # positions farther apart than that are alike
 MASKED = 0.15  # of the symbols
 IGNORED = -100  # a label of a symbol that is not masked
-AXES: dict[str, tuple[str, ...]] = {
-    "target": ("batch", "residues"),
-    "msa": ("batch", "sequences", "residues"),
-    "labels": ("batch", "sequences", "residues"),
-    "distances": ("batch", "residues", "residues"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlphaFold2:
+class AlphaFold2(Size):
     """The numbers of an Evoformer; `msa` and `pair` are its widths, of a residue of a sequence and of a pair.
 
     `head` is the width of a head and `outer` that of the outer product; the trunk runs `passes` times.
     """
 
+    AXES: ClassVar = {
+        "target": ("batch", "residues"),
+        "msa": ("batch", "sequences", "residues"),
+        "labels": ("batch", "sequences", "residues"),
+        "distances": ("batch", "residues", "residues"),
+    }
     blocks: int
     msa: int
     pair: int
@@ -56,8 +52,8 @@ class AlphaFold2:
     head: int = 32
     outer: int = 32
     passes: int = 3
-    dtype: str = choice(DTYPES, "fp32")
-    attention: str = choice(("sdpa", "eager"), "sdpa")
+    dtype: str = "fp32"
+    attention: str = "sdpa"
 
     def problem(self) -> str:
         for name, width in (("msa", self.msa), ("pair", self.pair)):
@@ -92,18 +88,15 @@ class AlphaFold2:
         size = f"{self.sequences} x {self.residues} residues"
         return f"{self.blocks} blocks, {self.msa} and {self.pair} wide, {size}, {self.passes} passes"
 
-    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        from ssdsl.model.source import Model
+    def net(self) -> "torch.nn.Module":
         from ssdsl.model.zoo.nets.alphafold2 import AlphaFold2Net
 
-        module, recipes = made(lambda: AlphaFold2Net(self), self.dtype, seed, generator, meta)
-        return Model(name, module, tuple(self._batch(seed + i) for i in range(BATCHES)), AXES, generator, recipes)
+        return AlphaFold2Net(self)
 
-    def _batch(self, seed: int) -> "dict[str, torch.Tensor]":
+    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
         """Random proteins: a target, sequences like it of which some symbols are masked, distances of all pairs."""
         import torch
 
-        draws = torch.Generator().manual_seed(seed)
         shape = (self.batch, self.sequences, self.residues)
         symbols = torch.randint(MASK, shape, generator=draws)
         masked = torch.rand(shape, generator=draws) < MASKED

@@ -1,76 +1,11 @@
-"""What the models of the zoo share: the library they come from, seeded weights, random batches."""
+"""What the zoo's models of our own share: groups of batch norms, random images."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ssdsl.model.errors import TransformersMissing
-from ssdsl.model.zoo.options import DTYPES
-from ssdsl.text.diagnostic import PlanError
+from ssdsl.model.load.options import DTYPES
 
 if TYPE_CHECKING:
     import torch
-
-    from ssdsl.model.source import Model
-    from ssdsl.runtime.bits import Generator
-    from ssdsl.runtime.recipe import Recipes
-
-BATCHES = 4
-TOKENS: dict[str, tuple[str, ...]] = {"input_ids": ("batch", "seq"), "labels": ("batch", "seq")}  # names of their axes
-
-
-def construct(
-    model: str, make: Callable[[Any], "torch.nn.Module"], dtype: str, seed: int, generator: "Generator", meta: bool
-) -> "tuple[torch.nn.Module, Recipes | None]":
-    """What `made` says, of a module that `make` constructs from the transformers library.
-
-    transformers reports at level WARNING what its configs lack for generation, which nothing here does; its errors
-    still come through.
-    """
-    library = transformers_library(model)
-    with silent(library):
-        module, recipes = made(lambda: make(library), dtype, seed, generator, meta)
-    _collect_scores(module)
-    return module, recipes
-
-
-def _collect_scores(module: Any) -> None:
-    """Adds the hooks that collect the scores of routers for the loss, if the config asks for them.
-
-    transformers adds them in the first forward. But a forward that changes its module is called twice more to see
-    whether it does so again, and that needs numbers.
-    """
-    if getattr(module.config, "output_router_logits", False):
-        from transformers.utils.output_capturing import maybe_install_capturing_hooks
-
-        maybe_install_capturing_hooks(module.base_model)
-
-
-@contextmanager
-def silent(library: Any) -> "Iterator[None]":
-    """Within it, transformers reports errors alone."""
-    verbosity = library.logging.get_verbosity()
-    library.logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        library.logging.set_verbosity(verbosity)
-
-
-def made(
-    make: "Callable[[], torch.nn.Module]", dtype: str, seed: int, generator: "Generator", meta: bool
-) -> "tuple[torch.nn.Module, Recipes | None]":
-    """A module in training mode, its weights drawn by the seed; or on the meta device, with the recipes of its weights.
-
-    The caller's random state is left as it was.
-    """
-    import torch
-
-    from ssdsl.model.deferred import Deferred, initial_draws
-
-    with (scope := Deferred(seed, generator) if meta else initial_draws(seed, generator)):
-        module = make().to(getattr(torch, DTYPES[dtype])).train()
-    return scope.finish(module) if isinstance(scope, Deferred) else (module, None)
 
 
 def grouped(net: "torch.nn.Module", groups: int) -> "torch.nn.Module":
@@ -85,66 +20,20 @@ def group_problem(batch: int, groups: int) -> str:
     return f"batch = {batch} is no multiple of statistics = {groups}" if batch % groups else ""
 
 
-def transformers_library(model: str) -> Any:
-    """The library; raises PlanError where it is not installed."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise PlanError(TransformersMissing(None, model, str(error))) from error
-    return transformers
+def images(
+    shape: tuple[int, ...], classes: int, dtype: str, draws: "torch.Generator", meta: bool, dense: bool = False
+) -> "tuple[torch.Tensor, torch.Tensor]":
+    """Images of noise, batch x channels x space, and random labels: each has one, or each pixel if they are `dense`.
 
-
-def token_model(
-    name: str,
-    make: Callable[[Any], "torch.nn.Module"],
-    dtype: str,
-    sizes: tuple[int, int, int],
-    seed: int,
-    generator: "Generator",
-    meta: bool,
-) -> "Model":
-    """A model that `make` constructs from the transformers library, to predict the next of random tokens.
-
-    `sizes` are those of the vocabulary, the batch and the sequence.
+    Both are on the meta device if asked: the papers' images are many and large.
     """
-    from ssdsl.model.source import Model
-
-    module, recipes = construct(name, make, dtype, seed, generator, meta)
-    return Model(name, module, token_batches(*sizes, seed), TOKENS, generator, recipes)
-
-
-def token_batches(vocab: int, batch: int, seq: int, seed: int) -> "tuple[dict[str, torch.Tensor], ...]":
-    """Random tokens; the labels are the same, the models shift them by one."""
     import torch
 
-    draws = [torch.Generator().manual_seed(seed + i) for i in range(BATCHES)]
-    tokens = [torch.randint(vocab, (batch, seq), generator=g) for g in draws]
-    return tuple({"input_ids": t, "labels": t.clone()} for t in tokens)
-
-
-def image_batches(
-    shape: tuple[int, ...],
-    classes: int,
-    dtype: str,
-    seed: int,
-    meta: bool,
-    *,
-    image: str = "pixel_values",
-    dense: bool = False,
-) -> "tuple[dict[str, torch.Tensor], ...]":
-    """Images of noise, batch x channels x space, by the name `image`, with random labels: each of them one, or each
-    pixel if they are `dense`. On the meta device if asked: the papers' images are many and large."""
-    import torch
-
-    labels = (shape[0], *shape[2:]) if dense else shape[:1]
-
-    def batch(draws: torch.Generator) -> dict[str, torch.Tensor]:
-        pixels = noise(shape, dtype, draws, meta)
-        if meta:
-            return {image: pixels, "labels": torch.empty(labels, dtype=torch.int64, device="meta")}
-        return {image: pixels, "labels": torch.randint(classes, labels, generator=draws)}
-
-    return tuple(batch(torch.Generator().manual_seed(seed + i)) for i in range(BATCHES))
+    space = (shape[0], *shape[2:]) if dense else shape[:1]
+    pixels = noise(shape, dtype, draws, meta)
+    if meta:
+        return pixels, torch.empty(space, dtype=torch.int64, device="meta")
+    return pixels, torch.randint(classes, space, generator=draws)
 
 
 def noise(shape: tuple[int, ...], dtype: str, draws: "torch.Generator", meta: bool) -> "torch.Tensor":

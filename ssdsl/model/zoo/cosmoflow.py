@@ -9,16 +9,14 @@ logarithm of its input and the tanh of its output, which are left out. The batch
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from ssdsl.model.zoo.build import BATCHES, group_problem, grouped, made, noise
-from ssdsl.model.zoo.options import DTYPES, choice, option_text
+from ssdsl.model.load.options import option_text
+from ssdsl.model.zoo.build import group_problem, grouped, noise
+from ssdsl.model.zoo.family import Size
 
 if TYPE_CHECKING:
     import torch
-
-    from ssdsl.model.source import Model
-    from ssdsl.runtime.bits import Generator
 
 ABOUT = "CosmoFlow, 4 numbers of a volume, squared error"
 CHANNELS, TARGETS = 4, 4
@@ -26,21 +24,22 @@ LEFT = 4  # voxels that the last pooling leaves, along each axis
 
 
 @dataclass(frozen=True, slots=True)
-class Cosmoflow:
+class Cosmoflow(Size):
     """The numbers of a CosmoFlow; `base` is what the first convolution makes, and doubles up to `most`.
 
     `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.
     """
 
+    AXES: ClassVar = {"volume": ("batch", "channel", "depth", "height", "width"), "target": ("batch", "target")}
     width: int
     batch: int
     base: int = 16
     most: int = 256
     hidden: tuple[int, ...] = (2048, 256)
-    norm: str = choice(("none", "batch"), "none")
+    norm: str = "none"
     dropout: float = 0.0
     statistics: int = 1
-    dtype: str = choice(DTYPES, "fp32")
+    dtype: str = "fp32"
 
     def problem(self) -> str:
         if self.width < 2 * LEFT or self.width & (self.width - 1):
@@ -68,19 +67,13 @@ class Cosmoflow:
         blocks, hidden = len(self.channels()), option_text(self.hidden)
         return f"{CHANNELS} x {self.width}^3 voxels, {blocks} convolutions, hidden {hidden}"
 
-    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        from ssdsl.model.source import Model
+    def net(self) -> "torch.nn.Module":
         from ssdsl.model.zoo.nets.cosmoflow import CosmoFlowNet
 
-        module, recipes = made(lambda: grouped(CosmoFlowNet(self), self.statistics), self.dtype, seed, generator, meta)
-        axes = {"volume": ("batch", "channel", "depth", "height", "width"), "target": ("batch", "target")}
-        return Model(name, module, tuple(self._batch(seed + i, meta) for i in range(BATCHES)), axes, generator, recipes)
+        return grouped(CosmoFlowNet(self), self.statistics)
 
-    def _batch(self, seed: int, meta: bool) -> "dict[str, torch.Tensor]":
+    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
         """Volumes of noise with random targets."""
-        import torch
-
-        draws = torch.Generator().manual_seed(seed)
         volume = (self.batch, CHANNELS, self.width, self.width, self.width)
         shapes = {"volume": volume, "target": (self.batch, TARGETS)}
         return {name: noise(shape, self.dtype, draws, meta) for name, shape in shapes.items()}

@@ -23,18 +23,16 @@ two best scores differ by no more than rounding may take the other expert than o
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ssdsl.model.zoo.build import TOKENS, made, token_batches
-from ssdsl.model.zoo.options import DTYPES, choice
+from ssdsl.model.zoo.family import Size
 
 if TYPE_CHECKING:
-    from ssdsl.model.source import Model
-    from ssdsl.runtime.bits import Generator
+    import torch
 
 ABOUT = "GPT with a mixture of experts with a capacity, next-token loss"
 
 
 @dataclass(frozen=True, slots=True)
-class MoeGpt:
+class MoeGpt(Size):
     """The numbers of such a GPT; every `every`-th layer has experts, each of inner dimension `ffn`.
 
     `balance` and `z` are the factors of the router's losses. Tokens go to `top` experts, and to all `shared` ones.
@@ -52,10 +50,10 @@ class MoeGpt:
     capacity_percent: int = 125
     top: int = 1
     shared: int = 0
-    group: str = choice(("sequence", "batch"), "sequence")
+    group: str = "sequence"
     balance: float = 0.01
     z: float = 0.001
-    dtype: str = choice(DTYPES, "fp32")
+    dtype: str = "fp32"
 
     def problem(self) -> str:
         if self.hidden % self.heads:
@@ -93,12 +91,17 @@ class MoeGpt:
     def describe(self) -> str:
         return f"{self.layers} layers, hidden {self.hidden}, {self.experts} experts, seq {self.seq}"
 
-    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        from ssdsl.model.source import Model
+    def net(self) -> "torch.nn.Module":
         from ssdsl.model.zoo.nets.moe_gpt import MoeGptNet
 
-        module, recipes = made(lambda: MoeGptNet(self), self.dtype, seed, generator, meta)
-        return Model(name, module, token_batches(self.vocab, self.batch, self.seq, seed), TOKENS, generator, recipes)
+        return MoeGptNet(self)
+
+    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
+        """Random tokens; the labels are the same, the model shifts them by one."""
+        import torch
+
+        tokens = torch.randint(self.vocab, (self.batch, self.seq), generator=draws)
+        return {"input_ids": tokens, "labels": tokens.clone()}
 
 
 SIZES = {

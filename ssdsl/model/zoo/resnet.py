@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ssdsl.model.zoo.build import group_problem, grouped, image_batches, made
-from ssdsl.model.zoo.options import DTYPES, choice, option_text
+from ssdsl.model.load.options import option_text
+from ssdsl.model.zoo.build import group_problem, grouped, images
+from ssdsl.model.zoo.family import Size
 
 if TYPE_CHECKING:
-    from ssdsl.model.source import Model
-    from ssdsl.runtime.bits import Generator
+    import torch
 
 ABOUT = "ResNet, image classification"
 CHANNELS = 3
@@ -34,7 +34,7 @@ class Convolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Resnet:
+class Resnet(Size):
     """The numbers of a ResNet; `depths` are the blocks of each stage, `width` is the first's and doubles with each.
 
     `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.
@@ -45,9 +45,9 @@ class Resnet:
     image: int
     classes: int
     batch: int
-    block: str = choice(EXPANSION.keys(), "basic")
+    block: str = "basic"
     statistics: int = 1
-    dtype: str = choice(DTYPES, "fp32")
+    dtype: str = "fp32"
 
     def problem(self) -> str:
         return group_problem(self.batch, self.statistics)
@@ -87,15 +87,15 @@ class Resnet:
     def describe(self) -> str:
         return f"{option_text(self.depths)} {self.block} blocks, width {self.width}, {self.image} px"
 
-    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        from ssdsl.model.source import Model
+    def net(self) -> "torch.nn.Module":
         from ssdsl.model.zoo.nets.resnet import ResNet
 
-        module, recipes = made(lambda: grouped(ResNet(self), self.statistics), self.dtype, seed, generator, meta)
+        return grouped(ResNet(self), self.statistics)
+
+    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
         shape = (self.batch, CHANNELS, self.image, self.image)
-        axes = {"pixel_values": ("batch", "channel", "height", "width"), "labels": ("batch",)}
-        batches = image_batches(shape, self.classes, self.dtype, seed, meta)
-        return Model(name, module, batches, axes, generator, recipes)
+        pixels, labels = images(shape, self.classes, self.dtype, draws, meta)
+        return {"pixel_values": pixels, "labels": labels}
 
 
 SIZES = {

@@ -14,25 +14,28 @@ The batch is ours.
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from ssdsl.model.zoo.build import group_problem, grouped, image_batches, made
-from ssdsl.model.zoo.options import DTYPES, choice
+from ssdsl.model.zoo.build import group_problem, grouped, images
+from ssdsl.model.zoo.family import Size
 
 if TYPE_CHECKING:
-    from ssdsl.model.source import Model
-    from ssdsl.runtime.bits import Generator
+    import torch
 
 ABOUT = "3-D U-Net, a class for each voxel"
 
 
 @dataclass(frozen=True, slots=True)
-class Unet3d:
+class Unet3d(Size):
     """The numbers of a U-Net; `base` is what its first convolution makes, `levels` how often it pools.
 
     `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.
     """
 
+    AXES: ClassVar = {
+        "volume": ("batch", "channel", "depth", "height", "width"),
+        "labels": ("batch", "depth", "height", "width"),
+    }
     width: int
     base: int
     levels: int
@@ -40,7 +43,7 @@ class Unet3d:
     classes: int
     batch: int
     statistics: int = 1
-    dtype: str = choice(DTYPES, "fp32")
+    dtype: str = "fp32"
 
     def problem(self) -> str:
         if self.width % (1 << self.levels):
@@ -72,16 +75,15 @@ class Unet3d:
         volume = f"{self.channels} x {self.width}^3 voxels"
         return f"{volume}, {self.levels} levels, {self.base} channels, {self.classes} classes"
 
-    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        from ssdsl.model.source import Model
+    def net(self) -> "torch.nn.Module":
         from ssdsl.model.zoo.nets.unet3d import UNet3d
 
-        module, recipes = made(lambda: grouped(UNet3d(self), self.statistics), self.dtype, seed, generator, meta)
-        space = ("depth", "height", "width")
-        axes = {"volume": ("batch", "channel", *space), "labels": ("batch", *space)}
+        return grouped(UNet3d(self), self.statistics)
+
+    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
         shape = (self.batch, self.channels, self.width, self.width, self.width)
-        batches = image_batches(shape, self.classes, self.dtype, seed, meta, image="volume", dense=True)
-        return Model(name, module, batches, axes, generator, recipes)
+        volume, labels = images(shape, self.classes, self.dtype, draws, meta, dense=True)
+        return {"volume": volume, "labels": labels}
 
 
 SIZES = {

@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ssdsl.model.zoo.build import image_batches, made
-from ssdsl.model.zoo.options import DTYPES, choice, option_text
+from ssdsl.model.load.options import option_text
+from ssdsl.model.zoo.build import images
+from ssdsl.model.zoo.family import Size
 
 if TYPE_CHECKING:
-    from ssdsl.model.source import Model
-    from ssdsl.runtime.bits import Generator
+    import torch
 
 ABOUT = "VGG, image classification"
 CHANNELS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Vgg:
+class Vgg(Size):
     """The numbers of a VGG; `depths` and `widths` are the convolutions of each stage and their channels."""
 
     depths: tuple[int, ...]
@@ -38,7 +38,7 @@ class Vgg:
     classes: int
     batch: int
     dropout: float = 0.0
-    dtype: str = choice(DTYPES, "fp32")
+    dtype: str = "fp32"
 
     def problem(self) -> str:
         if len(self.depths) != len(self.widths):
@@ -72,15 +72,15 @@ class Vgg:
         convolutions = f"{option_text(self.depths)} convolutions"
         return f"{convolutions}, hidden {self.hidden}, {self.image} px, {self.classes} classes"
 
-    def build(self, name: str, seed: int, generator: "Generator", meta: bool) -> "Model":
-        from ssdsl.model.source import Model
+    def net(self) -> "torch.nn.Module":
         from ssdsl.model.zoo.nets.vgg import VggNet
 
-        module, recipes = made(lambda: VggNet(self), self.dtype, seed, generator, meta)
+        return VggNet(self)
+
+    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
         shape = (self.batch, CHANNELS, self.image, self.image)
-        axes = {"pixel_values": ("batch", "channel", "height", "width"), "labels": ("batch",)}
-        batches = image_batches(shape, self.classes, self.dtype, seed, meta)
-        return Model(name, module, batches, axes, generator, recipes)
+        pixels, labels = images(shape, self.classes, self.dtype, draws, meta)
+        return {"pixel_values": pixels, "labels": labels}
 
 
 WIDTHS = (64, 128, 256, 512, 512)

@@ -19,10 +19,10 @@ from ssdsl.model.discover import kept
 from ssdsl.model.discover.experiment import experiment
 from ssdsl.model.found import Found
 from ssdsl.model.graph import Graph, Ref
+from ssdsl.model.load.model import Model
 from ssdsl.model.observe import call, overwritable
 from ssdsl.model.observe import saved as observe_saved
 from ssdsl.model.saved import saved
-from ssdsl.model.source import Model
 from ssdsl.model.target import Target
 from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from ssdsl.model.graph import Graph, Operator
+from ssdsl.model.load.model import Model
 from ssdsl.model.overwritable import overwritable
-from ssdsl.model.source import Model
 from ssdsl.model.trace import capture
 from tests.model.rule_cases import Probe, Results
 

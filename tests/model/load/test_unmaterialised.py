@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-import ssdsl.model.deferred as deferred
-from ssdsl.model.deferred import Deferred, ReadsNumbers, initial_draws, with_numbers
+import ssdsl.model.load.unmaterialised as deferred
 from ssdsl.model.load import load
+from ssdsl.model.load.unmaterialised import Deferred, ReadsNumbers, initial_draws, with_numbers
 from ssdsl.model.trace import capture
 from ssdsl.runtime.recipe import read_recipes, write_recipes
 

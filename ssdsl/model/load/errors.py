@@ -1,4 +1,4 @@
-"""What can be wrong with `--model`: the name, its size and options, the user's file and what its function returns."""
+"""What can be wrong with `--model`: the name, its size and options, a config, the user's file and what it returns."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -46,7 +46,12 @@ class UnknownSize(Diagnostic):
 
 @dataclass(frozen=True)
 class UnknownOption(Diagnostic):
-    """A size of a zoo model was changed by a name that it does not have, as in `gpt:small,layer=8`."""
+    """A model was changed by a name that it does not have, as in `gpt:small,layer=8` or `hf:llama,hiden_size=64`.
+
+    A model of the zoo has the numbers that `ssdsl models --json` lists. A model of transformers, also one of the zoo,
+    has the fields of its config. `batch`, `seq`, `target` and `pixels` are sizes of its example batch, `task` chooses
+    what is trained, `dtype` the format of the weights and `autocast` that of computation.
+    """
 
     code: ClassVar[str] = "E0303"
     title: ClassVar[str] = "`{model}` has no option `{option}`"
@@ -59,11 +64,11 @@ class UnknownOption(Diagnostic):
 
 
 @dataclass(frozen=True)
-class BadOption(Diagnostic):
-    """An option of a zoo model has a value from which no model can be built.
+class CannotBuild(Diagnostic):
+    """The options of a model do not fit together: no model can be built from them, or no batch for it.
 
-    Most options are whole numbers above zero; those of Swin that differ from stage to stage are joined by `-`:
-    `depths=2-2-18-2`. `dtype` is the format of the weights (fp32, bf16, fp16), `dropout` a probability.
+    Options depend on each other: `hidden` (`hidden_size` of a config) is a multiple of the number of heads, and lists
+    have an item for each stage or layer. Where transformers refuses a config, the reason is its own.
     """
 
     code: ClassVar[str] = "E0304"
@@ -71,6 +76,24 @@ class BadOption(Diagnostic):
     help: ClassVar[str] = "{change}"
     model: str
     reason: str
+    change: str
+
+
+@dataclass(frozen=True)
+class BadValue(Diagnostic):
+    """An option of a model has a value of the wrong kind, or none.
+
+    Most options of the zoo are whole numbers above zero; `dtype` is the format of the weights (fp32, bf16, fp16),
+    `dropout` a probability. A field of a config has the type that transformers gives it. Items of a list are joined by
+    `-`: `depths=2-2-18-2`. What is neither a number, a word, a truth nor a list of these is written in a `config.json`.
+    """
+
+    code: ClassVar[str] = "E0316"
+    title: ClassVar[str] = "`{option}` of `{model}` cannot be {value}"
+    help: ClassVar[str] = "{change}"
+    model: str
+    option: str
+    value: str
     change: str
 
 
@@ -156,7 +179,7 @@ class BadModel(Diagnostic):
 
 
 @dataclass(frozen=True)
-class BadInputs(Diagnostic):
+class BadInputs(BadModel):
     """The inputs that the user's function returned do not fit the module's forward, or the batches are not alike.
 
     Inputs are tensors, named as the parameters of `forward`; all batches have the same names, shapes and dtypes,
@@ -164,16 +187,10 @@ class BadInputs(Diagnostic):
     """
 
     code: ClassVar[str] = "E0310"
-    title: ClassVar[str] = "{fact}"
-    label: ClassVar[str] = "{suggestion}"
-    help: ClassVar[str] = "{change}"
-    fact: str
-    change: str
-    suggestion: str = ""
 
 
 @dataclass(frozen=True)
-class BadAxes(Diagnostic):
+class BadAxes(BadModel):
     """The names of the axes do not fit the inputs: each axis of an input has one, and a name has one size.
 
     These names are the dimensions that a plan can split by: `{{"x": ("batch", "seq")}}` makes `split model by seq`
@@ -181,12 +198,6 @@ class BadAxes(Diagnostic):
     """
 
     code: ClassVar[str] = "E0311"
-    title: ClassVar[str] = "{fact}"
-    label: ClassVar[str] = "{suggestion}"
-    help: ClassVar[str] = "{change}"
-    fact: str
-    change: str
-    suggestion: str = ""
 
 
 @dataclass(frozen=True)
@@ -245,3 +256,55 @@ class BuiltWithNumbers(Diagnostic):
     help: ClassVar[str] = "compute what the constructor reads from small tensors or in Python, to save time and memory"
     model: str
     reason: str
+
+
+@dataclass(frozen=True)
+class UnknownType(Diagnostic):
+    """`hf:` is followed by no type of models that the installed transformers knows, and by no config's file.
+
+    A type is the `model_type` of a config, such as `llama`, `bert` or `vit`.
+    """
+
+    code: ClassVar[str] = "E0313"
+    title: ClassVar[str] = "transformers has no model type `{name}`"
+    label: ClassVar[str] = "{suggestion}"
+    note: ClassVar[str] = "version {version} knows {count} types, such as llama, gpt2, bert, t5 and vit"
+    help: ClassVar[str] = "{change}"
+    name: str
+    suggestion: str
+    version: str
+    count: int
+    change: str
+
+
+@dataclass(frozen=True)
+class ConfigUnreadable(Diagnostic):
+    """The config that `hf:path/to/config.json` names is not there, or is no config of a model.
+
+    It is the `config.json` beside a model's weights: a JSON object with a `model_type`.
+    """
+
+    code: ClassVar[str] = "E0314"
+    title: ClassVar[str] = "cannot read the config `{path}`: {reason}"
+    help: ClassVar[str] = "{change}"
+    path: str
+    reason: str
+    change: str
+
+
+@dataclass(frozen=True)
+class NoTask(Diagnostic):
+    """A type of models has no model for a task, or the inputs of its model are not known.
+
+    The tasks are causal, masked and sequence-to-sequence language models, and classes of images, sequences and tokens.
+    """
+
+    code: ClassVar[str] = "E0318"
+    title: ClassVar[str] = "{fact}"
+    label: ClassVar[str] = "{suggestion}"
+    note: ClassVar[str] = "{known}"
+    help: ClassVar[str] = "{change}"
+    fact: str
+    suggestion: str
+    known: str
+    change: str

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from ssdsl.model.deferred import REGISTERED, Deferred, ReadsNumbers, named_tensors, with_tensors
-from ssdsl.model.errors import NoInitialiser, NumbersNeeded
+from ssdsl.model.load.errors import NoInitialiser, NumbersNeeded
+from ssdsl.model.load.unmaterialised import REGISTERED, Deferred, ReadsNumbers, named_tensors, with_tensors
 from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.recipe import Recipes
 from ssdsl.text.diagnostic import Diagnostic, PlanError

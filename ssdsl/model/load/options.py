@@ -1,19 +1,64 @@
-"""The options of `hf:TYPE,option=value`: a config's fields by their types, and the sizes of the batch."""
+"""The values of a model's options, as in `--model gpt:350m,layers=8,dtype=bf16` or `hf:TYPE,field=value`.
+
+Options of our own are numbers, lists, probabilities and words; those of a config have the types of its fields.
+"""
 
 import types
 import typing
-from collections.abc import Collection
-from dataclasses import fields, is_dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from ssdsl.model.zoo.options import DTYPES, Refused
-
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # as papers call them, as torch does
+CHOICES = {  # of options whose values are words
+    "dtype": tuple(DTYPES),
+    "autocast": tuple(DTYPES),
+    "attention": ("sdpa", "eager"),
+    "block": ("basic", "bottleneck"),
+    "norm": ("none", "batch"),
+    "group": ("sequence", "batch"),
+}
 HIDDEN = {"transformers_version", "architectures", "model_type"}  # fields that are no options
 MORE = {"num_labels": (int,), "attn_implementation": (str,), "decoder_start_token_id": (int,)}  # that are no fields
 NOTHING = ("none", "None", "null")
 TRUTHS = {"true": True, "True": True, "false": False, "False": False}
-NUMBERS = {"batch", "seq", "target", "pixels"}
 Kinds = Collection[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a text is no value of an option: what to write instead."""
+
+    change: str
+
+
+def read_option(option: str, text: str, now: object, words: Sequence[str] = ()) -> object | Refused:
+    """The value of an option of our own, of the kind of its value now; one of `words`, if there are some."""
+    if words:
+        others = {other: word for word, other in DTYPES.items() if word in words}  # as torch calls them
+        first = next(word for word in words if word != now)
+        refused = Refused(f"choose one of {', '.join(words)}: {option}={first}")
+        return {**others, **{word: word for word in words}}.get(text, refused)
+    if isinstance(now, float):
+        return _probability(text, Refused(f"give it a probability, from 0 to below 1: {option}=0.1"))
+    parts = text.split("-") if isinstance(now, tuple) else [text]
+    if all(part.isdecimal() and 0 < int(part) < 2**31 for part in parts):
+        return tuple(map(int, parts)) if isinstance(now, tuple) else int(text)
+    whole = "join whole numbers above zero by -" if isinstance(now, tuple) else "give it a whole number above zero"
+    return Refused(f"{whole}: {option}={option_text(now)}")
+
+
+def _probability(text: str, refused: Refused) -> float | Refused:
+    digits = text.replace(".", "", 1)
+    return float(text) if digits.isdecimal() and digits.isascii() and 0 <= float(text) < 1 else refused
+
+
+def option_text(value: object) -> str:
+    """A value as it is written in `--model`."""
+    return "-".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+# -- fields of a config ------------------------------------------------------------------------------------------------
 
 
 def known_options(config: Any) -> dict[str, tuple[Any, ...]]:
@@ -110,16 +155,3 @@ def _advice(option: str, kinds: Kinds, now: Any) -> str:
     if int in origins:
         return f"give it a whole number: {option}={now if isinstance(now, int) else 2}"
     return "write it in a config.json: hf:path/to/config.json"
-
-
-def read_size(option: str, text: str) -> int | Refused:
-    """A size of the batch."""
-    if text.isdecimal() and 0 < int(text) < 2**31:
-        return int(text)
-    return Refused(f"give it a whole number above zero: {option}=8")
-
-
-def read_dtype(option: str, text: str) -> str | Refused:
-    """A format by the name that the zoo uses, also written as torch does."""
-    names = {**{name: name for name in DTYPES}, **{other: name for name, other in DTYPES.items()}}
-    return names.get(text, Refused(f"choose one of {', '.join(DTYPES)}: {option}=bf16"))

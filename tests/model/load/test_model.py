@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from ssdsl.model.check_capture import check_capture
-from ssdsl.model.half import computing
-from ssdsl.model.model_of import model_of
+from ssdsl.model.load.from_module import model_of
+from ssdsl.model.load.model import computing
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 
-ERRORS = Path(__file__).parent.parent / "errors"
+ERRORS = Path(__file__).parent.parent.parent / "errors"
 
 
 class Angles(nn.Module):

@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.batch import kind, named_axes, named_batch
-from ssdsl.model.deferred import Deferred, ReadsNumbers
-from ssdsl.model.errors import BadModel, NumbersNeeded
-from ssdsl.model.initialise import has_meta, initialised
-from ssdsl.model.loss import Where
-from ssdsl.model.source import Model
-from ssdsl.model.user_model import checked_loss
+from ssdsl.model.load.batch import kind, named_axes, named_batch
+from ssdsl.model.load.errors import BadModel, NumbersNeeded
+from ssdsl.model.load.from_file import checked_loss
+from ssdsl.model.load.initialisers import has_meta, initialised
+from ssdsl.model.load.model import Model
+from ssdsl.model.load.outputs import Where
+from ssdsl.model.load.unmaterialised import Deferred, ReadsNumbers
 from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.recipe import Recipes
 from ssdsl.text.diagnostic import PlanError
@@ -35,8 +35,8 @@ def model_of(
     """The model of a module and an example batch.
 
     A batch has the forward's arguments by name, or in the order of its parameters. `axes` names axes of inputs; those
-    that it leaves out are named by convention (`axes.py`). `loss` says where in what the forward returns the loss is
-    (`loss.py`). With `autocast` forward and loss run under `torch.autocast` to this type.
+    that it leaves out are named by convention (`batch.py`). `loss` says where in what the forward returns the loss is
+    (`outputs.py`). With `autocast` forward and loss run under `torch.autocast` to this type.
 
     Of a module on the meta device, or a function that makes the module, each process makes the weights that it holds:
     by the modules' own initialisers, or as the function would. With `load_later` the weights of a module on meta are

@@ -10,18 +10,18 @@ import torch.nn.functional as F
 from torch import nn
 
 import ssdsl
-import ssdsl.model.deferred as deferred
+import ssdsl.model.load.unmaterialised as deferred
 from bench.fuzz.trial import try_plan
 from bench.models.plans import PLANS
-from ssdsl.model.axes import axes_of
 from ssdsl.model.graph import Graph
-from ssdsl.model.source import Model
+from ssdsl.model.load.batch import axes_of
+from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 
-ERRORS = Path(__file__).parent.parent / "errors"
+ERRORS = Path(__file__).parent.parent.parent / "errors"
 X, Y = torch.randint(32, (8, 6)), torch.randint(32, (8, 6))
 
 

@@ -111,6 +111,18 @@ class Deferred:
         return Recipes(recorder.steps, views, recorder.given, self._seed, self._generator).without_waste()
 
 
+def made(
+    make: Callable[[], torch.nn.Module], dtype: torch.dtype, seed: int, generator: Generator, meta: bool
+) -> tuple[torch.nn.Module, Recipes | None]:
+    """A module in training mode, its weights drawn by the seed; or on the meta device, with the recipes of its weights.
+
+    The caller's random state is left as it was.
+    """
+    with (scope := Deferred(seed, generator) if meta else initial_draws(seed, generator)):
+        module = make().to(dtype).train()
+    return scope.finish(module) if isinstance(scope, Deferred) else (module, None)
+
+
 def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Weights and buffers by all of their names."""
     weights, buffers = module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False)

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-import ssdsl.model.user
+import ssdsl.model.load.from_file
 from ssdsl.model.load import load
 from ssdsl.model.zoo import ZOO
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 
-ERRORS = Path(__file__).parent.parent / "errors"
+ERRORS = Path(__file__).parent.parent.parent / "errors"
 SIZES = [
     pytest.param(f"{name}:{size}", marks=[] if size in family.laptop else pytest.mark.slow)
     for name, family in ZOO.items()
@@ -100,6 +100,15 @@ def test_attention_and_dropout_can_be_chosen() -> None:
     assert config._attn_implementation == "sdpa" and config.attn_pdrop == 0.0
 
 
+def test_what_a_config_has_and_hf_takes_is_an_option_of_the_zoo_too() -> None:
+    module: Any = load("gpt,resid_pdrop=0.1,n_layer=2,scale_attn_weights=false").module
+    assert module.config.resid_pdrop == 0.1 and not module.config.scale_attn_weights and len(module.transformer.h) == 2
+    assert load("gpt:tiny,autocast=bf16").autocast is torch.bfloat16
+    assert load("gpt,task=token").axes["labels"] == ("batch", "seq")
+    assert load("mbart:tiny,target=4").batches[0]["labels"].shape == (8, 4)
+    assert load("t5:d_ff=48").module.config.d_ff == 48  # type: ignore[union-attr]
+
+
 def user(folder: Path, text: str, function: str = "model") -> str:
     (folder / "mine.py").write_text(textwrap.dedent(text))
     return f"{os.path.relpath(folder / 'mine.py')}:{function}"
@@ -134,10 +143,13 @@ RETURN = 'return Net(), {"x": torch.randn(2, 4)}, {"x": ("batch", "feature")}'
 WRONG: dict[str, dict[str, Callable[[Path], str]]] = {
     "E0301": {"misspelt": lambda _: "gtp", "unknown": lambda _: "qwen2:7b"},
     "E0302": {"misspelt": lambda _: "gpt:smal", "unknown": lambda _: "swin:9000b,window=2"},
-    "E0303": {"misspelt": lambda _: "gpt:small,layer=2"},
+    "E0303": {
+        "misspelt": lambda _: "gpt:small,layer=2",
+        "misspelt, of our own": lambda _: "resnet,depth=2",
+        "misspelt, of a config": lambda _: "hf:llama,hiden_size=64",
+        "misspelt, of the batch": lambda _: "hf:llama,sequence=8",
+    },
     "E0304": {
-        "no number": lambda _: "gpt:layers=many",
-        "zero": lambda _: "gpt:layers=0",
         "heads": lambda _: "gpt:hidden=100,heads=3",
         "stages": lambda _: "swin:depths=2-2-2",
         "image": lambda _: "swin:image=63",
@@ -151,9 +163,26 @@ WRONG: dict[str, dict[str, Callable[[Path], str]]] = {
         "pairs": lambda _: "llama:hidden=60",
         "experts of a token": lambda _: "mixtral:top=5",
         "no mixture": lambda _: "moe_gpt:every=3",
+        "heads of a config": lambda _: "hf:llama,hidden_size=100,num_attention_heads=3",
+        "positions": lambda _: "hf:gpt2,n_positions=16,seq=32",
+    },
+    "E0316": {
+        "no number": lambda _: "gpt:layers=many",
+        "zero": lambda _: "gpt:layers=0",
+        "no list": lambda _: "swin,depths=two",
         "format": lambda _: "gpt:dtype=fp8",
         "word": lambda _: "gpt:attention=flash",
         "probability": lambda _: "gpt:dropout=1.5",
+        "no number of a config": lambda _: "hf:llama,hidden_size=many",
+        "no value": lambda _: "hf:llama,hidden_size",
+        "no share": lambda _: "hf:llama,attention_dropout=no",
+        "no truth": lambda _: "hf:llama,use_cache=maybe",
+        "no list of a config": lambda _: "hf:swin,depths=two",
+        "a dictionary": lambda _: "hf:llama,rope_parameters=3",
+        "no size of the batch": lambda _: "hf:llama,batch=0",
+        "no format": lambda _: "hf:llama,dtype=fp8",
+        "no task": lambda _: "hf:llama,task=translation",
+        "a field of the zoo's": lambda _: "gpt,scale_attn_weights=maybe",
     },
     "E0306": {"missing": lambda _: "none.py:model", "a folder": lambda _: "../folder/:model"},
     "E0307": {
@@ -251,7 +280,7 @@ def test_a_large_model_that_does_not_train_is_built_without_numbers(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(LARGE)
     assert not load("mine.py:net", trains=False).is_meta
-    monkeypatch.setattr(ssdsl.model.user, "MOST", 10_000)
+    monkeypatch.setattr(ssdsl.model.load.from_file, "MOST", 10_000)
     assert not load("mine.py:net").is_meta
     model = load("mine.py:net", trains=False)
     assert model.is_meta and model.recipes is not None and not model.batches[0]["x"].is_meta and not model.remarks

@@ -12,9 +12,9 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from ssdsl.lang.suggest import nearest, suggest
-from ssdsl.model.deferred import ReadsNumbers
-from ssdsl.model.errors import BadModel, FunctionMissing, ModelFileMissing, NumbersNeeded, UserCodeFailed
-from ssdsl.model.source import USER_PREFIX
+from ssdsl.model.load.errors import BadModel, FunctionMissing, ModelFileMissing, NumbersNeeded, UserCodeFailed
+from ssdsl.model.load.model import USER_PREFIX
+from ssdsl.model.load.unmaterialised import ReadsNumbers
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 

@@ -1,5 +1,6 @@
 """What models of transformers are trained for: the classes that have its loss, and batches that it is computed from."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ SEQ = 64  # by default, if the model has that many positions
 PIXELS = 224  # of an image, where the config does not say it
 IGNORED = -100  # a label that is none
 SHARE = 0.3  # of the tokens has to be found
+HUGE = 2**28  # numbers in a batch of images; a model without numbers is given none of so many
 
 
 class NoExample(Exception):
@@ -29,12 +31,13 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What a batch is made for: a config, a class of models and the sizes."""
+    """What a batch is made for: a config, a class of models, the sizes; `meta`: the model is built without numbers."""
 
     config: Any
     model: Any
     sizes: Sizes
     generator: torch.Generator
+    meta: bool = False
 
     @property
     def seq(self) -> int:
@@ -84,6 +87,8 @@ def _pixels(example: Example) -> torch.Tensor:
     size = example.sizes.pixels or getattr(example.config, "image_size", None) or PIXELS
     height, width = size if isinstance(size, (tuple, list)) else (size, size)
     shape = example.sizes.batch, getattr(example.config, "num_channels", 3), height, width
+    if example.meta and math.prod(shape) > HUGE:
+        return torch.empty(shape, device="meta")
     return torch.randn(shape, generator=example.generator)
 
 
@@ -125,6 +130,14 @@ def _seq2seq(example: Example) -> Batch:
     return {**inputs, **(example.mask() if "input_ids" in inputs else {}), "labels": labels}
 
 
+def _pairs(example: Example) -> Batch:
+    """Any tokens are the source and the target; the decoder reads the target, one position later."""
+    vocab, batch, lengths = int(example.config.vocab_size), example.sizes.batch, (example.seq, example.sizes.target)
+    source, target = (torch.randint(vocab, (batch, n or example.seq), generator=example.generator) for n in lengths)
+    read = torch.cat([torch.zeros(batch, 1, dtype=target.dtype), target[:, :-1]], dim=1)
+    return {"input_ids": source, "decoder_input_ids": read, "labels": target}
+
+
 def _classified(example: Example) -> Batch:
     inputs = example.inputs()
     return {**inputs, **(example.mask() if "input_ids" in inputs else {}), "labels": example.classes()}
@@ -152,11 +165,18 @@ TASKS: Mapping[str, Task] = {  # the first that a config has a model for is its 
     "sequence": Task("the class of a sequence", SEQUENCES, _classified),
     "token": Task("the class of each token", ("AutoModelForTokenClassification",), _tagged),
 }
+PAIRS = "pairs"  # the task of the zoo's models with a decoder, which no option names
+EVERY = {**TASKS, PAIRS: Task("a target from a source, without masks", TASKS["seq2seq"].auto, _pairs)}
+
+
+def batch_of(task: str, example: Example) -> Batch:
+    """A batch of random numbers. Raises NoExample."""
+    return EVERY[task].batch(example)
 
 
 def model_class(library: Any, config: Any, task: str) -> Any:
     """The class of models for a task, or None."""
-    for auto in TASKS[task].auto:
+    for auto in EVERY[task].auto:
         mapping = getattr(library, auto)._model_mapping
         if type(config) in mapping:
             found = mapping[type(config)]

@@ -1,18 +1,23 @@
-"""What the user brings: a module with its loss, example batches and the names of their axes."""
+"""What the user brings: a module with its loss, example batches and the names of their axes.
+
+The same model may compute in half precision: its weights, buffers and floating inputs are of that type, and so are its
+gradients. The engine keeps a master copy of the weights in float32 and steps on it (Micikevicius et al. 2018).
+"""
 
 import contextlib
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from ssdsl.model.batch import taken
-from ssdsl.model.deferred import with_numbers
-from ssdsl.model.loss import Batch, Where, loss_of
-from ssdsl.model.result import outputs_of
+from ssdsl.model.load.batch import taken
+from ssdsl.model.load.outputs import Batch, Where, loss_of, outputs_of
+from ssdsl.model.load.unmaterialised import with_numbers
 from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.recipe import Recipes
+from ssdsl.runtime.train.precision import HALF
 from ssdsl.text.diagnostic import Diagnostic
 
 MOST = 1 << 20  # elements of a buffer that is made to be looked at
@@ -42,8 +47,8 @@ class Model:
     of each input: `{"input_ids": ("batch", "seq")}`. The module may live on the meta device, with `recipes` by which
     the processes make its weights; without them, or with batches on the meta device, it compiles but does not run.
     `generator` draws its random numbers ("hash" or "philox"). `loss` says where in the outputs the loss is, if that is
-    not plain (`loss.py`). With `autocast`, all of forward and loss run under `torch.autocast` to this type.
-    `precision` "bf16" or "fp16": it computes in this type (half.py). `evaluation`: its forward is not to train.
+    not plain (`outputs.py`). With `autocast`, all of forward and loss run under `torch.autocast` to this type.
+    `precision` "bf16" or "fp16": it computes in this type. `evaluation`: its forward is not to train.
     `remarks` are warnings of how it was built.
     """
 
@@ -110,3 +115,33 @@ class Model:
         if self.recipes is None:
             return self
         return replace(self, module=with_numbers(self.module, self.recipes), recipes=None)
+
+
+def with_samples(model: Model, samples: int) -> Model:
+    """The first axis of the first input, wherever another input has it, becomes of this size: rows are repeated."""
+    example = model.batches[0]
+    axis, size = next((axes[0], example[name].shape[0]) for name, axes in model.axes.items() if axes)
+    rows = torch.arange(samples) % size
+
+    def resized(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        for dim, other in enumerate(model.axes[name]):
+            if other == axis:
+                tensor = tensor.index_select(dim, rows.to(tensor.device))
+        return tensor
+
+    return replace(model, batches=({name: resized(name, tensor) for name, tensor in example.items()},))
+
+
+def computing(model: Model) -> Model:
+    """The model as it computes; the given one keeps its numbers."""
+    return model if model.precision is None else _of_type(model, HALF[model.precision])
+
+
+def in_float32(model: Model) -> Model:
+    """A model in half precision as it would compute without it."""
+    return replace(_of_type(model, torch.float32), precision=None)
+
+
+def _of_type(model: Model, dtype: torch.dtype) -> Model:
+    batches = tuple({n: t.to(dtype) if t.is_floating_point() else t for n, t in b.items()} for b in model.batches)
+    return replace(model, module=copy.deepcopy(model.module).to(dtype), batches=batches)

@@ -1,0 +1,118 @@
+"""A model from the user's own file: what the function there returns.
+
+That is a module, the inputs of one batch or several, the names of their axes, and where the loss is.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ssdsl.model.load.batch import Batch, difference, kind, named_axes, named_batch
+from ssdsl.model.load.errors import (
+    BadInputs,
+    BadModel,
+    BuiltWithNumbers,
+    FunctionMissing,
+    ModelFileMissing,
+    UserCodeFailed,
+)
+from ssdsl.model.load.model import Model
+from ssdsl.model.load.unmaterialised import Deferred, Fewer, TooMany, initial_draws
+from ssdsl.model.load.user_file import Mistakes, UserFile
+from ssdsl.model.ops.registry import use_rows
+from ssdsl.runtime.bits import Generator
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Source, Span
+
+MOST = 100_000_000  # numbers of a model that is built with them where nothing needs them
+MISTAKES = Mistakes(ModelFileMissing, FunctionMissing, UserCodeFailed, BadModel)
+
+
+def load_user(spec: Source, seed: int, generator: Generator, meta: bool, trains: bool = True) -> Model:
+    """The model that `path/to/file.py:function` returns: the module, inputs (one batch or several) and axes.
+
+    With `meta` the module's large weights are not made here, but get recipes. Where nothing `trains`, so it is with a
+    model that makes more than MOST numbers, if it can be built so; its function is called again then.
+    """
+    file = UserFile.open(spec, MISTAKES)
+    module = file.imported()
+    use_rows(f"`OPS` of `{file.source.name}`", getattr(module, "OPS", ()))
+    function = file.function(module)
+    if meta or trains:
+        return _called(file, function, seed, generator, meta)
+    try:
+        with Fewer(MOST):
+            return _called(file, function, seed, generator, False)
+    except TooMany:
+        return _without_numbers(file, function, seed, generator)
+
+
+def _without_numbers(file: UserFile, function: Any, seed: int, generator: Generator) -> Model:
+    """The model as by `--meta`; where its constructor cannot do without numbers, it has them, and says so."""
+    try:
+        return _called(file, function, seed, generator, True)
+    except PlanError as error:
+        cause = error.diagnostics[0]
+        model = _called(file, function, seed, generator, False)
+        return replace(model, remarks=(BuiltWithNumbers(cause.span, file.spec.text, cause.text(cause.title)),))
+
+
+def _called(file: UserFile, function: Any, seed: int, generator: Generator, meta: bool) -> Model:
+    with (
+        file.diagnosed(f"in `{file.name}`"),
+        (scope := Deferred(seed, generator) if meta else initial_draws(seed, generator)),
+    ):
+        result = function()
+    model = check_model(file.definition(function), file.spec.text, file.name, result)
+    model = replace(model, generator=generator)
+    return _deferred(model, scope) if isinstance(scope, Deferred) and model.recipes is None else model
+
+
+def _deferred(model: Model, scope: Deferred) -> Model:
+    """The model with its weights as recipes, and the numbers of its batches."""
+    batches = tuple(scope.made(batch) for batch in model.batches)
+    module, recipes = scope.finish(model.module)
+    return replace(model, module=module, batches=batches, recipes=recipes)
+
+
+PARTS = "module, inputs, axes"
+
+
+def check_model(span: Span | None, name: str, function: str, result: Any) -> Model:
+    """The model that the function returned; `span` shows the function. Each check builds on the ones before."""
+    if isinstance(result, Model):
+        return replace(result, name=name)
+    if not (isinstance(result, tuple) and 2 <= len(result) <= 4):
+        what = f"a tuple of {len(result)}" if isinstance(result, tuple) else kind(result)
+        fact = f"function `{function}` returns {what}, not ({PARTS})"
+        raise PlanError(BadModel(span, fact, f"return {PARTS}"))
+    module, inputs, axes, loss = (*result, None, None)[:4]
+    if not isinstance(module, torch.nn.Module):
+        fact = f"function `{function}` returns {kind(module)} where its module should be"
+        raise PlanError(
+            BadModel(span, fact, "return an instance of torch.nn.Module first: return MyModel(), inputs, axes")
+        )
+    checked_loss(span, loss)
+    batches = _batches(span, module, inputs, callable(loss))
+    return Model(name, module, batches, named_axes(span, module, batches[0], axes), loss=loss)
+
+
+def checked_loss(span: Span | None, loss: Any) -> None:
+    """Raises PlanError where something does not say where the loss is."""
+    if loss is None or isinstance(loss, (str, int)) or callable(loss):
+        return
+    change = "give a name, a position in a tuple, or a function of outputs and batch"
+    raise PlanError(BadModel(span, f"the loss is {kind(loss)}, which does not say where it is", change))
+
+
+def _batches(span: Span | None, module: torch.nn.Module, inputs: Any, for_loss: bool) -> tuple[Batch, ...]:
+    many = inputs if isinstance(inputs, list) else [inputs]
+    if not many:
+        raise PlanError(BadInputs(span, "the list of batches is empty", "give at least one batch"))
+    batches = tuple(named_batch(span, module, one, for_loss) for one in many)
+    for number, batch in enumerate(batches):
+        if unlike := difference(batches[0], batch):
+            fact = f"batch {number} is unlike batch 0: {unlike}"
+            raise PlanError(BadInputs(span, fact, "make all batches alike: the plan is compiled once for all of them"))
+    return batches

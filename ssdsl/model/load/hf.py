@@ -1,0 +1,198 @@
+"""A model of transformers as a text asks for it: its config, the sizes of its batch, its task and formats.
+
+Built from the config, with random weights; nothing is downloaded.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ssdsl.lang.suggest import listed, suggest
+from ssdsl.model.load.errors import CannotBuild, ConfigUnreadable, NoTask, UnknownType
+from ssdsl.model.load.hf_build import build, silent, transformers_library
+from ssdsl.model.load.hf_tasks import PAIRS, TASKS, NoExample, Sizes, positions, tasks_of
+from ssdsl.model.load.model import Model
+from ssdsl.model.load.options import CHOICES, DTYPES, known_options, own_options, read_option, read_value
+from ssdsl.model.load.spec import Spec, Word, accepted, unknown_option
+from ssdsl.runtime.bits import Generator
+from ssdsl.text.diagnostic import PlanError
+
+SIZES = {
+    "batch": 8,
+    "seq": 64,
+    "target": 64,
+    "pixels": 224,
+}  # options that are sizes of the batch, each with an example
+OWN = {"task": "", **SIZES, "dtype": "fp32", "autocast": "fp32"}  # all options that are no fields of a config
+CHANGE = "change one of these numbers"
+FILE = "path/to/file.py:function"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A type of models with fields of its config; `name` is what it is called by the user, `own` its further options.
+
+    A task, a size or a format that is None is the model's own.
+    """
+
+    name: str
+    kind: str
+    fields: Mapping[str, Any]
+    sizes: Sizes = field(default_factory=Sizes)
+    task: str | None = None
+    dtype: str | None = None
+    autocast: str | None = None
+    own: tuple[str, ...] = ()
+
+
+def load_hf(spec: Spec, seed: int, generator: Generator, meta: bool | None) -> Model:
+    """The model of `hf:TYPE,option=value,...` or `hf:path/to/config.json,...`. Raises PlanError."""
+    library = transformers_library(spec.source.text)
+    first, *words = spec.words or (Word(spec.source, "", spec.rest.start),)
+    kind, fields = _described(library, first)
+    return load_asked(spec, Asked(kind, kind, fields), words, seed, generator, meta)
+
+
+def load_asked(
+    spec: Spec, asked: Asked, words: Sequence[Word], seed: int, generator: Generator, meta: bool | None
+) -> Model:
+    """The model that is asked for, changed by the options in `words`; with `meta` None a large one has no numbers.
+
+    Raises PlanError.
+    """
+    library = transformers_library(spec.source.text)
+    asked = _with_options(library, asked, words)
+    config = _config(library, spec, asked)
+    task = _task(library, spec, asked, config, words)
+    _check_length(asked, config, words)
+    dtype = asked.dtype or _written(getattr(config, "dtype", None))
+    cast = getattr(torch, DTYPES[asked.autocast]) if asked.autocast else None
+    name, sizes = spec.source.text, asked.sizes
+    try:
+        return build(name, config, task, sizes, dtype=dtype, autocast=cast, seed=seed, generator=generator, meta=meta)
+    except NoExample as error:
+        change, fact = f"write a function that returns the module and its inputs: {FILE}", f"`{asked.name}`: {error}"
+        raise PlanError(NoTask(spec.rest, f"no example batch is known for {fact}", "", "", change)) from error
+    except PlanError:
+        raise
+    except Exception as error:  # whatever a constructor raises
+        raise _cannot_build(spec, asked, error) from error
+
+
+def _cannot_build(spec: Spec, asked: Asked, error: Exception) -> PlanError:
+    """What a library says of a model that it cannot build, in its last line."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    reason = re.sub(r"^\w*Error: ", "", lines[-1].rstrip(".")) if lines else type(error).__name__
+    return PlanError(CannotBuild(spec.rest, asked.name, reason, CHANGE))
+
+
+# -- the config --------------------------------------------------------------------------------------------------------
+
+
+def _described(library: Any, first: Word) -> tuple[str, dict[str, Any]]:
+    """The type of the model and what its config file says."""
+    path, is_type = Path(first.text), first.text in library.CONFIG_MAPPING
+    if path.suffix == ".json" or "/" in first.text or (first.text and not is_type and path.is_dir()):
+        return _read(library, first, path / "config.json" if path.is_dir() else path)
+    _check_type(library, first, first.text)
+    return first.text, {}
+
+
+def _check_type(library: Any, place: Word, name: str) -> None:
+    known = list(library.CONFIG_MAPPING)
+    if name not in known:
+        change = "choose one of these, or give a config: hf:path/to/config.json"
+        hint = suggest(name, known)
+        raise PlanError(UnknownType(place.span(), name, hint, library.__version__, len(known), change))
+
+
+def _read(library: Any, first: Word, path: Path) -> tuple[str, dict[str, Any]]:
+    change = "give the path of a model's config.json"
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        change = "nothing is downloaded: give the path of the model's config.json, or a type such as hf:llama"
+        raise PlanError(ConfigUnreadable(first.span(), str(path), "no such file", change)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise PlanError(ConfigUnreadable(first.span(), str(path), reason.lower(), change)) from error
+    except json.JSONDecodeError as error:
+        where = f"it is no JSON: {error.msg.lower()} at line {error.lineno}, column {error.colno}"
+        raise PlanError(ConfigUnreadable(first.span(), str(path), where, "correct the file")) from error
+    if not isinstance(found, dict) or not isinstance(found.get("model_type"), str):
+        change = 'add the type, as in {"model_type": "llama"}'
+        raise PlanError(ConfigUnreadable(first.span(), str(path), "it has no `model_type`", change))
+    _check_type(library, first, found["model_type"])
+    return found["model_type"], found
+
+
+def _config(library: Any, spec: Spec, asked: Asked) -> Any:
+    try:
+        with silent(library):
+            fields = {name: value for name, value in asked.fields.items() if name != "model_type"}
+            return library.CONFIG_MAPPING[asked.kind].from_dict(fields)
+    except Exception as error:  # transformers raises its own, of any type
+        raise _cannot_build(spec, asked, error) from error
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+
+def _with_options(library: Any, asked: Asked, words: Iterable[Word]) -> Asked:
+    """What is asked for, with options of our own and with fields of the config by their names."""
+    plain = library.CONFIG_MAPPING[asked.kind]()
+    known = known_options(plain)
+    fields = dict(asked.fields)
+    for word in words:
+        if word.option in OWN:
+            asked = _with_own(asked, word)
+        elif word.option in known:
+            name = plain.attribute_map.get(word.option, word.option)
+            now = fields.get(name, getattr(plain, name, None))
+            fields[name] = accepted(asked.name, word, read_value(word.option, word.value, known[word.option], now))
+        else:
+            own = tuple(dict.fromkeys([*asked.own, *OWN]))
+            raise unknown_option(asked.name, word, own, own_options(plain), known)
+    return replace(asked, fields=fields)
+
+
+def _with_own(asked: Asked, word: Word) -> Asked:
+    """What is asked for, with one option that is no field of the config."""
+    option = word.option
+    choices = tuple(TASKS) if option == "task" else CHOICES.get(option, ())
+    value = accepted(asked.name, word, read_option(option, word.value, OWN[option], choices))
+    changed = {"sizes": replace(asked.sizes, **{option: value})} if option in SIZES else {option: value}
+    return replace(asked, **changed)
+
+
+def _task(library: Any, spec: Spec, asked: Asked, config: Any, words: Iterable[Word]) -> str:
+    tasks = tasks_of(library, config)
+    if asked.task in (*tasks, PAIRS):
+        return str(asked.task)
+    if not asked.task and tasks:
+        return tasks[0]
+    known = f"it has {listed(tasks)}" if tasks else f"known are {listed(TASKS)}"
+    place = next((w.span() for w in words if w.option == "task"), spec.rest)
+    fact = f"`{asked.name}` has no model for " + (f"the task `{asked.task}`" if asked.task else "any task")
+    change = f"choose one of these: task={tasks[0]}" if tasks else f"write a function: {FILE}"
+    raise PlanError(NoTask(place, fact, "", known, change))
+
+
+def _check_length(asked: Asked, config: Any, words: Iterable[Word]) -> None:
+    most = positions(config)
+    for word in words:
+        if word.option in ("seq", "target") and most is not None and int(word.value) > most:
+            fact = f"{word.option} = {word.value} is longer than its {most} positions"
+            change = f"choose {word.option}={most} at most, or max_position_embeddings={word.value}"
+            raise PlanError(CannotBuild(word.span(), asked.name, fact, change))
+
+
+def _written(dtype: Any) -> str:
+    """A config's format of weights, as the zoo calls it."""
+    name = str(dtype).removeprefix("torch.")
+    return next((word for word, other in DTYPES.items() if other == name), "fp32")

@@ -1,0 +1,116 @@
+"""What a forward returns: where its loss is, and its other tensors by name.
+
+A tensor is the loss itself. Of an object it is `.loss`, of a dictionary `["loss"]`, and of a tuple or another
+dictionary the only element that is one number of a floating-point type. Where that does not say it, `loss` does: a
+name, the position in a tuple, or a function of the outputs and the batch. The capture, its checks and the single device
+all ask here.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+Batch = Mapping[str, torch.Tensor]
+Where = str | int | Callable[[Any, Batch], Any] | None
+
+
+class NoLoss(Exception):
+    """The outputs have no loss where it should be; the text says what they are instead."""
+
+
+class NoSuchOutput(Exception):
+    """A forward does not return a tensor of this name; `known` are the names of those that it returns."""
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(name)
+        self.name, self.known = name, known
+
+
+def loss_of(outputs: Any, batch: Batch, where: Where = None) -> Any:
+    """The loss of a forward's outputs, which may be of any type where `where` is a function.
+
+    Raises NoLoss.
+
+    >>> float(loss_of((torch.ones(2, 3), torch.tensor(0.5)), {}))
+    0.5
+    """
+    match where:
+        case None:
+            return _only_loss(outputs)
+        case str() | int():
+            return _part(outputs, where)
+    return where(outputs, batch)
+
+
+def outputs_of(result: Any, wanted: tuple[str, ...] | None) -> dict[str, torch.Tensor]:
+    """The wanted outputs, all for None. Raises NoSuchOutput.
+
+    >>> outputs_of({"loss": torch.tensor(1.0), "logits": torch.zeros(2)}, ("logits",))
+    {'logits': tensor([0., 0.])}
+    >>> outputs_of((torch.tensor(1.0), torch.zeros(2)), ("1",))
+    {'1': tensor([0., 0.])}
+    """
+    parts = _parts(result) if wanted != () else {}
+    found = {str(name): value for name, value in parts.items() if isinstance(value, torch.Tensor)}
+    if missing := [name for name in wanted or () if name not in found]:
+        raise NoSuchOutput(missing[0], tuple(found))
+    return found if wanted is None else {name: found[name] for name in wanted}
+
+
+def _parts(result: Any) -> dict[Any, Any]:
+    """What a result consists of: by key, by attribute or by position; nothing of a tensor."""
+    match result:
+        case torch.Tensor():
+            return {}
+        case Mapping():
+            return dict(result)
+        case tuple() if hasattr(result, "_fields"):
+            return dict(zip(getattr(result, "_fields", ()), result, strict=True))
+        case tuple() | list():
+            return dict(enumerate(result))
+    return dict(getattr(result, "__dict__", {}))
+
+
+def _part(result: Any, name: str | int) -> Any:
+    """One part of a result; an attribute may also be a property. Raises NoLoss."""
+    try:
+        is_attribute = isinstance(name, str) and not isinstance(result, Mapping)
+        return getattr(result, str(name)) if is_attribute else result[name]
+    except (AttributeError, LookupError, TypeError):
+        raise NoLoss(f"{_described(result)}, without {name!r}") from None
+
+
+def _only_loss(outputs: Any) -> Any:
+    if isinstance(outputs, torch.Tensor):
+        return outputs
+    if isinstance(outputs, Mapping) and "loss" in outputs:
+        return outputs["loss"]
+    if hasattr(outputs, "loss"):
+        if outputs.loss is None:
+            raise NoLoss(f"{_kind(outputs)} whose `.loss` is None (does the batch have `labels`?)")
+        return outputs.loss
+    if not isinstance(outputs, (tuple, list, Mapping)):
+        raise NoLoss(_kind(outputs))
+    values = list(_parts(outputs).values())
+    numbers = [v for v in values if isinstance(v, torch.Tensor) and v.dim() == 0 and v.is_floating_point()]
+    if len(numbers) == 1:
+        return numbers[0]
+    raise NoLoss(f"{_many(len(values))}, {f'{len(numbers)} of them single numbers' if numbers else 'no single number'}")
+
+
+def _described(outputs: Any) -> str:
+    match outputs:
+        case Mapping():
+            return f"results called {', '.join(map(str, outputs)) or 'nothing'}"
+        case tuple() | list():
+            return _many(len(outputs))
+    return _kind(outputs)
+
+
+def _many(count: int) -> str:
+    return f"{count} result{'' if count == 1 else 's'}"
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"an object of {type(value).__name__}"

@@ -1,0 +1,77 @@
+"""What `--model NAME:WORD,option=value,...` says, each piece with its place, and what is wrong with an option."""
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ssdsl.lang.suggest import listed, suggest
+from ssdsl.model.load.errors import BadValue, UnknownOption
+from ssdsl.model.load.options import Refused
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Source, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A piece of the text between commas, and where it begins."""
+
+    source: Source
+    text: str
+    start: int
+
+    @property
+    def option(self) -> str:
+        return self.text.partition("=")[0]
+
+    @property
+    def value(self) -> str:
+        return self.text.partition("=")[2]
+
+    def span(self, skip: int = 0, length: int | None = None) -> Span:
+        """Where the word stands, without its first characters, or only so many of them."""
+        start = self.start + skip
+        return Span(self.source, start, self.start + len(self.text) if length is None else start + length)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A name and the words behind it."""
+
+    source: Source
+    name: Word
+    words: tuple[Word, ...]
+
+    @property
+    def rest(self) -> Span:
+        """All behind the name."""
+        return self.name.span(len(self.name.text) + 1, len(self.source.text) - len(self.name.text) - 1)
+
+
+def read_spec(source: Source) -> Spec:
+    """The name ends at the first colon or comma; a word that is the path of a JSON file may have commas in it.
+
+    >>> [word.text for word in read_spec(Source("--model", "hf:a,b/config.json,batch=4")).words]
+    ['a,b/config.json', 'batch=4']
+    """
+    name = re.split("[:,]", source.text, maxsplit=1)[0]
+    found = re.compile(r".*?\.json(?=,|$)|[^,]+").finditer(source.text, len(name) + 1)
+    return Spec(source, Word(source, name, 0), tuple(Word(source, piece[0], piece.start()) for piece in found))
+
+
+def accepted(model: str, word: Word, value: Any) -> Any:
+    """The value of an option. Raises PlanError where its text was refused."""
+    if isinstance(value, Refused):
+        place = word.span(len(word.option) + 1) if word.value else word.span()
+        text = f"`{word.value}`" if word.value else "empty"
+        raise PlanError(BadValue(place, model, word.option, text, value.change))
+    return value
+
+
+def unknown_option(
+    model: str, word: Word, own: Collection[str], fields: Collection[str] = (), others: Iterable[str] = ()
+) -> PlanError:
+    """That a model has no such option: it has its own, and those that are fields of its config, or `others` there."""
+    near, known = suggest(word.option, [*others, *own]), listed(own, len(own))
+    config = f"; its config has {listed(fields, 16)}" if fields else ""
+    return PlanError(UnknownOption(word.span(0, len(word.option)), model, word.option, near, known + config))

@@ -1,0 +1,87 @@
+"""`--model NAME:SIZE,option=value,...`: a model of the zoo."""
+
+import importlib.util
+
+import torch
+
+from ssdsl.lang.suggest import suggest
+from ssdsl.model.load.batch import axes_of
+from ssdsl.model.load.errors import CannotBuild, UnknownModel, UnknownSize
+from ssdsl.model.load.hf import CHANGE, Asked, load_asked
+from ssdsl.model.load.hf_build import BATCHES, transformers_library
+from ssdsl.model.load.hf_tasks import Sizes
+from ssdsl.model.load.model import Model
+from ssdsl.model.load.options import CHOICES, DTYPES, option_text, read_option
+from ssdsl.model.load.spec import Spec, Word, accepted, unknown_option
+from ssdsl.model.load.unmaterialised import made
+from ssdsl.model.zoo import ZOO
+from ssdsl.model.zoo.family import ConfigSize, Family, Size
+from ssdsl.runtime.bits import Generator
+from ssdsl.text.diagnostic import PlanError
+
+
+def load_zoo(spec: Spec, seed: int, generator: Generator, meta: bool | None) -> Model:
+    """The model of a name of the zoo; with `meta` None the sizes of the papers have no numbers. Raises PlanError."""
+    name = spec.name.text
+    if name not in ZOO:
+        raise PlanError(_unknown_model(spec.name))
+    family, (first, *others) = ZOO[name], spec.words or (Word(spec.source, "", 0),)
+    label = first.text if first.text and "=" not in first.text else family.default
+    if label not in family.sizes:
+        raise PlanError(_unknown_size(name, family, first))
+    size, further = _changed(name, family.sizes[label], others if label == first.text else spec.words)
+    if problem := size.problem():
+        raise PlanError(CannotBuild(spec.rest, name, problem, CHANGE))
+    meta = label not in family.laptop if meta is None else meta
+    if isinstance(size, ConfigSize):
+        return load_asked(spec, _asked(name, size), further, seed, generator, meta)
+    if further:
+        raise unknown_option(name, further[0], tuple(size.numbers))
+    return _build(size, spec.source.text, seed, generator, meta)
+
+
+def _changed(name: str, size: Size, words: list[Word] | tuple[Word, ...]) -> tuple[Size, list[Word]]:
+    """The size with its numbers as the options say, and the words that name none of them."""
+    further = []
+    for word in words:
+        option = size.word(word.option) if isinstance(size, ConfigSize) else word.option
+        if option in size.numbers:
+            now = size.numbers[option]
+            value = accepted(name, word, read_option(word.option, word.value, now, CHOICES.get(option, ())))
+            size = size.changed({option: value})
+        else:
+            further.append(word)
+    return size, further
+
+
+def _asked(name: str, size: ConfigSize) -> Asked:
+    """What a size of a model of transformers asks for."""
+    n, architecture = size.numbers, size.architecture
+    sizes = Sizes(n["batch"], n.get("seq"))
+    return Asked(name, architecture.kind, size.config(), sizes, architecture.task, n["dtype"], own=tuple(n))
+
+
+def _build(size: Size, name: str, seed: int, generator: Generator, meta: bool) -> Model:
+    """A model of our own with random weights and batches, on the meta device with recipes if asked."""
+    module, recipes = made(size.net, getattr(torch, DTYPES[size.numbers["dtype"]]), seed, generator, meta)
+    batches = tuple(size.example(torch.Generator().manual_seed(seed + i), meta) for i in range(BATCHES))
+    return Model(name, module, batches, axes_of(module, batches[0], size.AXES), generator, recipes)
+
+
+def _unknown_model(name: Word) -> UnknownModel:
+    hint = suggest(name.text, ZOO) or suggest(f"hf:{name.text}", _of_transformers(name.text))
+    return UnknownModel(name.span(), name.text, hint, ", ".join(ZOO))
+
+
+def _of_transformers(name: str) -> list[str]:
+    """The type of transformers that has this name, if there is one."""
+    if importlib.util.find_spec("transformers") is None:
+        return []
+    return [f"hf:{name}"] if name in transformers_library(name).CONFIG_MAPPING else []
+
+
+def _unknown_size(name: str, family: Family, word: Word) -> UnknownSize:
+    first, value = next(iter(family.sizes[family.default].numbers.items()))
+    example, known = f"{first}={option_text(value)}", ", ".join(family.sizes)
+    hint = suggest(word.text, family.sizes)
+    return UnknownSize(word.span(), name, word.text, hint, known, family.default, example)
