@@ -2,16 +2,16 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from itertools import islice
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.collector import paused_collector
 from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Graph
-from ssdsl.plan.interpret import Reading, read_plan
+from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.model_index import index_model
 from ssdsl.plan.plan import Plan
 from ssdsl.simulate.fit import costs_for
@@ -20,12 +20,12 @@ from ssdsl.simulate.report import Report
 from ssdsl.simulate.state import MIXED, State
 from ssdsl.simulate.timeline import Timeline
 from ssdsl.sketch import clocks, cuts, orders
-from ssdsl.sketch.bounds import Bounds
+from ssdsl.sketch.ahead import Ahead
 from ssdsl.sketch.errors import TooManySettings
 from ssdsl.sketch.family import family
+from ssdsl.sketch.looks import Look, Looks
 from ssdsl.sketch.setting import Setting
 from ssdsl.sketch.sketch import Sketch, Values, sketch_of, unknown_params
-from ssdsl.sketch.task_bounds import least_of
 from ssdsl.sketch.texts import Texts
 from ssdsl.solve.grid import Point, Worth, grid
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -33,11 +33,9 @@ from ssdsl.workspace import Candidate, Workspace
 
 TRIES = 100  # simulations
 MOST = 20_000  # settings
-EFFORT = 100_000  # tasks: a simulation of so many is put off behind plans that promise up to twice as much
 FEW = 5  # orders, or cuts, that are simulated for one plan
 SMALLER = 0.97  # the memory that one may take behind one that took too much
 WORTH_REFINING = 1.3  # times the best
-UNKNOWN_S = 1e-9  # a bound below every step
 
 
 class Change(StrEnum):
@@ -196,7 +194,8 @@ class Search:
     memory: float = 1.0  # the share of each device's memory that a plan may need
     costs: CostsFile | None = None
     _workspace: Workspace = field(init=False)
-    _bounds: Bounds = field(init=False)
+    _looks: Looks = field(init=False)
+    _ahead: Ahead = field(init=False)
     _tried: dict[Point, Tried] = field(default_factory=dict)
     _families: dict[Point, str] = field(default_factory=dict)
     _refusals: dict[str, list[Diagnostic]] = field(default_factory=dict)
@@ -210,7 +209,10 @@ class Search:
     def __post_init__(self) -> None:
         measured_here = self.costs is not None and self.cluster.shares_cores
         self._workspace = Workspace(self.graph, None if measured_here else self.cluster)  # as the measured runs
-        self._bounds = Bounds(self.graph, self.cluster, self.state)
+        model, is_measured = self._workspace.model, self.costs is not None
+        about = self.sketches, self.devices, self.state, self.memory, is_measured
+        self._looks = Looks(model, self.cluster, *about)
+        self._ahead = Ahead(self._looks.at, copies=0)
 
     def run(self, tries: int = TRIES, seconds: float = float("inf")) -> Iterator[Found]:
         """What is found, again behind every simulation; the first has the baseline alone, the last is the answer.
@@ -243,8 +245,10 @@ class Search:
         yield found(len(points), 0.0)
         left, bound = 0, float("inf")  # where no point can be measured
         try:
-            nearer = self._nearer if self.costs is None else None
-            for answer in grid(points, self._bound, self._measure, self._families.__getitem__, nearer):
+            self._ahead = Ahead(self._looks.at)
+            look, nearer = (partial(self._look, is_near) for is_near in (False, True))
+            asked = look, self._measure, self._families.__getitem__, nearer if self.costs is None else None
+            for answer in grid(points, *asked, soon=self._soon):
                 left, bound = answer.left, answer.bound
                 yield found(left, bound)
                 if len(self._tried) >= tries or time.monotonic() > self._until:
@@ -252,6 +256,8 @@ class Search:
         except _TimeIsUp:
             if not self._tried:
                 left, bound = len(points), 0.0
+        finally:
+            self._ahead.close()
         yield found(left, bound)
 
     def refined(self, found: Found) -> Found:
@@ -337,69 +343,33 @@ class Search:
         widest = max((p for sketch in self.sketches for p in sketch.open), key=lambda p: len(p.tried))
         return TooManySettings(None, names, MOST, widest.name)
 
-    def _values(self, point: Point) -> tuple[Sketch, Values]:
-        sketch = self.sketches[point[0]]
-        return sketch, dict(zip((p.name for p in sketch.open), point[1:], strict=True))
-
-    @paused_collector()
-    def _bound(self, point: Point) -> Worth | None:
+    def _look(self, is_near: bool, point: Point) -> Worth | None:
+        """What a look at a point shows, and what follows from it for the answer."""
         if time.monotonic() > self._until:
             raise _TimeIsUp
-        sketch, values = self._values(point)
-        try:
-            reading = self._read(sketch, values, orders=False)
-            if reading.plan.devices not in self.devices:
-                self._elsewhere += 1
-                return None
-            self.cluster.check_size(reading.plan.devices)
-        except PlanError as error:
-            self._refused(error.diagnostics[0])
-            return None
-        plan = reading.plan
-        self._families[point] = family(plan)
-        share = self._share(point, plan, self._bounds.memory_bytes(plan))
-        if self.costs is not None:
-            return Worth(UNKNOWN_S, share)
-        step_s = self._bounds.step_s(plan, self._may_be_halved(point, reading))
-        return Worth(step_s * plan.devices, share, self._bounds.tasks(plan) / EFFORT)
-
-    def _nearer(self, point: Point) -> Worth | None:
-        if time.monotonic() > self._until:
-            raise _TimeIsUp
-        try:
-            reading = self._read(*self._values(point), orders=False)
-            least = least_of(reading.plan, self.cluster, self.state, self._may_be_halved(point, reading))
-        except PlanError as error:
-            self._refused(error.diagnostics[0])
-            return None
-        plan = reading.plan
-        return Worth(least.step_s * plan.devices, self._share(point, plan, least.memory_bytes))
-
-    def _may_be_halved(self, point: Point, reading: Reading) -> bool:
-        """Whether an order tells the halves of backwards apart, or one that is found may do so."""
-        return reading.context.facts.halved or clocks.is_without_order(self.sketches[point[0]])
-
-    def _share(self, point: Point, plan: Plan, memory_bytes: float) -> float:
-        """How much of the memory that a device may use it needs at least; notes which plan comes nearest of those for
-        which that is too much."""
-        most = self.memory * self._bounds.capacity_bytes(plan)
-        if memory_bytes > most:
+        look: Look = self._ahead.ask((is_near, point))
+        self._elsewhere += look.elsewhere
+        if look.refused is not None:
+            self._refused(look.refused)
+        if look.family and not is_near:
+            self._families[point] = look.family
+        if look.worth is not None and look.worth.share > 1:
             self._cannot_fit += 1
-            sketch, values = self._values(point)
-            miss = Tried(sketch, values, Setting(values), over_bytes=int(memory_bytes - most))
+            sketch, values = self._looks.values(point)
+            miss = Tried(sketch, values, Setting(values), over_bytes=look.over_bytes)
             self._miss = min(self._miss or miss, miss, key=lambda m: m.over_bytes)
-        return memory_bytes / most
+        return look.worth
+
+    def _soon(self, is_near: bool, points: Iterable[Point]) -> None:
+        """Points that may be looked at next."""
+        self._ahead.soon((is_near, point) for point in points)
 
     def _refused(self, why: Diagnostic) -> None:
         self._refusals.setdefault(why.code, []).append(why)
 
-    def _read(self, sketch: Sketch, values: Values, orders: bool = True) -> Reading:
-        model, overrides = self._workspace.model, sketch.overrides(values)
-        return read_plan(sketch.script, model, overrides, sketch.folder, most=1, orders=orders)
-
     def _measure(self, point: Point) -> Worth | None:
         """A setting that is better than all before it is proved at once: what is not is no solution."""
-        tried = self._ordered(*self._values(point))
+        tried = self._ordered(*self._looks.values(point))
         if tried.setting.refused is not None:
             self._tried[point] = tried
             self._refused(tried.setting.refused)
@@ -460,5 +430,6 @@ class Search:
     def candidate(self, sketch: Sketch, values: Values) -> Candidate:
         """The program of a setting, unproved: of the last one that was asked for the same. Raises PlanError."""
         if self._last is None or self._last[0] is not sketch or self._last[1] != values:
-            self._last = sketch, dict(values), self._workspace.formed(self._read(sketch, values))
+            reading = read_plan(sketch.script, self._workspace.model, sketch.overrides(values), sketch.folder, most=1)
+            self._last = sketch, dict(values), self._workspace.formed(reading)
         return self._last[2]

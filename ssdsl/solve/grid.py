@@ -25,6 +25,7 @@ LOOKS = 5  # nearer bounds that are found for it
 MAY_FIT = 2.0  # an estimated share up to which a point may fit
 RECENT = 14  # estimates that are looked back on
 DOUBT = 3.0  # the factor by which the first estimates may be too high
+NEXT = 16  # nearer bounds that are likely to be asked for next
 FIRST = 24  # bounds that are found before the first measurement
 
 
@@ -62,6 +63,7 @@ NONE = Worth(math.inf, math.inf)  # before anything is measured
 Kind = Callable[[Point], Hashable]
 Bound = Callable[[Point], Worth | None]
 Measure = Callable[[Point], Worth | None]
+Soon = Callable[[bool, Sequence[Point]], None]
 
 
 def grid(
@@ -70,16 +72,20 @@ def grid(
     measure: Measure,
     kind: Kind = lambda point: None,
     nearer: Bound | None = None,
+    soon: Soon = lambda is_near, points: None,
 ) -> Iterator[Answer]:
     """Measurements of points, the first of them first, then the most promising, until none promises anything; at last a
     few of each kind, for the best of each.
 
     `bound` gives for a point what it costs and uses at least, or None where it is no point at all; so does `nearer`,
     asked for a point before it is measured; `kind` is asked behind `bound`. `points` whose first number differ are told
-    apart: what one shows says nothing of the other.
+    apart: what one shows says nothing of the other. `soon` is told of which points the bound, or the nearer one, is
+    likely to be asked next, the likeliest first.
     """
-    search = _Grid(bound, measure, kind, nearer)
-    for number, point in enumerate(_spread(points)):
+    search = _Grid(bound, measure, kind, nearer, soon)
+    spread = [*_spread(points)]
+    soon(False, spread)
+    for number, point in enumerate(spread):
         search.unread = len(points) - number - 1
         search.add(point)
         if number == 0 or number == FIRST:
@@ -145,6 +151,7 @@ class _Grid:
     measure: Measure
     kind: Kind
     nearer: Bound | None
+    soon: Soon
     unread: int = 0  # points of which not even a bound is known
     open: dict[Point, _Open] = field(default_factory=dict)
     bounded: _Ratios = field(default_factory=_Ratios)  # of nearer bounds to the first
@@ -175,7 +182,10 @@ class _Grid:
                 likely = {p: w for p, w in likely.items() if w.cost <= most and w.share <= MAY_FIT}
                 if not likely:
                     return
-            point = min(likely, key=lambda p: (likely[p].share > 1, *likely[p].with_effort(hurry), p))
+            order = sorted(likely, key=lambda p: (likely[p].share > 1, *likely[p].with_effort(hurry), p))
+            if not self.unread:
+                self.soon(True, [p for p in order if not self.open[p].is_near][:NEXT])
+            point = order[0]
             if self.open[point].is_near:
                 yield self._measure(point, likely[point])
                 return
