@@ -62,11 +62,6 @@ def _as_here(param: Param, graph: Graph) -> Param:
     return param if layout is None else replace(param, shape=shape, layout=layout)
 
 
-def params_on(params: tuple[Param, ...], submesh: Submesh) -> dict[str, Param]:
-    """The parameters of a submesh by name."""
-    return {p.weight: p for p in params if p.submesh == submesh}
-
-
 class _Placing:
     """The layouts of weights: found once for those that are used alike, which then share them."""
 
