@@ -37,7 +37,8 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan with a program that is not proved yet: its step can be simulated, nothing else (see `Workspace.proved`)."""
+    """A plan with a program that is not proved yet: its step can be simulated, nothing else (see
+    `Workspace.proved`)."""
 
     reading: Reading
     lowered: Lowered

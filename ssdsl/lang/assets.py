@@ -33,6 +33,7 @@ def library_files() -> tuple[Path, ...]:
 
 @cache
 def library_names() -> dict[str, str]:
-    """The names that the standard library defines, each with the name of the file that defines it (`use FILE: NAME`)."""
+    """The names that the standard library defines, each with the name of the file that defines it (`use FILE:
+    NAME`)."""
     found = [(path.stem, path.read_text("utf-8")) for path in library_files()]
     return {name: stem for stem, text in found for name in re.findall(r"^(?:def|let) ([a-z]\w*)", text, re.MULTILINE)}

@@ -56,7 +56,8 @@ class _Carried:
     # -- operators without a twin --------------------------------------------------------------------------------------
 
     def others(self) -> None:
-        """Puts each operator without a twin beside a neighbour: an operator that it reads from, else one that reads it."""
+        """Puts each operator without a twin beside a neighbour: an operator that it reads from, else one that reads
+        it."""
         left = [o for o in self.graph.operators if o.stage is Stage.COMPUTE and self._place(o) is None]
         makers, users = self.graph.makers, self.graph.readers
         homes = self._homes()

@@ -1,4 +1,5 @@
-"""The context in which a statement runs: the model, the facts so far, the calls under way and the steps that are left."""
+"""The context in which a statement runs: the model, the facts so far, the calls under way and the steps that are
+left."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

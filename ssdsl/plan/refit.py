@@ -23,7 +23,8 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """One index as it cuts another size: into `count` parts (1: not at all); `at` says which, where they are unequal."""
+    """One index as it cuts another size: into `count` parts (1: not at all); `at` says which, where they are
+    unequal."""
 
     count: int
     at: Regions | None = None

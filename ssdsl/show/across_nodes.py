@@ -28,7 +28,8 @@ class _Along:
     calls: tuple[Communication, ...]
 
     def lines(self) -> list[list[int]]:
-        """The groups of ranks that exchange with each other, for one submesh: those of the other submeshes look alike."""
+        """The groups of ranks that exchange with each other, for one submesh: those of the other submeshes look
+        alike."""
         return Ranks(self.mesh.name, dict(self.mesh.axes), self.mesh.first).lines(self.axes)
 
     def sent(self, cluster: Cluster) -> float:

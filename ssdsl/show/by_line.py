@@ -1,4 +1,4 @@
-"""`ssdsl simulate --by-line`: the memory and the communication that each statement of the plan causes.
+"""The memory and the communication that each statement of a plan causes: a table of `ssdsl simulate`.
 
 Memory is that of the fullest device at its peak, communication the time for which tasks wait for collectives. A tensor
 belongs to the innermost `split` of the operator that makes it, a weight to the `split` that cuts it; if no statement

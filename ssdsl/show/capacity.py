@@ -82,7 +82,7 @@ class _Advice:
     device: DeviceReport
 
     def lines(self) -> list[str]:
-        """Those against the larger half first: state, or what a step computes."""
+        """The lines of advice; first those for the larger part, state or activations."""
         state = sum(n for name, n in self.device.peak_parts if name in STATE)
         relevant = state > LEAST * self.device.peak_bytes
         found = [
@@ -136,7 +136,8 @@ class _Advice:
         return [a for a, _ in self.role.submesh.mesh.axes if a in fixed or a in cut]
 
     def _wider(self, axis: str) -> str:
-        """`--set PARAM=N` that doubles the devices along an axis; empty if no param of the plan says how many they are."""
+        """`--set PARAM=N` that doubles the devices along an axis; empty if no param of the plan says how many they
+        are."""
         for mesh in (node for node in nodes.walk(parse(self.source)) if isinstance(node, nodes.Mesh)):
             for keyed in mesh.axes:
                 if mesh.name.text == self.role.submesh.mesh.name and keyed.name.text == axis:

@@ -164,7 +164,8 @@ def _repeated(axis: str, count: int, alike: list[Operator], total: int) -> tuple
 
 
 def whole_view(program: Program) -> View:
-    """The operators that need all of a dimension by which the plan splits others, so that its parts are joined first."""
+    """The operators that need all of a dimension by which the plan splits others, so that its parts are joined
+    first."""
     columns = (
         Column("operator", Kind.PATH, "bold cyan"),
         Column("times", Kind.COUNT),

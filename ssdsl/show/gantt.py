@@ -172,7 +172,8 @@ def _owners(events: Iterable[Event], span: Span, cells: int, least: float = 0.5)
 
 
 def _runs(owners: list[Event | None], directions: dict[Event, Mark], idle: str = IDLE) -> Iterator[tuple[str, str]]:
-    """The texts of a line with their styles: an event's letter, its number if it fits, and its collectives at the end."""
+    """The texts of a line with their styles: an event's letter, its number if it fits, and its collectives at the
+    end."""
     for _, same in groupby(owners, key=id):
         run = list(same)
         event = run[0]

@@ -281,7 +281,8 @@ def _is_vee(found: Unordered, steps: Sequence[_Step]) -> bool:
 
 
 def _pipeline(found: Unordered, parts: Sequence[frozenset[str]], share: float) -> Pipeline:
-    """The stages as a V for `solve/vee.py`, with the memory that is left for activations, in units of a micro-batch's."""
+    """The stages as a V for `solve/vee.py`, with the memory that is left for activations, in units of a
+    micro-batch's."""
     steps = {step.key[0]: step for step in _steps(found, parts) or () if not step.key[1]}
     stages = [steps[n] for n in range(len(parts))]
     roles = [sorted({r for f in stage.functions for r in found.members[f.submesh]}) for stage in stages]

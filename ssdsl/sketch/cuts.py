@@ -32,7 +32,7 @@ CUT = "cut"
 WORDS = ("balance", CUT)
 BETTER = 0.003  # of a step: the least gain that a cut must promise
 
-Paths = tuple[str, ...]  # the modules with which the stages begin, except the first
+Paths = tuple[str, ...]  # the first modules of all stages except the first
 
 
 def is_open(sketch: Sketch) -> bool:
@@ -41,7 +41,8 @@ def is_open(sketch: Sketch) -> bool:
 
 
 def with_cuts(sketch: Sketch, values: Values, before: Paths) -> Sketch:
-    """The sketch whose stages begin with these modules. Its params are no longer open, because the cuts depend on them."""
+    """The sketch whose stages begin with these modules. Its params are no longer open, because the cuts depend on
+    them."""
     call = _call(sketch.script)
     assert call is not None
     named = ", ".join(f'"{path}"' for path in before)
@@ -77,7 +78,8 @@ class _Layer:
 
 
 def _layers(model: ModelIndex, stages: int) -> list[_Layer]:
-    """Runs of operators between which the model may be cut: the repeated modules, or all modules if these are too few."""
+    """Runs of operators between which the model may be cut: the repeated modules, or all modules if these are too
+    few."""
     found: list[_Layer] = []
     for level in range(1, max(1, deepest_level(model, model.compute)) + 1):
         found = _named(model, joined(model, repeated_units(model, model.compute, level)))

@@ -279,7 +279,8 @@ class Search:
         return replace(found, tried=(*found.tried, *new))
 
     def _changed(self, best: Tried, change: Change, sketched: Changed) -> Iterator[Tried]:
-        """Changed plans, until one fits: the memory of each is known after its simulation, and the next is given less."""
+        """Changed plans, until one fits: the memory of each is known after its simulation, and the next is given
+        less."""
         over: list[Tried] = []
         while len(over) < FEW and (sketch := sketched(best, over)) is not None:
             if over and sketch.source.text == over[-1].sketch.source.text:
@@ -305,7 +306,8 @@ class Search:
         return None if schedule is None else orders.with_order(best.sketch, dict(best.values), schedule)
 
     def _clock(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
-        """The plan with a clock that all micro-batches share; with less memory for each of `over`, which took too much."""
+        """The plan with a clock that all micro-batches share; with less memory for each of `over`, which took too
+        much."""
         share = self.memory * SMALLER ** len(over)
         values, model = self._open(best), self._workspace.model
         try:

@@ -52,6 +52,7 @@ class Setting:
 
 
 def best_of(settings: tuple[Setting, ...]) -> Setting | None:
-    """The setting that fits and takes the fewest device-seconds; among equals the shortest step, then the least memory."""
+    """The setting that fits and takes the fewest device-seconds; among equals the shortest step, then the least
+    memory."""
     fit = [s for s in settings if s.report and not s.over]
     return min(fit, key=lambda s: (s.device_s, s.figures[0], s.figures[2]), default=None)

@@ -79,7 +79,8 @@ class Sketch:
         yield from self._settings(self.open, {}, devices)
 
     def sizes(self, devices: range) -> Iterator[tuple[Values, int]]:
-        """The settings that take so many devices, with their number; empty where the number is not known from the text."""
+        """The settings that take so many devices, with their number; empty where the number is not known from the
+        text."""
         for values in self.settings(devices):
             count, whole = self._devices(values)
             if whole:

@@ -33,7 +33,8 @@ class Schedule:
     longest: int  # the stage with the longest span
 
     def bubble(self, pipeline: Pipeline) -> float:
-        """The bubble rate of the Zero Bubble paper: the share of the longest span in which its stage does not compute."""
+        """The bubble rate of the Zero Bubble paper: the share of the longest span in which its stage does not
+        compute."""
         return pipeline.bubble(self.span_s)
 
 

@@ -90,7 +90,8 @@ class Pipeline:
         return found
 
     def bubble(self, span_s: float) -> float:
-        """The bubble rate of the Zero Bubble paper: the share of the longest span in which its device does not compute."""
+        """The bubble rate of the Zero Bubble paper: the share of the longest span in which its device does not
+        compute."""
         return 1 - self.busy / span_s
 
 

@@ -81,7 +81,8 @@ def _else_span(last: Span, body: tuple[nodes.Statement, ...]) -> Span:
 
 
 def _simple(s: nodes.Statement) -> str:
-    """The text of a statement of one line: by the `spelling` of its class, unless parts of it are optional or quoted."""
+    """The text of a statement of one line: by the `spelling` of its class, unless parts of it are optional or
+    quoted."""
     match s:
         case nodes.Param(name, default, domain, help_):
             tried = "" if domain is None else f" in {spell(domain)}"

@@ -1,4 +1,5 @@
-"""Base classes for diagnostics of the interpreter: with the calls that led to a mistake, or with an earlier statement."""
+"""Base classes for diagnostics of the interpreter: with the calls that led to a mistake, or with an earlier
+statement."""
 
 from dataclasses import dataclass
 

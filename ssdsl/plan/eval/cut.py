@@ -1,4 +1,5 @@
-"""`cut(OPS, S)`: divides operators into S runs in the order of the graph; `before` names the modules that begin them."""
+"""`cut(OPS, S)`: divides operators into S runs in the order of the graph; `before` names the modules that begin
+them."""
 
 from dataclasses import dataclass
 from itertools import pairwise

@@ -104,7 +104,8 @@ def _numbers(ranges: str) -> str:
 
 
 def near_paths(pattern: str, paths: Iterable[str]) -> str:
-    """ "did you mean `h.*.mlp`?" for a pattern that names nothing, or nothing: tries whole patterns first, then words."""
+    """ "did you mean `h.*.mlp`?" for a pattern that names nothing, or nothing: tries whole patterns first, then
+    words."""
     known = dict.fromkeys(paths)
     pattern = pattern.rstrip(".")
     prefixes: dict[str, None] = {}

@@ -65,7 +65,8 @@ class Devices:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function(ABC):
-    """A function of a plan and the scope in which it was defined. Subclasses, one for each defining statement, run it."""
+    """A function of a plan and the scope in which it was defined. Subclasses, one for each defining statement, run
+    it."""
 
     node: nodes.Def | nodes.Let
     scope: "Scope"

@@ -62,7 +62,8 @@ def _runs(model: ModelIndex, names: list[str]) -> list[Unit]:
 
 
 def _is_known(ctx: Context, s: nodes.Recompute, unit: Unit) -> bool:
-    """Whether this unit is a checkpoint already; raises PlanError if some of its operators belong to a different one."""
+    """Whether this unit is a checkpoint already; raises PlanError if some of its operators belong to a different
+    one."""
     marks = [(op, ctx.facts.of(op.name).checkpoint) for op in ctx.model.ordered(unit)]
     known = next(((op, mark) for op, mark in marks if mark is not None), None)
     if known is None:

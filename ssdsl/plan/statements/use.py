@@ -46,7 +46,8 @@ def _library(module: nodes.Word) -> Path:
 
 
 def _beside(ctx: Context, module: nodes.Text) -> Path:
-    """A file in the folder of the file that uses it, with links resolved; it must not be outside of the plan's folder."""
+    """A file in the folder of the file that uses it, with links resolved; it must not be outside of the plan's
+    folder."""
     root = (ctx.folder or Path()).resolve()
     files = ctx.stack.files
     base = files[-1].parent if files else root
