@@ -54,8 +54,8 @@ def compile_source(
 
 
 def compile_resized(training: Compiled, graph: Graph, cluster: Cluster | None = None) -> Compiled:
-    """The training step of `graph`, the graph of the model with a batch of another size, as the plan of its training
-    places it, on the same weights. Raises PlanError."""
+    """Compiles a training step for the same model with a batch of another size: `graph` is its graph, the operators run
+    where the plan of `training` puts them, the weights are the same. Raises PlanError."""
     program = _carried(training, graph, cluster, trains=True)
     return Compiled(training.source, program.plan, program, require_proof(program), ())
 

@@ -209,6 +209,8 @@ class Cluster:
 def _climb(units: dict[int, int], levels: tuple[Level, ...], found: list[_Span]) -> dict[int, int]:
     """Merges units (numbers of ranks, by the unit's first device) level by level, and notes each level that joins
     some."""
+    # Ranks 0, 1 and 8 on nodes of 8: {0: 1, 1: 1, 8: 1} becomes {0: 2, 8: 1} (a hop inside a node), then {0: 3} (a hop
+    # between nodes).
     for inner, level in zip((1, *(x.size for x in levels)), levels, strict=False):
         merged: dict[int, int] = {}
         for first, count in units.items():

@@ -141,6 +141,7 @@ class _Lines:
         return found
 
     def _alive(self, function: Function, events: list[Event], time: float) -> int:
+        """The number of a function's tasks whose forward has begun and whose backward has not ended."""
         own = [e for e in events if e.function == function.number]
         begun = sum(e.kind is What.FORWARD and e.start_s <= time for e in own)
         return max(0, begun - sum(e.kind in {KINDS[p] for p in FREES} and e.end_s <= time for e in own))

@@ -159,6 +159,7 @@ class Bounds:
         learning = self.graph.learning
         if not any(o.value in learning for o in op.outputs):
             return forward, 0.0
+        # Backward has one product for each factor with a gradient: of x @ w, dx = dy @ w.T and dw = x.T @ dy.
         factors = [i for i in op.inputs if not i.once][:2]
         return forward, forward * kernel.backward_factor * sum(i.value in learning for i in factors)
 

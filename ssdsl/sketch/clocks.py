@@ -328,6 +328,7 @@ def _whole(loop: Loop, at: Sequence[float], period: float) -> tuple[int, tuple[i
     """Small whole numbers that put the tasks of every device in the same order as `at`. If no rounding keeps the order,
     the ranks of the tasks in the period."""
     apart = [time + n * EPSILON * period for n, time in enumerate(at)]
+    # For two tasks of one device: the number of whole periods between them, which rounding must not change.
     shared = [
         (a, b, floor((apart[a] - apart[b]) / period))
         for a, b in combinations(range(len(at)), 2)

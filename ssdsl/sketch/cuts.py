@@ -197,6 +197,7 @@ def _gain(row: Row, own: tuple[int, ...], found: Cut) -> float:
     """The share of a step by which a cut is better than the present one."""
     ends = (*own[1:], row.layers)
     times = [sum(k.seconds[a:b]) for k, a, b in zip(row.kinds, own, ends, strict=True)]
+    # A step takes all stages for the first micro-batch, and the slowest stage for each of the others.
     return 1 - found.step_s / (sum(times) + (row.micro_batches - 1) * max(times))
 
 

@@ -133,7 +133,9 @@ class _Table:
     def _extend(self, before: _Best, here: _Best, stage: int, kind: int, bound: float) -> None:
         """Adds one more stage: for each end, the feasible start with the least sum before it."""
         seconds = self.seconds[kind]
-        window: deque[tuple[float, int]] = deque()  # the sum before a start, less the seconds up to it: ascending
+        # With running sums, seconds(start..end) = seconds[end] - seconds[start]: the best start for every end has the
+        # least before[start] - seconds[start].
+        window: deque[tuple[float, int]] = deque()  # (before[start] - seconds[start], start), ascending
         first = 0
         for end in range(1, self.row.layers + 1):
             start = end - 1

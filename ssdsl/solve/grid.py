@@ -250,5 +250,7 @@ def _place(point: Point) -> tuple[float, ...]:
 def _spread(points: Sequence[Point]) -> Iterator[Point]:
     """The first point, then all others in an order that puts neighbours far apart."""
     count = len(points)
+    # The stride is about 0.618 of the count, and coprime to it: its multiples visit every point once, neighbours far
+    # apart.
     stride = next((s for s in range(int(count * 0.618) or 1, count + 1) if math.gcd(s, count) == 1), 1)
     yield from (points[number * stride % count] for number in range(count))

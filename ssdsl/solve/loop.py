@@ -255,6 +255,7 @@ def _placed(loop: Loop, period: float, late: bool, packed: bool) -> list[float] 
 
 def _free(taken: list[tuple[float, float]], ready: float, seconds: float, period: float, packed: bool) -> float | None:
     """The first moment from `ready` on at which `seconds` are free in each period."""
+    # A free run can only begin at `ready`, or where a taken run ends: these are their first ends from `ready` on.
     ends = [ready, *(ready + (start + length - ready) % period for start, length in taken)]
     moments = sorted(ends) if not packed or not taken else [*sorted(ends[1:]), ready]
     for moment in moments:

@@ -69,6 +69,8 @@ class Pipeline:
         for d in range(self.devices):
             both = self.micro_batches * sum(self.forward[s] + self.backward[s] for s in self.own(d))
             weights = self.micro_batches * sum(self.weights[s] for s in self.own(d))
+            # Gradients of weights may fill gaps, so the first bound leaves them out; the second is all work of the
+            # device.
             found = max(found, before + both, both + weights)
             before += self.forward[d] + self.backward[d] + 2 * self.transfer
         return found
@@ -84,6 +86,7 @@ class Pipeline:
             way = sum(self.forward[s] for s in range(d + 1, self.stages)) + sum(self.backward[own[-1] + 1 :])
             way += sum(self.travel(s) for s in range(d, self.stages))
             way += sum(self.travel(s) for s in range(own[-1], self.stages))
+            # The way of the first micro-batch beyond this device, less the forwards that may run meanwhile.
             idle = max(0.0, way - (room - 1) * max(self.forward[s] for s in own))
             work = sum(self.forward[s] + self.backward[s] + self.weights[s] for s in own)
             found = max(found, self.micro_batches * work + idle)

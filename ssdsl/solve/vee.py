@@ -72,6 +72,8 @@ def vee(pipeline: Pipeline, effort: int = EFFORT, whole_step: bool = False) -> I
 def row(devices: int, micro_batches: int, device: int, ahead: int, late: int, last: int, tail: int) -> list[Task]:
     """The tasks of a device in order."""
     down, up, tasks = device, 2 * devices - 1 - device, list[tuple[float, int, int, int]]()
+    # Six slots per micro-batch: F, B and W of the first stage (0, 1, 2), then of the second (3, 4, 5). The forwards
+    # ahead go behind those of the second stage (3.5).
     for k in range(micro_batches):
         back = 6 * (k - devices + device)
         tasks += (

@@ -37,6 +37,7 @@ def _balanced(ctx: Context, e: nodes.Call, operators: frozenset[str], stages: in
     best: list[list[str]] | None = None
     units: list[Unit] = []
     deepest = max(1, deepest_level(ctx.model, operators))
+    # The last turn, one beyond the deepest level, cuts between any two modules.
     for level in range(1, deepest + 2):
         ctx.budget.spend(e, 1 + len(operators) // 12)
         if level > deepest and best is not None:

@@ -50,6 +50,7 @@ class Parts:
         number of chunks, the first chunks are larger by one."""
         if self.sizes is None and self.chunks is None and size % self.count == 0:
             return None
+        # 10 positions in 4 chunks are 3, 3, 2 and 2.
         each, more = divmod(size, self.pieces)
         of_chunk = parts_of(self.sizes or [each + (k < more) for k in range(self.pieces)])
         chunks = self.chunks or [(k,) for k in range(self.count)]
