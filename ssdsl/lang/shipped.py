@@ -35,7 +35,7 @@ def _folder(path: Path) -> Path:
 
 
 def example_plans() -> list[Path]:
-    """The example plans that ssdsl brings, without those of papers."""
+    """The plans for any model that come with ssdsl: the examples, without those of papers."""
     return sorted(_folder(FOLDERS[0]).glob("*.ssp"))
 
 
