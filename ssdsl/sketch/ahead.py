@@ -1,4 +1,4 @@
-"""Answers that are worked out before they are asked for, by copies of this process on the other cores."""
+"""Computes answers before they are asked for, in forked copies of this process on the other cores."""
 
 import contextlib
 import os
@@ -18,10 +18,11 @@ Answer = Any
 
 
 class Ahead:
-    """Asks a function whose answers depend on the question, and on what there was when this object was made.
+    """Calls a function whose answers depend only on the question, and on the state of the process when this object was
+    made.
 
-    `soon` names the questions that may come next, `ask` answers one. The copies end with `close`, or when this process
-    does. Where processes cannot be copied, everything is answered here.
+    `soon` names questions that may come next, `ask` answers one. The copies end with `close`, or when this process
+    ends. Where processes cannot be copied, everything is computed here.
     """
 
     def __init__(self, function: Callable[[Question], Answer], copies: int | None = None) -> None:
@@ -34,12 +35,13 @@ class Ahead:
             self.copies.append(_Copy(function, self.copies))
 
     def soon(self, questions: Iterable[Question]) -> None:
-        """The questions that may come next, the likeliest first, in place of those that were named before."""
+        """Replaces the list of questions that may come next, the likeliest first."""
         self.waiting = deque(q for q in questions if q not in self.known and q not in self.at_work)
         self._hand_out()
 
     def ask(self, question: Question) -> Answer:
-        """The function's answer; raises what it raises. While a copy works at it, another one is worked out here."""
+        """The function's answer. Raises what the function raises. While a copy works at the question, this process
+        computes another one."""
         self._hand_out()
         while (copy := self.at_work.get(question)) is not None:
             if not copy.has_answered() and self.waiting:
@@ -72,7 +74,7 @@ class Ahead:
                     self.at_work[question] = copy
 
     def _take(self, copy: "_Copy") -> None:
-        """Waits for the next answer of a copy. If it has ended, nobody works at what it was given."""
+        """Waits for the next answer of a copy. If the copy has ended, the questions that it had are free again."""
         try:
             answer = copy.pipe.recv()
         except (EOFError, OSError):
@@ -87,23 +89,23 @@ class Ahead:
 
 
 class _Copy:
-    """A forked process that answers questions in their order; `asked` are those that it has not answered."""
+    """A forked process that answers questions in order; `asked` are those that it has not answered yet."""
 
     def __init__(self, function: Callable[[Question], Answer], others: Iterable["_Copy"]) -> None:
         self.asked: deque[Question] = deque()
         self.is_alive = True
         self.pipe, theirs = Pipe()
-        with warnings.catch_warnings():  # of other threads, which hold nothing that the copy needs
+        with warnings.catch_warnings():  # about other threads: they hold no lock that the copy needs
             warnings.simplefilter("ignore", DeprecationWarning)
             self.process = os.fork()
         if not self.process:
             for pipe in (self.pipe, *(other.pipe for other in others)):
-                pipe.close()  # each copy ends as the one process that can ask it does
+                pipe.close()  # so that each copy sees the end of its pipe when this process ends
             _answer(function, theirs)
         theirs.close()
 
     def give(self, question: Question) -> None:
-        with contextlib.suppress(OSError):  # it has ended, which the next `recv` says
+        with contextlib.suppress(OSError):  # the copy has ended: the next `recv` reports it
             self.pipe.send(question)
         self.asked.append(question)
 
@@ -117,7 +119,7 @@ class _Copy:
 
 
 def _answer(function: Callable[[Question], Answer], pipe: Connection) -> None:
-    """All that a copy does: it ends when nobody can ask it any more, or when its function fails."""
+    """The main loop of a copy. It ends when the pipe closes, or when the function fails."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     try:
         while True:
@@ -127,5 +129,5 @@ def _answer(function: Callable[[Question], Answer], pipe: Connection) -> None:
 
 
 def _other_cores() -> int:
-    """The cores beside one that this process may use; none where copying a process is not safe."""
+    """The number of cores that this process may use, less one; 0 where copying a process is not safe."""
     return len(os.sched_getaffinity(0)) - 1 if sys.platform == "linux" else 0

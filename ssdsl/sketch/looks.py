@@ -1,4 +1,4 @@
-"""What is known of a setting before it is simulated: one look at what its text says, a nearer one at its functions."""
+"""Looks at a setting before it is simulated: a first look at its text, a nearer look at its functions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,16 +17,16 @@ from ssdsl.sketch.task_bounds import least_of
 from ssdsl.solve.grid import Point, Worth
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
-EFFORT = 100_000  # tasks: a simulation of so many is put off behind plans that promise up to twice as much
+EFFORT = 100_000  # a simulation of so many tasks is put off behind plans that cost up to twice as much
 UNKNOWN_S = 1e-9  # a bound below every step
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look shows: the worth of a setting, or why it is none.
+    """The result of a look: the worth of a setting, or why it has none.
 
-    `over_bytes` is by how much its fullest device needs more than it may; `elsewhere`: it takes another number of
-    devices than those that are asked for.
+    `over_bytes` is how much more its fullest device needs than it may use. `elsewhere`: the setting takes a number of
+    devices that was not asked for.
     """
 
     worth: Worth | None = None
@@ -38,10 +38,10 @@ class Look:
 
 @dataclass
 class Looks:
-    """Looks at settings of sketches; what one shows depends on its setting alone.
+    """Looks at settings of sketches. A look depends on its setting alone.
 
     A point is the number of a sketch, and a value for each of its open params. `memory` is the share of each device's
-    that a plan may need; where `is_measured`, steps are simulated by measured times, which nothing bounds.
+    memory that a plan may need. If `is_measured`, steps are simulated by measured times, for which there are no bounds.
     """
 
     model: ModelIndex
@@ -57,7 +57,7 @@ class Looks:
         self.bounds = Bounds(self.model.graph, self.cluster, self.state)
 
     def at(self, question: tuple[bool, Point]) -> Look:
-        """A look at a point, the nearer one if the question says so."""
+        """A look at a point; a nearer look if the question's flag says so."""
         is_near, point = question
         return self._look(point, self._nearer if is_near else self._first)
 
