@@ -4,8 +4,9 @@ from typing import Any
 
 import torch
 
-from .flat import FlatParam, Weights
+from .flat_params import FlatParam
 from .piece import Piece
+from .weights import Weights
 
 Saved = dict[str, Any]
 

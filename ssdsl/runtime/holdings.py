@@ -7,11 +7,11 @@ first, and in it of the ranks with equal elements the one with the lowest number
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .flat import Weights
 from .held import Held
 from .piece import Piece
 from .regions import Regions
 from .table import Table, is_at, takes_of
+from .weights import Weights
 from .world import World
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from .flat import Weights
 from .moves import join_sizes, runs_of, take, take_sizes
 from .outputs import Output as OutputPart
 from .outputs import Placed
@@ -17,6 +16,7 @@ from .regions import Regions, Runs, length, local
 from .returned import Place, Returned
 from .split_backward import Waiting, collecting, finish, first_half
 from .transfers import Message, Mover, Signal
+from .weights import Weights
 from .world import World
 
 At = tuple[int, ...]

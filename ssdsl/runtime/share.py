@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from .errors import EngineError
-from .flat import Weights
 from .outputs import outputs_of
 from .piece import Piece
 from .program import Program
@@ -16,6 +15,7 @@ from .sites import Sites
 from .state import State
 from .table import Table, completions_of, is_at, messages_of, pieces_of, role_of
 from .train.feed import Feed
+from .weights import Weights
 from .world import World
 
 Tensors = dict[str, torch.Tensor]

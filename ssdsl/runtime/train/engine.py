@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from ..errors import EngineError
-from ..flat import Weights
 from ..held import Held
 from ..holdings import Homes, held
 from ..piece import Piece
@@ -21,6 +20,7 @@ from ..program import Program
 from ..record import Recorder
 from ..share import Share
 from ..table import join_world, pieces_of, role_of, tie_groups, weights_of
+from ..weights import Weights
 from ..world import World
 from .batch import Batch, Part, Sizes, check, compare, named, part_of, sizes_of
 from .evaluation import Gather, gathered
@@ -378,8 +378,7 @@ class Engine:
     def complete(self) -> None:
         """Brings to each rank what others have of its weights (ZeRO-1 and -2)."""
         for flat in self.weights.flats:
-            if flat.flat is not None:
-                flat.gather()
+            flat.gather()
 
     def resume(self, folder: str | Path) -> dict[str, Any] | None:
         """Goes on where a checkpoint was saved, `more` of which it returns; None where the folder has none yet.

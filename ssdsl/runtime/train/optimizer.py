@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..errors import EngineError
-from ..flat import FlatParam
+from ..flat_params import FlatParam
 from ..held import Held
 from ..state import State
 
