@@ -14,6 +14,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -160,7 +161,7 @@ class FlatParam:
 
     def drop_gradients(self) -> None:
         """Lets go of the gradients: behind a step, and in front of one, where a step was given up."""
-        for parameter in (*self.parameters.values(), *self.trained()):
+        for parameter in self.trained():
             parameter.grad = None
 
     def complete(self, flat: torch.Tensor) -> torch.Tensor:
@@ -168,13 +169,6 @@ class FlatParam:
         for step in self.completion:
             with self._noted(step.group):
                 flat = step(flat)
-        return flat
-
-    def _taken(self) -> torch.Tensor:
-        """The gradients end to end, taken from the parameters."""
-        flat = self.laid(next(iter(self.parameters.values())), (p.grad for p in self.parameters.values()))
-        for parameter in self.parameters.values():
-            parameter.grad = None
         return flat
 
     @contextmanager
@@ -186,13 +180,56 @@ class FlatParam:
         world.site = before
 
 
+class Bucket:
+    """The gradients of a flat parameter's weights end to end, [elements]: each weight's `grad` is a view of it.
+
+    Backward fills it, as in DistributedDataParallel with `gradient_as_bucket_view`: the first gradient of a weight
+    moves into its slot as soon as autograd has left it, later ones are added there. So the reduction takes the bucket
+    as it is. It is made when the first gradient comes. Without a completion gradients stay where autograd leaves them.
+    """
+
+    def __init__(self, flat: FlatParam) -> None:
+        self.flat = flat
+        self._whole: torch.Tensor | None = None
+        self._slots: dict[str, torch.Tensor] = {}
+        for name, parameter in flat.parameters.items():
+            parameter.register_post_accumulate_grad_hook(partial(self._put, name))  # type: ignore[no-untyped-call]
+
+    def _put(self, name: str, parameter: torch.Tensor) -> None:
+        if not self.flat.completion or parameter.grad is None:
+            return
+        if self._whole is None:
+            self._whole = parameter.new_empty(self.flat.elements)
+            self._slots = self.flat.views(self._whole)
+        slot = self._slots[name]
+        if parameter.grad is not slot:
+            parameter.grad = slot.copy_(parameter.grad)
+
+    def filled(self) -> torch.Tensor:
+        """All of the bucket: zeros where a weight has no gradient."""
+        for name, parameter in self.flat.parameters.items():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            self._put(name, parameter)  # the second half of a backward leaves gradients without a word
+        assert self._whole is not None
+        self._whole[self.flat.used :].zero_()
+        return self._whole
+
+    def drop(self) -> None:
+        """Lets go of the gradients."""
+        for parameter in self.flat.parameters.values():
+            parameter.grad = None
+        self._whole, self._slots = None, {}
+
+
 class Replicated(FlatParam):
     """Every rank has all of the weights and steps on them; `completion` is an all_reduce, or nothing."""
 
     def __init__(self, number: int, values: Tensors, tied: Tie | None) -> None:
         super().__init__(number, values, tied)
         self.parameters = {n: torch.nn.Parameter(v.clone()) for n, v in values.items()}
-        self._started: tuple[Work, torch.Tensor] | None = None
+        self.bucket = Bucket(self)
+        self._started: Work | None = None
 
     def trained(self) -> Iterable[torch.Tensor]:
         """The weights."""
@@ -209,19 +246,19 @@ class Replicated(FlatParam):
     def start_reduce(self) -> None:
         """Starts to sum the gradients over their ranks."""
         for step in self.completion:
-            flat = self._taken()
             with self._noted(step.group):
-                self._started = step.group.start_all_reduce(flat), flat
+                self._started = step.group.start_all_reduce(self.bucket.filled())
 
     def wait_reduce(self) -> None:
-        """Gives each weight its part of the sum."""
+        """Waits until the bucket has the sum."""
         if self._started is not None:
-            work, flat = self._started
-            work.wait()
-            for name, gradient in self.views(flat).items():
-                self.parameters[name].grad = gradient
+            self._started.wait()
             self._started = None
         super().wait_reduce()
+
+    def drop_gradients(self) -> None:
+        """Lets go of the bucket, too."""
+        self.bucket.drop()
 
 
 class Sharded(FlatParam):
@@ -268,11 +305,18 @@ class ShardedState(Sharded):
         self.flat = self.laid(next(iter(values.values())), values.values())
         self.shard = torch.nn.Parameter(self._my_part(self.flat))  # a step on this view changes the weights
         self.parameters = {n: torch.nn.Parameter(v) for n, v in self.views(self.flat).items()}
+        self.bucket = Bucket(self)
 
     def start_reduce(self) -> None:
         """Completes the gradients and adds them to those of the shard, behind each backward (ZeRO-2) or the last."""
-        mine = self.complete(self._taken())
+        mine = self.complete(self.bucket.filled())
+        self.bucket.drop()
         self.shard.grad = mine if self.shard.grad is None else self.shard.grad.add_(mine)
+
+    def drop_gradients(self) -> None:
+        """Lets go of the bucket, too."""
+        super().drop_gradients()
+        self.bucket.drop()
 
     def gather(self) -> None:
         """Fills `flat` from the shards."""
