@@ -117,9 +117,10 @@ def known_peak_flops(device: torch.device, dtype: torch.dtype) -> float | None:
     return next((peak for words, peak in PEAKS.items() if all(word in name for word in words.split())), None)
 
 
-def peak_memory_bytes() -> int:
-    """The most that this process held: on a GPU of its memory, else of the machine's."""
-    if torch.cuda.is_available():
+def peak_memory_bytes(device: torch.device | None = None) -> int:
+    """The most that this process held: of a GPU's memory if it runs on one, or if not told there is one, else of the
+    machine's."""
+    if device.type == "cuda" if device is not None else torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
