@@ -12,8 +12,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from ssdsl.cli.main import main
-from ssdsl.runtime.checkpoints import Alone, Checkpoint, Saver, content_of
+from ssdsl.runtime.checkpoints import Checkpoint, Saver, content_of
 from ssdsl.runtime.checkpoints.boxes import whole
+from ssdsl.runtime.control import LoneControl
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,9 @@ def test_show(run: Run, tmp_path: Path) -> None:
 
 def test_diff(run: Run, tmp_path: Path) -> None:
     def save(run: str, **tensors: torch.Tensor) -> None:
-        Saver(Alone()).save(tmp_path / run, 1, content_of([whole(n, t) for n, t in tensors.items()], {}, {}), wait=True)
+        Saver(LoneControl()).save(
+            tmp_path / run, 1, content_of([whole(n, t) for n, t in tensors.items()], {}, {}), wait=True
+        )
 
     same, nan = torch.arange(4.0), torch.tensor([1.0, torch.nan])
     save("a", same=same, nan=nan, value=torch.zeros(3), type=torch.ones(2), shape=torch.zeros(2), gone=same)
