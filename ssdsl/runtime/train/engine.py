@@ -22,7 +22,7 @@ from ..share import Share
 from ..table import join_world, pieces_of, role_of, tie_groups, weights_of
 from ..weights import Weights
 from ..world import World
-from .batch import Batch, Part, Sizes, check, compare, named, part_of, sizes_of
+from .batch import Batch, Tensors, compare, named
 from .evaluation import Gather, gathered
 from .feed import Given
 from .keeping import Keeper
@@ -247,22 +247,25 @@ class Engine:
     def _need_optimizer(self) -> None:
         _ = self.optim
 
-    def _find(self, kind: str, batch: Batch, outputs: Outputs = ()) -> tuple[Share, Part]:
+    def _find(self, kind: str, batch: Batch, outputs: Outputs = ()) -> tuple[Share, Tensors]:
         """The program for a batch, and this rank's part of it."""
         if isinstance(batch, Given):  # the loader has checked it, on all ranks
-            share = self._share_for(kind, self._samples(batch.sizes), outputs)
+            share = self._share_for(kind, batch.feed.samples, outputs)
             if share.inputs == batch.feed.pieces:
                 return share, batch
             raise EngineError(
                 "evaluation needs other parts of a batch than training does, and this loader is for training",
                 "make a loader for it: `engine.loader(dataset, ..., evaluate=True)`",
             )
-        whole: Mapping[str, torch.Tensor] = {}
-        samples, error = self.training.feed.samples, None
+        whole: Tensors = {}
+        feed = self.training.feed
+        samples, error = feed.samples, None
         try:
-            whole = self._cast(named(batch, self.table["inputs"]))
-            check(whole, self.table["inputs"], samples)
-            samples = self._samples(sizes_of(whole))
+            whole = self._cast(named(batch, [*feed.shapes]))
+            samples = feed.size_of(whole)
+            if not samples:
+                raise EngineError("the batch has no samples", "leave out batches that are empty")
+            feed.check(whole, samples)
         except EngineError as found:
             error = str(found)
         self._agree(samples, error)
@@ -270,7 +273,7 @@ class Engine:
             self._compared = True
             compare(whole, self.control)
         share = self._share_for(kind, samples, outputs)
-        return share, part_of(whole, share.inputs)
+        return share, {name: piece.of(whole[name]) for name, piece in share.inputs.items()}
 
     def _agree(self, samples: int, error: str | None) -> None:
         """Raises EngineError on all ranks where one has an error, or a batch of another number of samples."""
@@ -284,15 +287,12 @@ class Engine:
                 "give all ranks the same global batch",
             )
 
-    def _samples(self, sizes: Sizes) -> int:
-        return next((sizes[name][0] for name in self.table["inputs"] if sizes[name]), 1)
-
-    def _cast(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    def _cast(self, batch: Tensors) -> Tensors:
         """Floating-point inputs in the precision of the model."""
         if self.precision is None:
             return batch
-        types = {name: getattr(torch, entry["dtype"]) for name, entry in self.table["inputs"].items()}
-        return {n: t.to(types[n]) if t.is_floating_point() else t for n, t in batch.items()}
+        dtypes = self.training.feed.dtypes
+        return {n: t.to(dtypes[n]) if t.is_floating_point() else t for n, t in batch.items()}
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
@@ -313,7 +313,7 @@ class Engine:
 
     def _many(self, batches: Any) -> Iterable[Batch]:
         """Batches; a tuple of tensors is one where the model takes several."""
-        if isinstance(batches, (Mapping, torch.Tensor, Part)):
+        if isinstance(batches, (Mapping, torch.Tensor)):
             return [batches]
         if isinstance(batches, list | tuple) and len(self.table["inputs"]) > 1:
             return [batches] if any(isinstance(one, torch.Tensor) for one in batches) else batches
