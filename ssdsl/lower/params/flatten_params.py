@@ -1,6 +1,7 @@
 """Lays trained weights end to end as flat parameters: what is reduced together, and whose state is sharded together."""
 
 import itertools
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,8 +26,9 @@ from ssdsl.plan.plan import State
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
-MOST_BYTES, LEAST_BYTES = 25 << 20, 1 << 20  # of a bucket, as the later and the first of DistributedDataParallel
+MOST_BYTES = 25 << 20  # of a bucket, as PyTorch's DistributedDataParallel
 BUCKETS = 4  # so many at least, if they are not too small: the first are reduced while other layers still learn
+LEAST_BYTES = 1 << 19  # of a bucket, for each rank: a ring sends that much at once (Megatron-LM's grow with ranks, too)
 ZEROS = {State.WEIGHTS: Zero.WEIGHTS, State.GRADS: Zero.GRADS, State.OPTIMIZER: Zero.OPTIMIZER}
 STATES = {State.WEIGHTS: "weights", State.GRADS: "gradients", State.OPTIMIZER: "optimizer's state"}
 
@@ -181,8 +183,10 @@ def _buckets(kind: _Kind, params: list[Param], elements_of: _Elements) -> list[l
     A param that is larger than a bucket has one of its own.
     """
     sizes = [elements_of(p) * ITEMSIZE.get(p.dtype, 4) for p in params]
-    is_reduced = kind.partial and kind.zero is not Zero.WEIGHTS
-    most = min(MOST_BYTES, max(LEAST_BYTES, -(-sum(sizes) // BUCKETS))) if is_reduced else MOST_BYTES
+    most = MOST_BYTES
+    if kind.partial and kind.zero is not Zero.WEIGHTS:
+        ranks = math.prod(ways for axis, ways in kind.submesh.axes if axis in kind.partial)
+        most = min(MOST_BYTES, max(LEAST_BYTES * ranks, -(-sum(sizes) // BUCKETS)))
     buckets: list[list[Param]] = []
     held = most
     for param, size in zip(params, sizes, strict=True):
