@@ -4,19 +4,22 @@ Storages, not tensors, are counted: a view keeps all of what it looks into, and 
 once. Recomputed sections keep what enters them; the rest exists while the section's backward runs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import compress
 
 from ssdsl.ir.action import At
 from ssdsl.ir.function import Backward, Conversion, Function, Input, Op, Reshard, Section, Side, reads_of, results_of
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.param import FlatParam, Zero
 from ssdsl.ir.value import Coordinate, Name, Time
 from ssdsl.lower.functions.views import views_of
-from ssdsl.simulate.collectives import Facts, flat_bytes, shards, size_bytes
+from ssdsl.simulate.collectives import Facts, flat_bytes, is_reduced, shards, size_bytes
 from ssdsl.simulate.fusion import Fusion, Launch
 from ssdsl.simulate.kept import kept_of
 from ssdsl.simulate.padded import padded_bytes
-from ssdsl.simulate.within_backward import WithinBackward
+from ssdsl.simulate.within_backward import Bucket, WithinBackward
 
 Sizes = dict[str, int]  # bytes by storage
 Part = tuple[tuple[Coordinate, int], ...]
@@ -45,14 +48,16 @@ class Kept:
 @dataclass(frozen=True, slots=True)
 class Around:
     """What of a function's memory others decide: which inputs are just what another function of these devices keeps
-    (`held`), and which of them by fewer tasks (`shared`); which outputs its readers keep until their backward."""
+    (`held`), and which of them by fewer tasks (`shared`); which outputs its readers keep until their backward; which
+    parameters' gradients share a bucket (its number in the function), and whether the bucket ends with the task."""
 
     held: tuple[bool, ...]
     shared: tuple[bool, ...]
     kept: tuple[bool, ...]
+    buckets: tuple[tuple[int, bool] | None, ...]
 
 
-@dataclass(slots=True)
+@dataclass
 class Activations:
     """The kept bytes of a program's functions: found once for those of a kind that others leave the same."""
 
@@ -102,8 +107,25 @@ class Activations:
             inputs = zip(held, function.inputs, strict=True)
             shared = tuple(is_held and runs_less(self.facts, given, function) for is_held, given in inputs)
             slots = self._kept_by_readers(function)
-            self._around[function.number] = Around(held, shared, tuple(o.slot in slots for o in function.outputs))
+            kept = tuple(o.slot in slots for o in function.outputs)
+            self._around[function.number] = Around(held, shared, kept, tuple(self._buckets(function)))
         return self._around[function.number]
+
+    def _buckets(self, function: Function) -> Iterator[tuple[int, bool] | None]:
+        """Halves of a backward fill no buckets: these are filled when they are reduced."""
+        numbers: dict[int, int] = {}
+        for parameter in function.parameters:
+            flat = self._reduced.get((parameter.var.name.value, function.submesh))
+            if flat is None or parameter.var.gradient is None or function.backward is not Backward.WHOLE:
+                yield None
+            else:
+                yield numbers.setdefault(flat.number, len(numbers)), flat.zero is Zero.GRADS
+
+    @cached_property
+    def _reduced(self) -> dict[tuple[str, Submesh], FlatParam]:
+        """The flat parameters whose gradients are reduced as a whole, by their weights."""
+        flats = [f for f in self.facts.program.flats if f.zero is not Zero.WEIGHTS and is_reduced(f)]
+        return {(weight, flat.submesh): flat for flat in flats for weight in flat.weights}
 
     def _is_held(self, given: Input, function: Function) -> bool:
         """Whether an input is just what another function of these devices keeps."""
@@ -193,7 +215,7 @@ class _Function:
             lent,
             within.most(first=True),
             within.most(first=False),
-            sum(within.stays.values()),
+            within.stay_bytes,
             self._gathered(),
         )
 
@@ -236,6 +258,8 @@ class _Function:
         state, flats = self.facts.state, self.facts.program.flats
         learned = [p.var for p in self.function.parameters if p.var.gradient is not None]
         weights = {v.name: v.elements * state.gradient_bytes(v.dtype) for v in learned}
+        buckets = self._buckets(weights)
+        moving = {weight for bucket in buckets for weight in bucket.weights}
         parts = {w: shards(flats[n]) for s in self.function.sections for n in s.gathers for w in flats[n].weights}
         return WithinBackward(
             [(launches, section.recompute) for launches, section in sections],
@@ -244,10 +268,19 @@ class _Function:
             held,
             {name: self.size(name) for name, var in self.variables.items() if var.gradient is not None},
             weights,
-            {name: size // parts.get(name.value, 1) for name, size in weights.items()},
+            {name: size // parts.get(name.value, 1) for name, size in weights.items() if name not in moving},
             self._root,
             [(i.result.name, i.source) for i in self.function.body() if isinstance(i, Conversion)],
+            buckets,
         )
+
+    def _buckets(self, weights: Mapping[Name, int]) -> list[Bucket]:
+        """The buckets into which the gradients of this function's weights move."""
+        found: dict[tuple[int, bool], list[Name]] = {}
+        for parameter, bucket in zip(self.function.parameters, self.around.buckets, strict=True):
+            if bucket is not None:
+                found.setdefault(bucket, []).append(parameter.var.name)
+        return [Bucket(tuple(names), sum(weights[n] for n in names), ends) for (_, ends), names in found.items()]
 
     def _entering(self) -> Sizes:
         """Inputs that operators read, and what recomputed sections read from outside of themselves."""

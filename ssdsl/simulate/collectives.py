@@ -208,6 +208,11 @@ def shards(flat: FlatParam) -> int:
     return math.prod(n for a, n in flat.submesh.axes if a in flat.shard_axes)
 
 
+def is_reduced(flat: FlatParam) -> bool:
+    """Whether gradients are completed on the flat parameter's own submesh."""
+    return any(not isinstance(step, SumTiedGrads) for step in flat.completion)
+
+
 def of_gathers(facts: Facts, function: Function, section: int, flat: FlatParam, phase: Phase) -> Iterator[Collective]:
     """ZeRO-3 gathers the weights of a section (by its number) in front of it, and again where backward reads them; its
     backward hands their gradients to their owners, if it learns."""

@@ -1,9 +1,9 @@
 """Which weights that ZeRO-3 gathers are gathered again in backward, and to which a gradient comes back.
 
 Autograd keeps no gathered memory: what it would keep of it is gathered again where backward reads it, once until a
-gather of the same flat parameter has its gradients (`ssdsl/runtime/gathered.py`, `flat.py`). So it counts whether what
-an operator keeps looks into that memory: the weight itself, a view of it, a part that lies in one piece. A part that
-was copied is kept as any value. A section that is recomputed gathers for itself, as its forward did.
+gather of the same flat parameter has its gradients (`ssdsl/runtime/gathered.py`, `flat_params.py`). So it counts
+whether what an operator keeps looks into that memory: the weight itself, a view of it, a part that lies in one piece.
+A part that was copied is kept as any value. A section that is recomputed gathers for itself, as its forward did.
 """
 
 from collections import Counter

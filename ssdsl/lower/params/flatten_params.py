@@ -1,6 +1,7 @@
 """Lays trained weights end to end as flat parameters: what is reduced together, and whose state is sharded together."""
 
 import itertools
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,7 +26,9 @@ from ssdsl.plan.plan import State
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
-BUCKET_BYTES = 25 << 20  # as PyTorch's DistributedDataParallel
+MOST_BYTES = 25 << 20  # of a bucket, as PyTorch's DistributedDataParallel
+BUCKETS = 4  # so many at least, if they are not too small: the first are reduced while other layers still learn
+LEAST_BYTES = 1 << 19  # of a bucket, for each rank: a ring sends that much at once (Megatron-LM's grow with ranks, too)
 ZEROS = {State.WEIGHTS: Zero.WEIGHTS, State.GRADS: Zero.GRADS, State.OPTIMIZER: Zero.OPTIMIZER}
 STATES = {State.WEIGHTS: "weights", State.GRADS: "gradients", State.OPTIMIZER: "optimizer's state"}
 
@@ -75,7 +78,7 @@ def flatten_params(lowering: Lowering) -> Lowering:
             where = layer_of(param.weight, layers) or param.weight.rpartition(".")[0]
         groups.setdefault(_Kind(param.submesh, param.partial, zero, axes, tied, where, param.dtype), []).append(param)
     elements_of = _Elements()
-    buckets = [(kind, bucket) for kind, params in groups.items() for bucket in _buckets(params, elements_of)]
+    buckets = [(kind, bucket) for kind, params in groups.items() for bucket in _buckets(kind, params, elements_of)]
     return replace(
         lowering, flats=tuple(_flat(n, kind, bucket, elements_of) for n, (kind, bucket) in enumerate(buckets))
     )
@@ -174,10 +177,22 @@ def _zero(cut: _Cut) -> tuple[Zero, tuple[str, ...]]:
     return next(((ZEROS[state], axes) for state, (axes, _) in cut.items()), (Zero.NONE, ()))
 
 
-def _buckets(params: list[Param], elements_of: _Elements) -> list[list[Param]]:
-    """Params of at most about 25 MB together."""
-    starts = itertools.accumulate((elements_of(p) * ITEMSIZE.get(p.dtype, 4) for p in params), initial=0)
-    buckets: dict[int, list[Param]] = {}
-    for param, start in zip(params, starts, strict=False):
-        buckets.setdefault(start // BUCKET_BYTES, []).append(param)
-    return list(buckets.values())
+def _buckets(kind: _Kind, params: list[Param], elements_of: _Elements) -> list[list[Param]]:
+    """Params that are reduced together, in their order; gathered weights (ZeRO-3) are together a module's.
+
+    A param that is larger than a bucket has one of its own.
+    """
+    sizes = [elements_of(p) * ITEMSIZE.get(p.dtype, 4) for p in params]
+    most = MOST_BYTES
+    if kind.partial and kind.zero is not Zero.WEIGHTS:
+        ranks = math.prod(ways for axis, ways in kind.submesh.axes if axis in kind.partial)
+        most = min(MOST_BYTES, max(LEAST_BYTES * ranks, -(-sum(sizes) // BUCKETS)))
+    buckets: list[list[Param]] = []
+    held = most
+    for param, size in zip(params, sizes, strict=True):
+        if held + size > most:
+            buckets.append([])
+            held = 0
+        buckets[-1].append(param)
+        held += size
+    return buckets

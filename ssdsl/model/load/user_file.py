@@ -1,7 +1,6 @@
 """A function in the user's own file, which `--model` or `--data` names: import it, and say where it failed."""
 
 import contextlib
-import importlib.util
 import inspect
 import sys
 import traceback
@@ -15,6 +14,7 @@ from ssdsl.lang.suggest import nearest, suggest
 from ssdsl.model.load.errors import BadModel, FunctionMissing, ModelFileMissing, NumbersNeeded, UserCodeFailed
 from ssdsl.model.load.model import USER_PREFIX
 from ssdsl.model.load.unmaterialised import ReadsNumbers
+from ssdsl.runtime.user_module import import_file
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
@@ -55,13 +55,7 @@ class UserFile:
     def imported(self) -> ModuleType:
         """Runs the file as a module of its own; its folder comes first on the path, as when Python runs a script."""
         with self.diagnosed("while it was imported"):
-            sys.path.insert(0, str(self.path.resolve().parent))
-            loaded = importlib.util.spec_from_file_location(self._module, self.path.resolve())
-            assert loaded is not None and loaded.loader is not None
-            module = importlib.util.module_from_spec(loaded)
-            sys.modules[loaded.name] = module
-            loaded.loader.exec_module(module)
-            return module
+            return import_file(self.path, self._module)
 
     def module(self) -> ModuleType:
         """The file as it was imported before, by another option; else imported now."""

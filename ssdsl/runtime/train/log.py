@@ -44,10 +44,10 @@ class Work:
         >>> Work.of({"inputs": {"ids": {"shape": [4, 64], "dtype": "int64"}}, "flops": 10})
         Work(samples=4, tokens=256, flops=10)
         """
-        shapes = [(entry["shape"], entry["dtype"]) for entry in table["inputs"].values()]
+        shapes = [(entry.shape, entry.dtype) for entry in table.inputs.values()]
         samples = next((shape[0] for shape, _ in shapes if shape), 1)
         ids = next((shape for shape, dtype in shapes if "int" in dtype and len(shape) > 1), None)
-        return cls(samples, torch.Size(ids).numel() if ids is not None else None, table.get("flops") or None)
+        return cls(samples, torch.Size(ids).numel() if ids is not None else None, table.flops or None)
 
 
 class Log:
@@ -117,9 +117,10 @@ def known_peak_flops(device: torch.device, dtype: torch.dtype) -> float | None:
     return next((peak for words, peak in PEAKS.items() if all(word in name for word in words.split())), None)
 
 
-def peak_memory_bytes() -> int:
-    """The most that this process held: on a GPU of its memory, else of the machine's."""
-    if torch.cuda.is_available():
+def peak_memory_bytes(device: torch.device | None = None) -> int:
+    """The most that this process held: of a GPU's memory if it runs on one, or if not told there is one, else of the
+    machine's."""
+    if device.type == "cuda" if device is not None else torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
