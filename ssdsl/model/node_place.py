@@ -1,4 +1,4 @@
-"""Where a node of an exported graph comes from: the module that made the call, and the line of the user's code."""
+"""Finds the origin of a node of an exported graph: the module that made the call, and the line of the user's code."""
 
 import re
 
