@@ -22,7 +22,7 @@ from ssdsl.model.cache.sources import Sources
 from ssdsl.model.graph import Graph
 from ssdsl.model.graph_file import BadGraphFile, NotData, read_graph, read_header, write_graph
 
-CHANGING = ("path", "place", "packages", "ssdsl", "python")  # not in the checksum: a graph of another version replaces the last
+CHANGING = ("path", "place", "packages", "ssdsl", "python")  # not in the checksum: a new version replaces the entry
 MOST = 512 << 20  # bytes of all entries; those that were used longest ago go first
 
 

@@ -31,7 +31,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """The description of a batch: the config and class of its model, and the sizes; `meta`: the model has no numbers."""
+    """A batch to be made: the config and class of its model, and the sizes; `meta`: the model has no numbers."""
 
     config: Any
     model: Any

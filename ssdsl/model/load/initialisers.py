@@ -33,7 +33,7 @@ def has_meta(module: nn.Module) -> bool:
 def initialised(
     module: nn.Module, seed: int, generator: Generator, load_later: bool = False
 ) -> tuple[nn.Module, Recipes]:
-    """A copy of the module on the meta device, and the recipes of its weights and buffers; those with numbers keep them.
+    """A copy of the module on the meta device, and recipes for its weights and buffers; those with numbers keep them.
 
     With `load_later`, weights without an initialiser are NaN until a checkpoint is loaded. Raises PlanError where an
     initialiser is missing, or needs the numbers of a large tensor.

@@ -1,1 +1,1 @@
-"""What capture writes otherwise: calls in other words that plans can split, random numbers as functions, no sorts."""
+"""Rewrites of captured calls: into operators that plans can split, random numbers as functions, routing without sorts."""
