@@ -367,7 +367,7 @@ def _generators() -> dict[str, Any]:
     if (torch := sys.modules.get("torch")) is not None:
         state, seed = torch.get_rng_state(), torch.initial_seed()
         fresh = torch.equal(state, torch.Generator().manual_seed(seed).get_state())
-        found["torch"] = "unused" if fresh else state.tolist()  # seeding alone is no use: ssdsl does so
+        found["torch"] = "unused" if fresh else state.tolist()  # a seed alone does not count: ssdsl sets one
     return found
 
 

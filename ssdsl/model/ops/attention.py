@@ -23,7 +23,7 @@ def attention(call: TypedCall) -> Signature:
     batch: list[Axis] = [*axes(len(q) - 3), free("heads")] if len(q) > 2 else []
     query, keys = _sequence(call)
     key_batch = [ONE if k[i] == 1 != q[i] else x for i, x in enumerate(batch)]
-    if call.argument("enable_gqa") and k[-3] != q[-3]:  # each group of query heads shares a key head: `heads` are the groups
+    if call.argument("enable_gqa") and k[-3] != q[-3]:  # a group of query heads shares a key head: split by groups
         batch = [*batch[:-1], (*free("heads"), *whole("in_group", q[-3] // k[-3]))]
         key_batch[-1] = free("heads")
     inside = whole("head_dim")
@@ -39,7 +39,7 @@ def _sequence(call: TypedCall) -> tuple[Axis, Axis]:
     queries, keys = (shape[-2] for shape in call.shapes[:2])
     masked = isinstance(call.argument("attn_mask"), Ref)
     mask = call.shapes[3] if masked else ()
-    by_keys_alone = masked and mask[-1] > 1 and (len(mask) < 2 or mask[-2] == 1)  # a ring would have to pass on the mask's columns
+    by_keys_alone = masked and mask[-1] > 1 and (len(mask) < 2 or mask[-2] == 1)  # a ring would pass its columns on
     beside = "s" if queries == keys and not by_keys_alone else ""
     if not call.argument("is_causal"):
         return free("s"), (Letter("t", combined=True, beside=beside),)

@@ -1,5 +1,5 @@
-"""The rows of elementwise operators. torch tags most of them as pointwise; rows are here for those that it does not tag,
-and for those with further facts."""
+"""The rows of elementwise operators. torch tags most of them as pointwise; rows are here for the others, and for those
+with further facts."""
 
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.typed_call import Shape, TypedCall
@@ -23,7 +23,7 @@ def broadcast(shape: Shape, out: Shape) -> list[Axis]:
 
 
 UNTAGGED = "rsub floor_divide hardswish log_sigmoid __and__ __or__ _prelu_kernel".split()
-FILLS = "empty_like full_like ones_like zeros_like detach".split()  # no gradient flows: most take only their operand's shape
+FILLS = "empty_like full_like ones_like zeros_like detach".split()  # no gradient flows to their operand
 INFIX = {"pow": "**", "ne": "!=", "eq": "==", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 FUNCTIONS = {"gelu": "F.gelu", "silu": "F.silu"} | {n: f"torch.{n}" for n in ("tanh", "relu", "exp", "sigmoid")}
 METHODS = ("masked_fill",)

@@ -1,5 +1,5 @@
-"""Registers ssdsl's own operators (`ssdsl::dropout`) with torch, by the functions of the runtime that programs call, and
-shape rules that torch lacks."""
+"""Registers ssdsl's own operators (`ssdsl::dropout`) with torch, by the functions of the runtime that programs call,
+and shape rules that torch lacks."""
 
 from collections.abc import Callable
 from typing import Any

@@ -43,8 +43,8 @@ class Collective:
 
     `numbers`: the elements that it sends for each element of the dimensions of the kernel's first tensor that are
     neither fixed nor combined: 2, if [tokens, vocabulary] logits send a sum and a target for each token. An element has
-    the bytes of that tensor's, but at least `width`: 4, if a kernel adds up bfloat16 numbers in float32. `overlaps`: the
-    kernel computes meanwhile.
+    the bytes of that tensor's, but at least `width`: 4, if a kernel adds up bfloat16 numbers in float32. `overlaps`:
+    the kernel computes meanwhile.
     """
 
     numbers: int

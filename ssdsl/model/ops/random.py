@@ -1,7 +1,7 @@
 """The rows of random operators: pure functions of a key, of logical positions and of the logical sizes.
 
-`explicit_draws` rewrites a captured model's random operators as these; programs call the runtime's functions of the same
-names. The positions of an axis are a tensor whose axis is that of the noise, so that an index splits both.
+`explicit_draws` rewrites a captured model's random operators as these; programs call the runtime's functions of the
+same names. The positions of an axis are a tensor whose axis is that of the noise, so that an index splits both.
 """
 
 from collections.abc import Sequence

@@ -42,7 +42,7 @@ def axes_of(operator: Operator, parameter: str, axis: int | str | None) -> tuple
 
 
 def kernel_dims(operator: Operator, parameter: str, axis: int | str | None) -> tuple[int, ...]:
-    """The dimensions in these axes of a parameter's tensor (None: all axes) along which parts run a kernel of their own.
+    """The dimensions in these axes of a parameter's tensor (None: all) along which parts run a kernel of their own.
 
     These are the combined ones and those that no result has. The kernel of a batch norm's batch runs in training, when
     the batch is combined, and not in evaluation, when it is a dimension like any other.

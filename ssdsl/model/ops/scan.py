@@ -36,7 +36,7 @@ def _rolled(call: TypedCall) -> object:
 
 
 def running(call: TypedCall) -> Signature:
-    """Running sums and products, of each element with those before it: a part needs the totals of the parts before it."""
+    """Running sums and products of elements and those before them: a part needs the totals of the parts before it."""
     names, at = axes(call.rank), call.axis("dim")
     if not names:
         return along(lambda call: call.argument("dim"))(call) or signature([], [])

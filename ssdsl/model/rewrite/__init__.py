@@ -1,1 +1,1 @@
-"""Rewrites of captured calls: into operators that plans can split, random numbers as functions, routing without sorts."""
+"""Rewrites captured calls: into operators that plans can split, draws as pure functions, routing without sorts."""

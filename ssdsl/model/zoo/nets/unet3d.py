@@ -1,4 +1,4 @@
-"""A 3-D U-Net: down by max pooling, up by transposed convolutions, each level joined to that of its size before."""
+"""A 3-D U-Net: down by max pooling, up by transposed convolutions, each level joined with its equal on the way down."""
 
 from itertools import pairwise
 from typing import TYPE_CHECKING
