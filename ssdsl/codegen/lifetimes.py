@@ -29,6 +29,7 @@ class Lifetimes:
             lasts |= {name: moment for name in names if name in made}
         storages: dict[str, dict[Name, int]] = {}
         for name, (section, _) in made.items():
+            # A further version of a value (after a reshard), or a view of one from outside, ends by itself.
             root = Name(places[name.value].root) if name.value in places else name
             storages.setdefault(str(root if root in made and not name.version else name), {})[name] = section
         kept = {*_kept(function), *(o.name for o in function.outputs)}

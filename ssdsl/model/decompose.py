@@ -29,7 +29,8 @@ aten = torch.ops.aten
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 DATA = (torch.SymInt, torch.SymFloat, torch.SymBool)  # numbers that depend on a tensor's values
 KEPT = (aten.dropout.default, aten.batch_norm.default)  # composed of others that change tensors
-TRACED = (*AS_STRIDED, aten.instance_norm.default)  # read memory around a view; changes buffers, which its name hides
+# Calls that are not copied: the first read memory around a view, the last changes buffers, which its name hides.
+TRACED = (*AS_STRIDED, aten.instance_norm.default)
 
 
 @dataclass(frozen=True, slots=True)

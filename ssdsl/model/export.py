@@ -147,7 +147,7 @@ def _device(model: Model) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppresses what torch.export prints: the whole graph, where it fails."""
+    """Within it, prints, warnings and log messages are dropped: torch.export prints the whole graph when it fails."""
     level, held = logging.root.manager.disable, io.StringIO()
     logging.disable(logging.ERROR)
     try:
@@ -178,7 +178,7 @@ def failure(model: Model, error: Exception) -> Diagnostic:
 
 
 def _sorted(symbols: re.Match[str]) -> str:
-    """The symbols of a message in order; torch lists them in none."""
+    """The symbols of a message, sorted: torch lists them in no fixed order."""
     return ", ".join(sorted(symbols[0].split(", ")))
 
 

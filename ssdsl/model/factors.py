@@ -14,8 +14,8 @@ class Factors:
 
     def __init__(self) -> None:
         self._size: list[int] = []
-        self._same_as: list[int] = []
-        self._parts: list[tuple[int, ...]] = []
+        self._same_as: list[int] = []  # the parents of a union-find: roots are their own
+        self._parts: list[tuple[int, ...]] = []  # what a root was refined into; () for leaves
 
     def new(self, size: int) -> int:
         """Adds a factor of which only the size is known; returns its number."""

@@ -114,7 +114,7 @@ def is_joined(trial: Trial, cuts: Sequence[tuple[Candidate, Pieces]], draw: Draw
     whole = draw.whole
     outputs = [_zeros(y) for y in whole.outputs]
     gradients = [None if g is None else _zeros(g) for g in whole.gradients]
-    scale = [0.0] * (len(outputs) + len(gradients))
+    scale = [0.0] * (len(outputs) + len(gradients))  # the largest addend of each: sums round relative to that
     for parts in itertools.product(*(p for _, p in cuts)):
         at = [(c, torch.tensor(p)) for (c, _), p in zip(cuts, parts, strict=True)]
         given = [_taken(x, [(c.inputs[i], p) for c, p in at]) for i, x in enumerate(draw.given)]

@@ -46,7 +46,7 @@ class Model:
     `batches` are example batches, all of the same shapes; training repeats them. `axes` names the axes of each input:
     `{"input_ids": ("batch", "seq")}`. The module may be on the meta device, with `recipes` by which the processes make
     its weights; without them, or with batches on the meta device, it compiles but does not run. `generator` draws its
-    random numbers ("hash" or "philox"). `loss` is the place of the loss in the outputs, if it cannot be guessed
+    random numbers ("hash" or "philox"). `loss` is the place of the loss in the outputs, if that is not the usual one
     (`outputs.py`). With `autocast`, forward and loss run under `torch.autocast` to this type. `precision` "bf16" or
     "fp16": it computes in this type. With an `evaluation`, its forward does not train. `remarks` are warnings of how it
     was built.

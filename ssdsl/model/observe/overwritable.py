@@ -36,7 +36,7 @@ def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | 
         pairs = [(i, memory_of(g)) for i, g in zip(learning, grads, strict=True) if g is not None]
     except Exception:  # whatever an operator raises; a sparse gradient has no memory of its own
         return None
-    once = [memory for _, memory in pairs]
+    once = [memory for _, memory in pairs]  # a gradient that two values share belongs to none of them
     return (
         frozenset(i for i, t in enumerate(results) if memory_of(t) not in taken),
         frozenset(i for i, memory in pairs if memory not in used and once.count(memory) == 1),

@@ -20,6 +20,7 @@ from ssdsl.model.ops.reader import Reader
 from ssdsl.model.storage import strides_in
 from ssdsl.model.target import Target
 
+# With distinct primes as sizes, a product of axes tells which axes it is of: 11 x 17 is no other product.
 PRIMES = ((11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53), (59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107))
 Sizes = Mapping[int, int]  # of dimensions, where they are not those of one device
 

@@ -23,7 +23,8 @@ aten = torch.ops.aten
 @dataclass(frozen=True, slots=True)
 class _Aligned:
     """An indexed tensor of `shape`: `axes[dim]` is the axis of the index that counts along `dim`, `along` the one other
-    indexed dimension, `index` its index, and `full` the shape of all indices together."""
+    indexed dimension, `index` its index, and `full` the shape of all indices together. The axes of the index stand in
+    x[i, j] behind `first` of the kept dimensions."""
 
     shape: tuple[int, ...]
     axes: dict[int, int]

@@ -25,7 +25,7 @@ LEFT = 4  # voxels that the last pooling leaves, along each axis
 
 @dataclass(frozen=True, slots=True)
 class Cosmoflow(Size):
-    """The numbers of a CosmoFlow; the first convolution makes `base` channels, each next one twice, up to `most`.
+    """The numbers of a CosmoFlow; the first convolution makes `base` channels, each next one doubles them up to `most`.
 
     `statistics` is the number of equal parts of the batch that have their own statistics in batch norm.
     """
