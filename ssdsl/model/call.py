@@ -10,7 +10,7 @@ from ssdsl.model.overloads import target_of
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What is known of a value: its shape and dtype, and whether a gradient can flow through it."""
+    """The shape and dtype of a value, and whether a gradient can flow through it."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -26,8 +26,8 @@ class Tensor:
 class Call:
     """One captured operator call; tensors in `args` and `kwargs` are `Ref`s, `outputs` are the names of its results.
 
-    `found` is what experiments showed, if the operator has no row. `orders`, of an operator that asks for it, says of
-    each tensor in `refs` how it lies in memory on one device.
+    `found` is the rule that experiments showed, if the operator has no row. `orders` has the memory order of each
+    tensor in `refs` on one device, if the operator asks for it.
     """
 
     name: str
