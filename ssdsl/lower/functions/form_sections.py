@@ -1,7 +1,7 @@
 """Divides functions into sections; says which steps may work in place, and which gradients backward leaves for later.
 
 A section is a run of operators of one layer that are recomputed together, or not at all. It becomes one function of the
-generated code; if it is recomputed, autograd sees it as one checkpointed call.
+generated code; if it is recomputed, the runtime checkpoints that function.
 """
 
 from collections.abc import Callable
