@@ -1,4 +1,4 @@
-"""Roles: each task runs once, behind what it reads, and each message has both of its ends in the roles that take part.
+"""Checks roles: each task runs once, behind the tasks and messages that it needs, and each message has both its ends.
 
 The actions of a role are followed one by one. A part of a value is there behind the task or the message that brings it;
 its gradient is complete behind all tasks and messages that add to it.
@@ -31,7 +31,8 @@ from ssdsl.text.source import Span
 
 
 def check_places(facts: Facts) -> None:
-    """The devices of every function are those of some roles, each of them once."""
+    """Adds a failure unless roles share no device, and each function, parameter and message has a role on each of its
+    devices."""
     program, failures = facts.program, facts.failures
     for at, role in enumerate(program.roles):
         for other in program.roles[at + 1 :]:
@@ -69,9 +70,9 @@ def check_role(facts: Facts, role: Role, parts: Parts) -> None:
 
 @dataclass(slots=True)
 class _Run:
-    """What a role's devices have behind the actions so far. `inside` are the numbers of their functions, `ends` whether
-    they are at the source and at the target of each message, `used` the parts that something here has read, `given`
-    what was added to each part's gradient."""
+    """The state of a role's devices after the actions so far. `inside` are the numbers of their functions; `ends` says
+    for each message whether they are at its source and at its target; `there` are the parts that they have, `used`
+    those that were read, `given` the tasks and messages that have added to each part's gradient."""
 
     facts: Facts
     role: Role
@@ -131,7 +132,7 @@ class _Run:
                 self.given.setdefault(key, set()).add(task)
 
     def read(self, what: object, key: Key) -> None:
-        """A part of a value must be there, and not dropped."""
+        """Notes a read; adds a failure if the part is not there, or has been dropped."""
         if key not in self.there:
             self.fail(Rule.EARLY, what, key[0], f"its part {list(key[1])}", "not there yet")
         elif key in self.freed:
@@ -139,7 +140,7 @@ class _Run:
         self.used.add(key)
 
     def gradient(self, what: object, key: Key) -> None:
-        """All addends of a part's gradient must be there."""
+        """Adds a failure unless all addends of a part's gradient are there."""
         missing = self.parts.adds.get(key, set()) - self.given.get(key, set())
         if missing:
             some = ", ".join(sorted(_words(m) for m in missing)[:3])
@@ -190,7 +191,8 @@ class _Run:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Everything that belongs to these devices has run, and what they read is dropped."""
+        """Adds a failure for each task or message of these devices that has not run, and each part that was read and
+        never dropped."""
         results = {r.slot for r in self.facts.program.results}
         for slot, at in sorted(self.used - self.freed):
             if slot not in results:

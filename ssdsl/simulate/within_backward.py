@@ -1,4 +1,4 @@
-"""Memory while one backward runs: what it makes grows as what was kept for it goes, kernel by kernel from the last."""
+"""The memory of a running backward: kernel by kernel from the last, gradients are made and kept tensors are freed."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -9,12 +9,13 @@ Sizes = dict[str, int]  # bytes by storage
 
 
 class WithinBackward:
-    """The kernels of a function's sections, in order, and whether a section is recomputed.
+    """A walk through the backward of a function. `sections` are its kernels, in order, and whether it is recomputed.
 
-    `keeps` says the storages that a kernel holds, `gathers` those that are gathered again for it, `held` those that are
-    there when backward begins, `learning` the gradients of values in bytes, `weights` those of weights, and `stays`
-    what of these stays on the device; `root` is the storage of a value. `conversions` are results and sources of what
-    stands between the kernels, in order: the gradient of a result goes on to its source when its readers have run.
+    `keeps` gives the storages that a kernel holds, `gathers` those that are gathered again for it; `held` are those
+    that are there when backward begins. `learning` are the bytes of values' gradients, `weights` those of weights, and
+    `stays` the part of these that stays on the device. `root` gives the storage of a value. `conversions` are the
+    results and sources of conversions between the kernels, in order: once the backward of a result's readers has run,
+    its gradient is converted to that of its source.
     """
 
     def __init__(
@@ -31,10 +32,10 @@ class WithinBackward:
     ) -> None:
         self.launches = [launch for launches, _ in sections for launch in launches]
         self.learning, self.weights, self.stays, self.root = learning, weights, stays, root
-        self.again: dict[int, int] = {}  # what is made again in front of the backward of a kernel
-        self.releases: dict[int, int] = {}  # what goes behind it, being the first to hold that
+        self.again: dict[int, int] = {}  # bytes that are made again before the backward of a kernel
+        self.releases: dict[int, int] = {}  # bytes that are freed after it: no kernel before it holds them
         first: dict[str, int] = {}
-        gathered: dict[str, tuple[int, int, int]] = {}  # from the backward of one kernel to that of another
+        gathered: dict[str, tuple[int, int, int]] = {}  # the last kernel and the first that read a storage, its bytes
         begin = 0
         for launches, recompute in sections:
             made: Sizes = {}
@@ -53,7 +54,7 @@ class WithinBackward:
         self.moves = self._moves(conversions)
 
     def _moves(self, conversions: Sequence[tuple[Name, Name]]) -> dict[int, list[tuple[str, Name]]]:
-        """Behind which kernel's backward gradients are converted."""
+        """By the number of a kernel, the conversions of gradients after its backward: result and source."""
         first: dict[str, int] = {}
         for number, launch in enumerate(self.launches):
             for name in launch.reads:
@@ -66,10 +67,10 @@ class WithinBackward:
         return found
 
     def most(self, *, first: bool) -> int:
-        """By how much memory goes beyond what is held at its beginning. In the first backward of a step the gradients
-        of weights stay; in later ones they are added to those."""
+        """The most bytes that memory exceeds the bytes held at the beginning. In the first backward of a step the
+        gradients of weights stay in memory; in later ones they are added to those."""
         most = level = 0
-        waiting: Sizes = {}  # gradients of storages that no kernel has taken yet
+        waiting: Sizes = {}  # gradients, by storage, that are made and not used yet
         for number, launch in reversed(list(enumerate(self.launches))):
             level += self.again.get(number, 0)
             fresh, grads = self._made(launch, waiting)
@@ -82,12 +83,12 @@ class WithinBackward:
             level -= sum(waiting.pop(storage, 0) for storage in taken) + self.releases.get(number, 0)
             for result, source in self.moves.get(number, ()):
                 before, after = waiting.pop(result, 0), self._converted(source, waiting, first=first)
-                most = max(most, level + after if before != after else level)  # of one size it is converted in place
+                most = max(most, level + after if before != after else level)  # with equal sizes it is done in place
                 level += after - before
         return max(0, most)
 
     def _converted(self, source: Name, waiting: Sizes, *, first: bool) -> int:
-        """What memory the gradient of a conversion's source takes that it did not take yet."""
+        """The bytes that the gradient of a conversion's source takes in addition to those it has already."""
         if source in self.weights:
             return self.stays[source] if first else 0
         storage, size = self.root(source), self.learning.get(source, 0)
@@ -96,7 +97,8 @@ class WithinBackward:
         return added
 
     def _made(self, launch: Launch, waiting: Sizes) -> tuple[Sizes, int]:
-        """The gradients that a kernel makes beside those that wait already, and those of weights."""
+        """The bytes of gradients that a kernel's backward makes in addition to those that wait, by storage, and those
+        of weights."""
         fresh: Sizes = {}
         for name in launch.reads:
             if name in self.learning and name not in self.weights:

@@ -1,5 +1,4 @@
-"""Forms the prologues, which run outside the functions: constants once, what depends on inputs only once per step, on
-every submesh that needs them.
+"""Forms the prologues: on each submesh, constants run once, and operators that depend on inputs only once per step.
 
 Inputs enter as parts: where all readers of an input on a device cut it alike, the device is given that part alone. All
 asks for a value are known before it is provided, because operators are visited from the last one to the first.

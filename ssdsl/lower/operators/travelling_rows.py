@@ -1,5 +1,4 @@
-"""Lets rows travel: where the same devices cut rows and experts, each device sorts only its own rows, and sends them to
-their experts.
+"""Lets rows travel: where the same devices cut rows and experts, each sorts only its own rows, and sends them.
 
 The rows that enter a region are traced back, through operators that work on each row by itself, to operators whose rows
 the plan cuts. The operators on the way may be whole in the plan: the one that repeats a token for each of its experts,
