@@ -144,6 +144,7 @@ class _Execution(Generic[Cost]):
         self.trace: Trace[Cost] = Trace()
 
     def all(self) -> Trace[Cost]:
+        """Runs all roles to their ends. Raises InternalError if some never reach them."""
         while self.ready:
             _, r = heapq.heappop(self.ready)
             self._go(r)

@@ -304,6 +304,7 @@ def cut(shape: Shape, digit: Shard, fixed: tuple[Shard, ...]) -> Cut:
         inner = math.prod(local[digit.factor + 1 : first + len(shape.axes[dim])])
         scaled = tuple(tuple((s * inner, e * inner) for s, e in runs) for runs in digit.at)
         return Cut(dim, before, digit.parts, scaled)
+    # 16 = dp 2 · m 4 · 2: above m are 2 positions in the whole tensor, and 1 where dp is fixed
     above = shape.factors[digit.factor] // (digit.stride * digit.parts)
     for other in fixed:
         if other.factor == digit.factor and other.stride > digit.stride:

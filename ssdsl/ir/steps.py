@@ -60,6 +60,7 @@ class _Translation:
         self._runs = [self.members[f.submesh] for f in self.functions]
 
     def steps(self, r: int, action: Action) -> Iterator[Step]:
+        """Yields the steps of an action of role number `r`: none for a drop, or a reduction that exchanges nothing."""
         match action:
             case Compute():
                 members = self._runs[action.function]

@@ -156,6 +156,7 @@ class _Walk:
     # -- instructions ------------------------------------------------------------------------------------------------
 
     def instruction(self, instr: Instr) -> None:
+        """Derives the gradients of what an instruction reads from those of its results."""
         match instr:
             case Op():
                 self.operator(instr)
@@ -167,6 +168,7 @@ class _Walk:
                 assert_never(instr)
 
     def converted(self, instr: Conversion) -> None:
+        """Gives the gradient of a conversion's result, converted back, to its source."""
         gradient = self.finished(instr.result)
         if gradient is None:
             return
@@ -190,6 +192,7 @@ class _Walk:
         self.add(instr.source, gradient, who)
 
     def operator(self, op: Op) -> None:
+        """Gives an operator's operands their gradients, checks those of its results."""
         operator = self.facts.operators[op.operator]
         span = self.facts.span_of(op, self.submesh)
         found = [(v.name, self.finished(v, span)) for v in op.results if self.facts.learns(v.name)]

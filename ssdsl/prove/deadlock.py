@@ -69,6 +69,7 @@ class _World:
         self._together = {f.number: self._crossing(f) for f in self.program.functions}
 
     def roles(self, submesh: Submesh) -> Roles:
+        """The numbers of the roles on a submesh."""
         if submesh not in self._roles:
             roles = self.program.roles
             self._roles[submesh] = tuple(k for k, r in enumerate(roles) if share(r.submesh, submesh) is Share.ALL)

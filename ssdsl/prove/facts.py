@@ -30,6 +30,7 @@ class Facts:
 
     @property
     def graph(self) -> Graph:
+        """The graph of the model."""
         return self.program.graph
 
     def shape(self, value: str) -> Factors:
@@ -42,6 +43,7 @@ class Facts:
         return next((span for span in said if span is not None), submesh.mesh.span)
 
     def learns(self, name: Name) -> bool:
+        """Whether a value has a gradient."""
         return name.value in self.learning
 
 

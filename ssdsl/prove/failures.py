@@ -145,6 +145,7 @@ class Failures:
         had: object = "",
         span: Span | None = None,
     ) -> None:
+        """Adds a failure. The text names operators that make or read `tensor`; `span` is the statement to show."""
         value = self.graph.values.get(str(tensor).partition("@")[0])
         classes = [c for axis in value.factors for c in axis] if value is not None else []
 

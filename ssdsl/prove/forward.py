@@ -90,6 +90,7 @@ class Walk:
         self.index = {t.name: t for t in time}
 
     def check_time(self) -> None:
+        """Adds a failure if an index in time has the name of another one, or of an axis."""
         names = [t.name for t in self.time] + [a for a, _ in self.axes]
         if len(set(names)) != len(names):
             self.facts.failures.add(Rule.TWICE, self.where, "", "each index once, none of them an axis", names)
@@ -182,6 +183,7 @@ class Walk:
     # -- instructions ------------------------------------------------------------------------------------------------
 
     def instruction(self, instr: Instr) -> None:
+        """Derives the types of an instruction's results, and compares them with the written ones."""
         match instr:
             case Op():
                 self._operator(instr)

@@ -181,6 +181,7 @@ def _offsets(operator: Operator, operand: Operand, splits: list[Split]) -> list[
         inner = math.prod(operator.dims[d].size for d in axis[axis.index(s.dim) + 1 :])
         offsets.append(Offset(s.coordinate, inner if s.sizes else s.stride * inner, s.sizes))
     whole = math.prod(operator.dims[d].size for d in axis)
+    # nested digits of the outermost factor leave runs: the smallest stride times all parts is the axis
     is_run = len(splits) == 1 and splits[0].sizes is not None and splits[0].dim == axis[0]
     if not is_run and min(o.stride for o in offsets) * math.prod(s.parts for s in splits) != whole:
         raise Wrong(Rule.KERNEL, "parts that are runs of the axis", [s.dim for s in splits])

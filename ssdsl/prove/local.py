@@ -92,18 +92,23 @@ class Local:
         return next((d for c, d in self.digits if c == coordinate), None)
 
     def fixing(self, coordinate: Coordinate, digit: Digit) -> "Local":
+        """The tensor with one more digit, fixed by a coordinate."""
         return Local(self.digits | {(coordinate, digit)}, self.partial)
 
     def freeing(self, coordinate: Coordinate) -> "Local":
+        """The tensor without the digit of a coordinate: joined along it."""
         return Local(frozenset(d for d in self.digits if d[0] != coordinate), self.partial)
 
     def owing(self, *coordinates: Coordinate) -> "Local":
+        """The tensor as one addend of a sum along these coordinates too."""
         return Local(self.digits, self.partial | set(coordinates))
 
     def summed(self, *coordinates: Coordinate) -> "Local":
+        """The tensor with the sums along these coordinates taken."""
         return Local(self.digits, self.partial - set(coordinates))
 
     def fixed(self) -> tuple[Digit, ...]:
+        """The digits without their coordinates."""
         return tuple(d for _, d in self.digits)
 
     def __str__(self) -> str:

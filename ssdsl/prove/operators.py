@@ -187,7 +187,7 @@ def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> Part:
             if (digit := _digit(signature, cut, axes)) is not None:
                 local = local.fixing(cut.coordinate, digit)
             elif not (once and _is_summed(signature, cut.dim) and isinstance(cut.coordinate, Axis)):
-                owed.append(cut.coordinate)
+                owed.append(cut.coordinate)  # each part returns the gradient of its own use: they add up
         for s in addends:
             if s.operands[at]:
                 local = local.owing(s.coordinate)

@@ -89,6 +89,7 @@ class _Run:
     waited: set[tuple[int, tuple[int, ...], bool]] = field(default_factory=set)
 
     def fail(self, rule: Rule, what: object, tensor: object, wanted: object, had: object) -> None:
+        """Adds a failure; its statement is the one that gave the task its place, or the mesh's."""
         span: Span | None = None
         if isinstance(what, Compute):
             span = next(iter(self.facts.program.stated.get(what, ())), None)
@@ -96,11 +97,13 @@ class _Run:
         self.facts.failures.add(rule, where, tensor, wanted, had, span or self.role.submesh.mesh.span)
 
     def is_here(self, function: Function) -> bool:
+        """Whether a function runs on this role's devices."""
         return function.number in self.inside
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
     def compute(self, task: Compute) -> None:
+        """Checks a task: it is one of these devices, runs once, behind its phases and all that it reads."""
         functions = self.facts.program.functions
         function = functions[task.function] if task.function in range(len(functions)) else None
         if function is None or not self.is_here(function) or task.phase not in PHASES[function.backward]:
@@ -149,6 +152,7 @@ class _Run:
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def start(self, action: Start) -> None:
+        """Checks a start: the message has this end here, is posted once, and the value or gradient to send is there."""
         messages = self.facts.program.messages
         key = (action.message, action.at, action.gradient)
         message = messages[action.message] if action.message in range(len(messages)) else None
@@ -171,6 +175,7 @@ class _Run:
                 self.read(action, (message.source_slot, action.at))
 
     def wait(self, action: Wait) -> None:
+        """Checks a wait: a receive was posted and not waited for; notes that the value or gradient is there."""
         key = (action.message, action.at, action.gradient)
         if key not in self.receives or key in self.waited:
             self.fail(Rule.MESSAGE, action, "", "a receive that was started, and not waited for", "none")
@@ -183,6 +188,7 @@ class _Run:
             self.there.add((message.target_slot, action.at))
 
     def free(self, action: Free) -> None:
+        """Checks that a part is dropped once, while it is there."""
         key = (action.slot, action.at)
         if key not in self.there or key in self.freed:
             self.fail(Rule.FREED, action, action.slot, "a value that is there", "none")

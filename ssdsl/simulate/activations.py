@@ -188,6 +188,7 @@ class _Function:
         return sum(held.values()) - lent
 
     def kept(self) -> Kept:
+        """The bytes that a task of the function keeps."""
         outputs = tuple(self.size(o.name) for o in self.function.outputs)
         if self.function.backward is Backward.NONE:
             return Kept(0, 0, 0, outputs, tuple(enumerate(outputs)))

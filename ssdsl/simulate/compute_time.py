@@ -35,6 +35,7 @@ class ComputeTimes:
         self.wgrad += other.wgrad
 
     def of(self, phase: Phase) -> float:
+        """The seconds of a phase; a backward includes what it recomputes."""
         return {
             Phase.FORWARD: self.forward,
             Phase.BACKWARD: self.recompute + self.dgrad + self.wgrad,

@@ -30,6 +30,7 @@ class Cost:
 
     @property
     def time_s(self) -> float:
+        """The seconds that the action takes in all."""
         return self.compute_s + self.communication_s
 
 

@@ -40,6 +40,7 @@ def _cheapest(facts: Facts, function: Function, launch: Launch, values: Iterable
     makers = {v.name: op for op in launch.ops for v in op.results if is_pointwise(facts.operators[op.operator])}
     leaves = {v.name for v in launch.writes}
     base = launch.base
+    # a value of which only a cast leaves the kernel is kept as the cast: that tensor is there anyway
     casts = [op for op in launch.ops if is_cast(facts.operators[op.operator])]
     left = {base.get(op.reads[0], op.reads[0]): op.results[0].name for op in casts}
     left = {n: copy for n, copy in left.items() if n not in leaves and copy in leaves}

@@ -31,6 +31,7 @@ class Product:
 
     @property
     def flops(self) -> int:
+        """The operations: a multiplication and an addition for each product of elements."""
         return 2 * self.count * self.rows * self.columns * self.inner
 
     def of_first(self) -> "Product":

@@ -146,6 +146,7 @@ class _Liveness:
     learned: set[int] = field(default_factory=set)  # functions that have run a backward
 
     def changes(self, role: Role) -> Iterator[Change]:
+        """Yields the changes of memory of the role's actions, in their order."""
         freed = {(a.slot, a.at) for a in role.actions if isinstance(a, Free)}
         start = end = now = 0.0  # the last task or message; `now` is the time at which the role posts what follows
         for action in role.actions:

@@ -36,6 +36,7 @@ class Network:
         """The cost of a collective of these ranks, while all `busy` ranks run theirs at the same time."""
         if len(ranks) < 2:
             return FREE
+        # an all_to_all's bytes are those of a device's part, and `collective_time` asks for the whole tensor
         whole = found.size_bytes * (len(ranks) if found.kind == "all_to_all" else 1)
         time = self.cluster.collective_time(found.kind, whole, ranks, busy)
         sent = CommCost(found.kind, self.cluster.level(ranks), 1, found.size_bytes, len(ranks))

@@ -50,6 +50,7 @@ class Profiled:
 
     @property
     def program(self) -> Program:
+        """The program."""
         return self.facts.program
 
     def of(self, action: Action, role: Role) -> Cost:

@@ -78,6 +78,7 @@ class Roofline:
             if behind is not None:
                 op, meanwhile = behind
                 hidden = self.computing.of_one(function, op, device).of(meanwhile or phase)
+            # hidden as a group: operator and collectives run at the same time, and the longer one counts
             yield replace(cost, communication_s=max(0.0, cost.communication_s - hidden))
 
     def _update(self, role: Role) -> Cost:

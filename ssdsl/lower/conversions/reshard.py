@@ -104,6 +104,7 @@ def _edges(
             step = AllGather((name,), whole, cut(shape, place, others))
             yield _Edge(step, layout.replacing(a, REPLICATE), cost("all_gather", whole, ranks, a))
             for target in targets:
+                # the cost of an all_to_all is by the whole tensor, its payload by a device's part (cluster/link.py)
                 if target.at is None and _fits(target, (*others, place), shape):  # both digits can be fixed at once
                     source_cut = cut(shape, place, (*others, target))
                     step = AllToAll((name,), whole // ranks, source_cut, cut(shape, target, (*others, place)))

@@ -49,7 +49,7 @@ def levels_of(lowering: Lowering, kinds: dict[str, Kind]) -> dict[str, int]:
             edges[name].append((op.name, int(apart)))
             own = max(own, level[name] + apart)
         level[op.name] = own
-    for op in reversed(operators):
+    for op in reversed(operators):  # a source moves down to its readers: `apart` is 1 where a function has to end
         if edges[op.name]:
             level[op.name] = min(level[user] - apart for user, apart in edges[op.name])
     return level

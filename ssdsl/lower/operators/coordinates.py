@@ -34,7 +34,7 @@ def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Sub
     left = {d: dim.size for d, dim in enumerate(operator.dims)}
     splits = []
     for index in indices:
-        left[index.dim] //= index.count * index.outside
+        left[index.dim] //= index.count * index.outside  # `outside`: parts around it by indices that are not here
         coordinate = coordinate_of(index, submesh)
         stride = left[index.dim] if index.at is None else 1
         splits.append(Split(coordinate, index.dim, stride, index.count, index.at, index.also))

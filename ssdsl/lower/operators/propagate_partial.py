@@ -72,6 +72,7 @@ class _Walk:
         """Visits an operator. Equal calls with equal inputs are looked up, unless they carry a sum or lose an index."""
         signatures, made = self.lowering.graph.signatures, self.made
         record = self.lowering.plan.of(operator.name)
+        # ids are keys: operators share records, submeshes and `_Made`s, which live as long as this walk
         key = (
             signatures[operator.name],
             id(record),

@@ -72,6 +72,7 @@ def _region(plan: Plan, products: list[Operator]) -> Region | None:
         kept = [cut for cut in _cuts(plan, operator, here) if cut[0][0] not in names]
         if not fits or not is_beside(plan, operator, first) or kept != rows_cut:
             return None
+    # slots of equal size: the dimensions behind the kept ones together are a multiple of the number of experts
     number = first.dims[experts].size
     fitting = [k for k in range(len(sizes)) if math.prod(sizes[k:]) % number == 0]
     if not fitting or any(at >= max(fitting) for _, at in rows_cut):

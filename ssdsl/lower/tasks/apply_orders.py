@@ -56,6 +56,7 @@ def _related(graph: TaskGraph, order: Order, members: dict[int, list[Function]])
                 ((left, left_functions, order.before, first), (right, right_functions, order.after, then))
             ):
                 for task in _selected(graph, functions, tasks, phase):
+                    # tasks are related if their coordinates along the shared indices are equal: one group for each
                     key = (left, right, tuple(task.at[names.index(n)] for n in shared))
                     groups.setdefault(key, ([], []))[side].append(task)
         yield from groups.values()

@@ -140,7 +140,7 @@ def _whole(graph: TaskGraph, tasks: list[Compute]) -> Whole | None:
     pairs = []
     for before, task in zip([*tasks[-1:], *tasks], tasks, strict=False):
         first, then = graph.functions[before.function], graph.functions[task.function]
-        if (before.phase is FORWARD) is (task.phase is FORWARD):
+        if (before.phase is FORWARD) is (task.phase is FORWARD):  # backward goes from reader to producer
             pairs.append((first, then, task.at) if task.phase is FORWARD else (then, first, before.at))
     found = (find(graph, *pair) for find in (_joins, _read_by_all) for pair in pairs)
     return next((whole for whole in found if whole is not None), None)

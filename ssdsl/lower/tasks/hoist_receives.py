@@ -106,6 +106,7 @@ class _Posting:
     unread: set[Carry] = field(default_factory=set)  # posted receives whose values no task has read yet
 
     def all(self, tasks: tuple[Task, ...]) -> Iterator[Task]:
+        """Yields the tasks with receives in their new places."""
         for task in tasks:
             if isinstance(task, Carry):
                 self.ways[task.message, task.gradient].queue.append(task)

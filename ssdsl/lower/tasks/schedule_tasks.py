@@ -51,7 +51,7 @@ def _place(graph: TaskGraph) -> list[int]:
         start, priority, k = heapq.heappop(queue)
         node = nodes[k]
         possible = max([ready[k], *(free[r] for r in node.roles)] if node.time else [ready[k]])
-        if possible > start:
+        if possible > start:  # its roles are busy until then: it waits in the queue, and others may go first
             heapq.heappush(queue, (possible, priority, k))
             continue
         end = start + node.time
