@@ -1,4 +1,4 @@
-"""Memory while one backward runs: what it makes grows as what was kept for it goes, kernel by kernel from the last."""
+"""The memory of a running backward: kernel by kernel from the last, gradients are made and kept tensors are freed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,13 +20,14 @@ class Bucket:
 
 
 class WithinBackward:
-    """The kernels of a function's sections, in order, and whether a section is recomputed.
+    """A walk through the backward of a function. `sections` are its kernels, in order, and whether it is recomputed.
 
-    `keeps` says the storages that a kernel holds, `gathers` those that are gathered again for it, `held` those that are
-    there when backward begins, `learning` the gradients of values in bytes, `weights` those of weights, and `stays`
-    what of these stays on the device; `root` is the storage of a value. `conversions` are results and sources of what
-    stands between the kernels, in order: the gradient of a result goes on to its source when its readers have run.
-    The gradients of some weights move into `buckets` when all kernels that read the weight have run.
+    `keeps` gives the storages that a kernel holds, `gathers` those that are gathered again for it; `held` are those
+    that are there when backward begins. `learning` are the bytes of values' gradients, `weights` those of weights, and
+    `stays` the part of these that stays on the device. `root` gives the storage of a value. `conversions` are the
+    results and sources of conversions between the kernels, in order: once the backward of a result's readers has run,
+    its gradient is converted to that of its source. The gradient of a weight moves into its one of the `buckets` when
+    the backward of all kernels that read the weight has run.
     """
 
     def __init__(
@@ -48,10 +49,10 @@ class WithinBackward:
         self.stay_bytes = sum(stays.values()) + sum(bucket.size_bytes for bucket in buckets)
         reads = ((r, number) for number, launch in reversed(list(enumerate(self.launches))) for r in launch.reads)
         self.lands = {r: number for r, number in reads if r in self.bucket_of}
-        self.again: dict[int, int] = {}  # what is made again in front of the backward of a kernel
-        self.releases: dict[int, int] = {}  # what goes behind it, being the first to hold that
+        self.again: dict[int, int] = {}  # bytes that are made again before the backward of a kernel
+        self.releases: dict[int, int] = {}  # bytes that are freed after it: no kernel before it holds them
         first: dict[str, int] = {}
-        gathered: dict[str, tuple[int, int, int]] = {}  # from the backward of one kernel to that of another
+        gathered: dict[str, tuple[int, int, int]] = {}  # the last kernel and the first that read a storage, its bytes
         begin = 0
         for launches, recompute in sections:
             made: Sizes = {}
@@ -70,7 +71,7 @@ class WithinBackward:
         self.moves = self._moves(conversions)
 
     def _moves(self, conversions: Sequence[tuple[Name, Name]]) -> dict[int, list[tuple[str, Name]]]:
-        """Behind which kernel's backward gradients are converted."""
+        """By the number of a kernel, the conversions of gradients after its backward: result and source."""
         first: dict[str, int] = {}
         for number, launch in enumerate(self.launches):
             for name in launch.reads:
@@ -83,10 +84,10 @@ class WithinBackward:
         return found
 
     def most(self, *, first: bool) -> int:
-        """By how much memory goes beyond what is held at its beginning. In the first backward of a step the gradients
-        of weights stay; in later ones they are added to those."""
+        """The most bytes that memory exceeds the bytes held at the beginning. In the first backward of a step the
+        gradients of weights stay in memory; in later ones they are added to those."""
         most = level = 0
-        waiting: Sizes = {}  # gradients of storages that no kernel has taken yet
+        waiting: Sizes = {}  # gradients, by storage, that are made and not used yet
         there = {bucket for bucket in self.bucket_of.values() if not first and not bucket.ends}
         for number, launch in reversed(list(enumerate(self.launches))):
             level += self.again.get(number, 0)
@@ -103,7 +104,7 @@ class WithinBackward:
             most = max(most, level + sum(self.weights[weight] for weight in landed))
             for result, source in self.moves.get(number, ()):
                 before, after = waiting.pop(result, 0), self._converted(source, waiting, there, first=first)
-                most = max(most, level + after if before != after else level)  # of one size it is converted in place
+                most = max(most, level + after if before != after else level)  # with equal sizes it is done in place
                 level += after - before
         return max(0, most)
 
@@ -126,7 +127,7 @@ class WithinBackward:
         return grown
 
     def _converted(self, source: Name, waiting: Sizes, there: set[Bucket], *, first: bool) -> int:
-        """What memory the gradient of a conversion's source takes that it did not take yet."""
+        """The bytes that the gradient of a conversion's source takes in addition to those it has already."""
         if source in self.bucket_of:
             return self._made_buckets((source,), there)
         if source in self.weights:
@@ -137,7 +138,8 @@ class WithinBackward:
         return added
 
     def _made(self, launch: Launch, waiting: Sizes) -> tuple[Sizes, int]:
-        """The gradients that a kernel makes beside those that wait already, and those of weights."""
+        """The bytes of gradients that a kernel's backward makes in addition to those that wait, by storage, and those
+        of weights."""
         fresh: Sizes = {}
         for name in launch.reads:
             if name in self.learning and name not in self.weights:

@@ -1,4 +1,4 @@
-"""Lays trained weights end to end as flat parameters: what is reduced together, and whose state is sharded together."""
+"""Lays trained weights end to end as flat parameters, which are reduced, and whose state is sharded, as one tensor."""
 
 import itertools
 import math
@@ -32,11 +32,12 @@ LEAST_BYTES = 1 << 19  # of a bucket, for each rank: a ring sends that much at o
 ZEROS = {State.WEIGHTS: Zero.WEIGHTS, State.GRADS: Zero.GRADS, State.OPTIMIZER: Zero.OPTIMIZER}
 STATES = {State.WEIGHTS: "weights", State.GRADS: "gradients", State.OPTIMIZER: "optimizer's state"}
 
-_Cut = dict[State, tuple[tuple[str, ...], StateShard]]  # of a parameter: over which axes, and which statement says so
+_Cut = dict[State, tuple[tuple[str, ...], StateShard]]  # a parameter's state: its axes, and the statement that says so
 
 
 class _Kind(NamedTuple):
-    """What the weights of a flat parameter have in common. `where`: the module whose weights are gathered together."""
+    """The properties that weights share to be in one flat parameter. `where`: with ZeRO-3, the module whose weights are
+    gathered together; for a tied weight, its own name; else empty."""
 
     submesh: Submesh
     partial: tuple[str, ...]
@@ -85,7 +86,7 @@ def flatten_params(lowering: Lowering) -> Lowering:
 
 
 class _Elements(dict[tuple[int, int], int]):
-    """The local elements of parameters, found once for those that share their shape and layout."""
+    """The local number of elements of each parameter, found once for those that share their shape and layout."""
 
     def __call__(self, param: Param) -> int:
         key = id(param.shape), id(param.layout)
@@ -107,8 +108,8 @@ def _flat(number: int, kind: _Kind, params: list[Param], elements_of: _Elements)
 
 
 def _completed(flat: FlatParam, params: tuple[Param, ...]) -> FlatParam:
-    """A flat parameter of another program, whose gradients are sums over other axes here; raises PlanError where they
-    are not all alike."""
+    """A flat parameter of the program that trains, with the completion that its gradients need here. Raises PlanError
+    where its weights' gradients are not sums over the same axes."""
     first, *rest = (p for p in params if p.submesh == flat.submesh and p.weight in flat.weights)
     if other := next((p for p in rest if p.partial != first.partial), None):
         raise PlanError(GradientsApart(None, first.weight, first.partial, other.weight, other.partial))
@@ -149,7 +150,7 @@ def _check_shards(lowering: Lowering) -> None:
 
 
 def _cuts(lowering: Lowering) -> list[_Cut]:
-    """For each parameter the axes over which its state is to be cut, and the statements: weights first."""
+    """For each parameter, the axes over which each of its states is cut, with the statement: weights first."""
     shards = {(s.state, weight): s for s in lowering.plan.shards for weight in s.weights}
     found = []
     for param in lowering.params:
@@ -159,7 +160,8 @@ def _cuts(lowering: Lowering) -> list[_Cut]:
 
 
 def _check_alike(lowering: Lowering, cuts: list[_Cut]) -> None:
-    """Raises PlanError for state that is to be cut over other axes than that with which it is cut anyway."""
+    """Raises PlanError for a state of a trained weight whose axes differ from those of its highest ZeRO stage, which
+    cuts that state too."""
     wrong: dict[Span, StateApart] = {}
     for param, cut in zip(lowering.params, cuts, strict=True):
         leading = next(iter(cut), None)
@@ -173,7 +175,7 @@ def _check_alike(lowering: Lowering, cuts: list[_Cut]) -> None:
 
 
 def _zero(cut: _Cut) -> tuple[Zero, tuple[str, ...]]:
-    """The highest ZeRO stage that the plan asks for, and its axes."""
+    """The highest ZeRO stage that a parameter's cuts ask for, and its axes."""
     return next(((ZEROS[state], axes) for state, (axes, _) in cut.items()), (Zero.NONE, ()))
 
 
