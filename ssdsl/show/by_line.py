@@ -12,14 +12,14 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.codegen.sites import Origins
 from ssdsl.ir.function import Function
 from ssdsl.ir.layout import Shard
-from ssdsl.ir.param import FlatParam, Zero
+from ssdsl.ir.param import FlatParam, Param, Zero
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Phase, State
 from ssdsl.show.report import waiting_s
 from ssdsl.show.view import Column, Kind, View
 from ssdsl.simulate.activations import Activations
-from ssdsl.simulate.collectives import Facts, of_gathers, of_instr
+from ssdsl.simulate.collectives import Facts, of_gathers, of_instr, shards
 from ssdsl.simulate.draw import KINDS
 from ssdsl.simulate.fusion import Fusion
 from ssdsl.simulate.network import Network
@@ -34,12 +34,7 @@ COLUMNS = (
     Column("waits", Kind.SECONDS, key="waits_s"),
     Column("of the step", Kind.SHARE, key="step_share"),
 )
-STATE = {
-    "weights": (Zero.WEIGHTS, State.WEIGHTS),
-    "gradients": (Zero.GRADS, State.GRADS),
-    "optimizer": (Zero.OPTIMIZER, State.OPTIMIZER),
-}
-SHARDED = (Zero.OPTIMIZER, Zero.GRADS, Zero.WEIGHTS)  # each stage with those before it
+STATE = {"weights": State.WEIGHTS, "gradients": State.GRADS, "optimizer": State.OPTIMIZER}
 FREES = {Phase.BACKWARD, Phase.WGRAD}
 Shares = dict[str, float]
 
@@ -88,7 +83,7 @@ class _Lines:
         found: Shares = {}
         for part, size in device.peak_parts:
             if part in STATE:
-                shares = self._state(role, *STATE[part])
+                shares = self._state(role, STATE[part])
             elif part == "activations":
                 shares = self._activations(role, memory)
             else:
@@ -96,30 +91,33 @@ class _Lines:
             _add(found, shares or {f"({part})": 1.0}, size)
         return found
 
-    def _state(self, role: Role, zero: Zero, state: State) -> Shares:
-        found: Shares = {}
-        for flat in self.program.flats_of(role):
-            for param in (p for p in self.program.params if p.weight in flat.weights and p.submesh == flat.submesh):
-                cut = {
-                    axis
-                    for (axis, _), place in zip(param.submesh.axes, param.layout.places, strict=True)
-                    if isinstance(place, Shard)
-                }
-                statement = (
-                    self._sharding(flat, state) if _is_sharded(flat, zero) else self._of_weight(param.weight, cut)
-                )
-                found[statement] = found.get(statement, 0.0) + param.elements
+    def _state(self, role: Role, state: State) -> Shares:
+        """Elements of this state on a device, by the statement that cuts or places it. Only what is trained has others
+        than weights."""
+        flats, found = {(w, f.submesh): f for f in self.program.flats_of(role) for w in f.weights}, Shares()
+        for param in self.program.params_of(role):
+            flat = flats.get((param.weight, param.submesh))
+            if flat is not None and _is_sharded(flat, state):
+                statement, elements = self._sharding(flat, state), param.elements / shards(flat)
+            elif flat is not None or state is State.WEIGHTS:
+                statement, elements = self._of_weight(param), param.elements
+            else:
+                continue
+            found[statement] = found.get(statement, 0.0) + elements
         return found
 
     def _sharding(self, flat: FlatParam, state: State) -> str:
+        """The statement that cuts this state, or another state that this one follows, as gradients follow weights."""
         mine = (s for s in self.program.plan.shards if not s.weights.isdisjoint(flat.weights))
-        shards = (s for s in mine if s.state is state)
-        return next((self.origins.said(s.span) for s in shards), "")
+        spans = {s.state.stage: s.span for s in mine if s.state.stage >= state.stage}
+        return self.origins.said(spans[min(spans)]) if spans else ""
 
-    def _of_weight(self, weight: str, cut: set[str]) -> str:
+    def _of_weight(self, param: Param) -> str:
         """The statement of the split that cuts the weight for its first reader, else of the assign that places the
         reader."""
-        readers = self.program.graph.readers.get(weight, ())
+        places = zip(param.submesh.axes, param.layout.places, strict=True)
+        cut = {axis for (axis, _), place in places if isinstance(place, Shard)}
+        readers = self.program.graph.readers.get(param.weight, ())
         spans = (i.span for o in readers for i in self.program.plan.of(o.name).indices if i.name in cut)
         return next((self.origins.said(span) for span in spans), "") or self._placed(readers)
 
@@ -198,12 +196,14 @@ class _Lines:
         return [self.program.functions[n] for n in dict.fromkeys(c.function for c in role.computes())]
 
 
-def _is_sharded(flat: FlatParam, zero: Zero) -> bool:
-    return flat.zero in SHARDED and SHARDED.index(flat.zero) >= SHARDED.index(zero)
+def _is_sharded(flat: FlatParam, state: State) -> bool:
+    return flat.zero is not Zero.NONE and State(flat.zero.value).stage >= state.stage
 
 
 def _add(found: Shares, shares: Shares, amount: float) -> None:
     """Adds an amount, divided in proportion to the shares. Without a statement it is added as "(no statement)"."""
+    if not amount:
+        return
     total = sum(shares.values())
     for name, share in shares.items() if total else {"": 1.0}.items():
         name = name or "(no statement)"

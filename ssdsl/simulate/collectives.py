@@ -183,16 +183,20 @@ def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator
 
 
 def of_completion(flat: FlatParam, state: State | None = None) -> Iterator[Collective]:
-    """The collectives that complete the gradient of a flat parameter on its submesh. Without a `state` the gradient has
-    the weights' dtype."""
+    """The collectives that complete the gradient of a flat parameter on its submesh: what one step cuts is smaller in
+    the steps after it. Without a `state` the gradient has the weights' dtype."""
     size = flat_bytes(flat) if state is None else flat.elements * state.gradient_bytes(flat.dtype)
+    ways = dict(flat.submesh.axes)
     for step in flat.completion:
         match step:
             case AllReduceGrads():
                 yield Collective("all_reduce", step.axes, size)
             case ReduceScatterGrads():
                 yield Collective("reduce_scatter", step.axes, size)
-            case ChunkGrads() | SumTiedGrads():
+                size //= math.prod(ways[a] for a in step.axes)
+            case ChunkGrads():
+                size //= math.prod(ways[a] for a in step.axes)
+            case SumTiedGrads():
                 pass
 
 

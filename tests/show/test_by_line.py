@@ -1,5 +1,6 @@
 """Memory and communication by line of the plan: they add up to the simulator's figures, each at the right line."""
 
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,12 @@ split wide by vocab into pp
 let stage = balance(model - wide, 2)
 assign wide to gpus
 assign stage[1 - s] to gpus[pp = s] for s in 0..2
+"""
+FROZEN = """\
+mesh gpus(dp = 2)
+split model by batch into dp
+assign model["layers.0"] to gpus
+assign model - model["layers.0"] to gpus
 """
 Row = dict[str, float]
 
@@ -104,3 +111,18 @@ def test_sharded_state_is_of_the_statement_that_shards_it(graph: Graph) -> None:
     assert rows["7"]["peak_bytes"] == pytest.approx(parts["optimizer"], abs=2)
     assert rows["8"]["peak_bytes"] == pytest.approx(parts["gradients"], abs=2)
     assert rows["4"]["peak_bytes"] < before["4"]["peak_bytes"]
+
+
+def test_what_follows_from_weights_in_parts_is_of_their_statement(graph: Graph) -> None:
+    """One line cuts weights, gradients and the optimizer's state."""
+    report, rows = by_line(graph, PLAN + "split model.weights by row into dp\n")
+    parts = dict(report.devices[0].peak_parts)
+    assert rows["7"]["peak_bytes"] == pytest.approx(sum(parts[p] for p in ("weights", "gradients", "optimizer")), abs=2)
+
+
+def test_a_weight_that_is_not_trained_is_of_the_statement_that_places_it() -> None:
+    """Its bytes are no part of those of weights that are trained."""
+    graph = graph_of("tiny.py:chain_frozen")
+    _, rows = by_line(graph, FROZEN)
+    frozen = [v for v in graph.values.values() if v.origin == "weight" and v.name.startswith("layers.0.")]
+    assert frozen and rows["3"]["peak_bytes"] == sum(v.itemsize * prod(v.shape) for v in frozen)

@@ -91,6 +91,22 @@ def test_parts_of_sharded_weights(split: str, again: str) -> None:
     assert traffic(step(built)) == counted(built, model_of(spec))
 
 
+@pytest.mark.parametrize("state", ["weights", "grads", "optimizer"])
+def test_a_gradient_is_cut_before_it_goes_between_nodes(state: str) -> None:
+    """Of replicas of shards (HSDP) the nodes exchange a shard of each gradient, forward nothing."""
+    spec = "borrowed.py:borrowed"
+    plan = f"""\
+mesh gpus(node = 2, gpu = 2)
+split model by batch into node, gpu
+split model.{state} by row into gpu
+assign model to gpus
+"""
+    built = compile_source(Source("hsdp.ssp", plan), graph_of(spec), {}, ROOT)
+    found = counted(built, model_of(spec))
+    assert traffic(step(built)) == found
+    assert found["all_reduce"][1] == found["reduce_scatter"][1] // 2
+
+
 def test_batch_norm_sums_its_statistics() -> None:
     """Two sums over the channels forward, one of both gradients backward; and once the gradients."""
     built = compiled("data_parallel", "convnet.py:unet", D=2)

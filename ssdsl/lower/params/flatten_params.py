@@ -122,17 +122,21 @@ def completion_of(
 ) -> tuple[Completion, ...]:
     """The steps from a gradient that is a sum over `partial` to the shard over `shard_axes` that the optimizer needs.
 
-    >>> completion_of(("dp", "tp"), ("dp",), ())
-    (AllReduceGrads(axes=('tp',)), ReduceScatterGrads(axes=('dp',)))
+    A gradient is cut before it is summed over other axes, so that only a shard of it goes over these:
+
+    >>> completion_of(("node", "gpu"), ("gpu",), ())
+    (ReduceScatterGrads(axes=('gpu',)), AllReduceGrads(axes=('node',)))
     >>> completion_of(("dp",), ("dp", "tp"), ())     # over tp the gradients are equal: each device takes its part
     (ReduceScatterGrads(axes=('dp',)), ChunkGrads(axes=('tp',)))
     """
     rest = tuple(a for a in partial if a not in shard_axes)
-    steps: list[Completion] = [AllReduceGrads(rest)] if rest else []
+    steps: list[Completion] = []
     # shards are numbered row-major over the axes, so that the outermost is cut first
     for summed, run in itertools.groupby(shard_axes, key=lambda axis: axis in partial):
         axes = tuple(run)
         steps.append(ReduceScatterGrads(axes) if summed else ChunkGrads(axes))
+    if rest:
+        steps.append(AllReduceGrads(rest))
     if tied:
         steps.append(SumTiedGrads(tied))
     return tuple(steps)

@@ -1,0 +1,172 @@
+"""docs/cookbook.md: its plans train as one device does, its numbers are the simulator's, its commands print what stands
+there."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from bench.fuzz.trial import try_plan
+from ssdsl.cli.app import app
+from ssdsl.cli.main import main
+from ssdsl.cli.terminal import PIPED_WIDTH, results
+from ssdsl.cluster.load import load_cluster
+from ssdsl.compile import compile_source
+from ssdsl.lang.parse import parse
+from ssdsl.lower.lower import lower
+from ssdsl.plan.interpret import interpret_all
+from ssdsl.run.launch import Training
+from ssdsl.show.view import seconds, size
+from ssdsl.simulate.simulate import simulate
+from ssdsl.text.source import Source
+from tests.captured import captured
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "cookbook.md").read_text("utf-8")
+FILES = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", PAGE, re.M | re.S))
+PLANS = dict(re.findall(r"^<!-- name: (\w+\.ssp) -->\n(?:<!--[^\n]*\n)?```ssp\n(.*?)^```", PAGE, re.M | re.S))
+MODELS = dict(re.findall(r"^<!-- name: (\w+\.ssp) -->\n<!-- model: (\S+) -->", PAGE, re.M))
+COMMANDS = re.findall(r"^\$ ssdsl ([^\n]*)\n(.*?)(?=^\$ |^```)", PAGE, re.M | re.S)
+ROWS = re.findall(r"^\| (`--[^|]*|data [^|]*) \| (.*) \|$", PAGE.partition("| flag | here |")[2], re.M)
+OPTIONS = {o for name in ("run", "simulate") for p in get_command(app).commands[name].params for o in p.opts}
+STATEMENT = re.compile(
+    r"`((?:split|recompute|assign|prefetch|let|mesh|\w+_parallel\(|zb_h1\(|interleaved\(|one_f_one_b\()[^`]*)`"
+)
+FRAME = """\
+use pipeline: one_f_one_b, interleaved, zb_h1
+use tensor_parallel: tensor_parallel
+use sequence_parallel: sequence_parallel, zigzag
+
+param N = 2
+param D = 2
+param T = 2
+param S = 2
+param V = 2
+param M = 2
+param C = 2
+
+"""
+DEFAULTS = (  # what a plan says besides, as far as the statements of the table do not
+    ("mesh", "mesh gpus(pp = S, dp = D, cp = C, tp = T)"),
+    ("let stage", "let stage = balance(model, S)"),
+    ("split model by batch", "split model by batch into dp, m = M"),
+    ("assign", "assign stage[s] to gpus[pp = s] for s in 0..S"),
+)
+# numbers in the text: those of a changed plan, or with other params, in the setting of the recipe's command
+CLAIMS = {
+    "fsdp_tp.ssp": ("split model.weights by row into dp\n", "", [{}], "a device needs 105 GB and has 84.9 GB"),
+    "hsdp.ssp": ("row into gpu", "row into node, gpu", [{}], "4.59 GB and 3.12 s: it sends 505 GB"),
+    "long.ssp": ("", "", [{"C": 1}], "67.5 GB for it and 6.44 s"),
+    "lines.ssp": ("", "", [{}, {"R": 1}], "775 ms became 998 ms, 61.3 GB became 16.7 GB"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the page."""
+    folder = tmp_path_factory.mktemp("cookbook")
+    for name, text in (FILES | PLANS).items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def spec_of(plan: str, folder: Path) -> str:
+    """The small model that a plan is tried on."""
+    spec = MODELS.get(plan, "gpt:tiny")
+    return f"{folder}/{spec}" if spec.partition(":")[0] in FILES else spec
+
+
+@pytest.mark.thinned(2)
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_trains_as_one_device(name: str, folder: Path) -> None:
+    """It is proved, and run in this process beside the single device."""
+    outcome = try_plan(*captured(spec_of(name, folder)), PLANS[name], Training(2, optimizer="sgd", lr=0.02))
+    assert outcome.kind == "equal", outcome.text
+
+
+@pytest.mark.parametrize(("flag", "here"), ROWS, ids=[flag for flag, _ in ROWS])
+def test_what_the_table_says_for_a_flag_compiles(flag: str, here: str) -> None:
+    """Each way to say it is a plan, no statement of which is without effect; options are those of the commands."""
+    assert set(re.findall(r"(?<![\w,])--[a-z0-9-]+", here)) <= OPTIONS | {"--model"}
+    graph = captured("mixtral:tiny" if "experts" in here else "gpt:tiny")[1]
+    for way in re.split(r"; |, or |: stages", here):
+        said = [s for s in STATEMENT.findall(way) if "..." not in s]
+        if said:
+            plan, warnings = interpret_all(parse(Source("flag.ssp", plan_of(said))), graph, {}, ROOT)
+            lower(plan)
+            assert {w.code for w in warnings} <= {"E0273"}, warnings  # a param of the frame that is not used
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CLAIMS)
+def test_numbers_in_the_text(name: str) -> None:
+    before, after, changes, text = CLAIMS[name]
+    words = next(words for words, _ in COMMANDS if words.startswith(f"simulate {name}"))
+    params = {param: int(value) for param, value in re.findall(r"--set (\w+)=(\d+)", words)}
+    options = dict(re.findall(r"--(model|cluster) (\S+)", words))
+    graph, cluster = captured(options["model"], meta=True)[1], load_cluster(options["cluster"])
+    said = set()
+    for change in changes:
+        plan = Source(name, PLANS[name].replace(before, after))
+        compiled = compile_source(plan, graph, params | change, ROOT, cluster)
+        report = simulate(compiled.program, compiled.source, cluster)
+        between_nodes = sum(t.size_bytes for t in report.traffic if t.level == "cluster")
+        said |= {size(report.peak_bytes), seconds(report.step_s), size(between_nodes)}
+        said |= {size(d.capacity_bytes or 0) for d in report.devices}
+    assert re.sub(r"\s+", " ", PAGE).count(text) == 1
+    assert set(re.findall(r"[\d.]+ (?:GB|ms|s)\b", text)) <= said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "shown"), COMMANDS, ids=[words for words, _ in COMMANDS])
+def test_commands_print_what_the_page_shows(
+    words: str, shown: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the order of the page: one resumes what another one saved."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(results, "width", PIPED_WIDTH)
+    monkeypatch.setattr(sys, "argv", ["ssdsl", *shlex.split(words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert re.fullmatch(".*".join(map(re.escape, shown.strip().split("..."))), capsys.readouterr().out.strip(), re.S)
+
+
+@pytest.mark.slow
+def test_a_pretrained_model_is_tuned_on_two_processes_and_loads_in_transformers(folder: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    before = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=256, **sizes))
+    before.save_pretrained(folder / "pretrained")
+    (commands,) = re.findall(r"^```\n(torchrun.*?)^```", PAGE, re.M | re.S)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    launchers = {"torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone"], "cp": ["cp"]}
+    said = ""
+    for name, *words in map(shlex.split, commands.splitlines()):
+        command = [*launchers.get(name, [sys.executable, "-m", "ssdsl"]), *words]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+        said += done.stdout
+    assert re.search(r"^step 18 loss 5\.\d$", said, re.M), said
+    after = transformers.LlamaForCausalLM.from_pretrained(folder / "tuned")
+    moved = [(new - old).abs().max() for new, old in zip(after.parameters(), before.parameters(), strict=True)]
+    assert 0 < max(moved) < 0.01
+
+
+def test_every_file_and_statement_is_tried() -> None:
+    assert FILES.keys() == {"frozen.py", "lora.py", "towers.py", "weather.py", "fine.py"}
+    assert len(PLANS) == 14 and len(COMMANDS) == 15 and len(ROWS) == 38
+    assert CLAIMS.keys() <= PLANS.keys() and MODELS.keys() <= PLANS.keys()
+
+
+def plan_of(said: list[str]) -> str:
+    """A whole plan that says this: its mesh first, then stages, then where they are; calls come last."""
+    lines = said + [line for word, line in DEFAULTS if not any(s.startswith(word) for s in said)]
+    order = ["mesh", "let", "split", "tensor_parallel", "sequence_parallel", "recompute", "prefetch", "assign"]
+    lines.sort(key=lambda line: next((n for n, word in enumerate(order) if line.startswith(word)), len(order)))
+    return FRAME + "\n".join(lines) + "\n"
