@@ -31,7 +31,7 @@ FILE = re.compile(r"# ([\w/]+\.\w+)\n")  # the first line of a file
 COMMAND = re.compile(r"^\$ ((?:[^\n]*\\\n)*[^\n]*<<'?(\w+)'?\n.*?^\2\n|(?:[^\n]*\\\n)*[^\n]*\n)", re.M | re.S)
 PROMPT = "ssp> "
 OF_A_SHELL = ("cat", "ls", "python", "torchrun")
-MEASURED = ("run", "profile", "torchrun")  # the times that these print are the machine's
+MEASURED = ("run", "profile", "torchrun")  # the times that these print are the machine's, and losses drift
 SECONDS = 300
 
 MASKS = (
@@ -43,7 +43,7 @@ MASKS = (
     (re.compile(r" +$", re.M), ""),
 )
 ANY_LINES = r"(?:.*\n)*?"
-TIME = re.compile(r"\b\d[\d.,]* (s|ms|us)\b")
+OF_MEASURED = ((re.compile(r"\b\d[\d.,]* (s|ms|us)\b"), "#"), (re.compile(r"(\d\.\d)\d+\b"), r"\1#"))
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ def _commands(block: str, offset: int) -> list[Command]:
 def run_session(page: str, folder: Path, update: bool = False) -> str:
     """Run a page's session in a folder, which is the current one.
 
-    Raises AssertionError at the first command that prints something else; with `update`, returns the page with what is
-    printed now.
+    Raises AssertionError at the first command that prints something else, or fails though the page shows no error; with
+    `update`, returns the page with what is printed now.
     """
     new, done = "", 0
     for step in session_of(page):
@@ -116,20 +116,22 @@ def run_session(page: str, folder: Path, update: bool = False) -> str:
             (folder / step.name).parent.mkdir(parents=True, exist_ok=True)
             (folder / step.name).write_text(step.text, "utf-8")
             continue
-        found = run(step, folder)
+        status, found = run(step, folder)
+        shown = step.shown
         if not is_shown(step, found):
-            assert update, f"$ {step.text}\nprints\n{found}\nand the page shows\n{step.shown}"
-            new, done = new + page[done : step.start] + with_elisions(step, found), step.end
+            assert update, f"$ {step.text}\nprints\n{found}\nand the page shows\n{shown}"
+            shown = with_elisions(step, found)
+            new, done = new + page[done : step.start] + shown, step.end
+        assert not status or "error" in shown, f"$ {step.text}\nends with status {status}\n{found}"
     return new + page[done:]
 
 
-def run(command: Command, folder: Path) -> str:
-    """What a command prints, with paths as they are from the folder. It may only fail where the page shows an error."""
+def run(command: Command, folder: Path) -> tuple[int, str]:
+    """The exit status of a command, and what it prints, with paths as they are from the folder."""
     program, *words = command.words
     assert program in ("ssdsl", *OF_A_SHELL), f"`{program}` is none of the programs of a page"
     status, text = _ssdsl(words, command.typed) if program == "ssdsl" else _shell(command.text)
-    assert not status or "error" in command.shown, f"$ {command.text}\nends with status {status}\n{text}"
-    return text.replace(f"{folder}/", "").replace(f"{ROOT}/", "")
+    return status, text.replace(f"{folder}/", "").replace(f"{ROOT}/", "")
 
 
 def _ssdsl(words: list[str], typed: str) -> tuple[int, str]:
@@ -174,9 +176,7 @@ def is_shown(command: Command, found: str) -> bool:
 
 
 def _masked(text: str, is_measured: bool) -> str:
-    if is_measured:
-        text = TIME.sub("#", text)
-    for mask, instead in MASKS:
+    for mask, instead in (*OF_MEASURED, *MASKS) if is_measured else MASKS:
         text = mask.sub(instead, text)
     return f"{text.strip()}\n" if text.strip() else ""
 
