@@ -31,7 +31,7 @@ FILE = re.compile(r"# ([\w/]+\.\w+)\n")  # the first line of a file
 COMMAND = re.compile(r"^\$ ((?:[^\n]*\\\n)*[^\n]*<<'?(\w+)'?\n.*?^\2\n|(?:[^\n]*\\\n)*[^\n]*\n)", re.M | re.S)
 PROMPT = "ssp> "
 OF_A_SHELL = ("cat", "ls", "python", "torchrun")
-MEASURED = ("run", "profile", "torchrun")  # the times that these print are the machine's, and losses drift
+MEASURED = ("run", "profile", "torchrun")  # times and memory that these print are the machine's, and losses drift
 SECONDS = 300
 
 MASKS = (
@@ -43,7 +43,10 @@ MASKS = (
     (re.compile(r" +$", re.M), ""),
 )
 ANY_LINES = r"(?:.*\n)*?"
-OF_MEASURED = ((re.compile(r"\b\d[\d.,]* (s|ms|us)\b"), "#"), (re.compile(r"(\d\.\d)\d+\b"), r"\1#"))
+OF_MEASURED = (
+    (re.compile(r"\b\d[\d.,]* (s|ms|us|kB|MB|GB)\b"), "#"),
+    (re.compile(r"(\d\.\d)\d+\b"), r"\1#"),
+)
 
 
 @dataclass(frozen=True)

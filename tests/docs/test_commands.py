@@ -17,5 +17,5 @@ def test_commands() -> None:
 
 
 def test_plans() -> None:
-    (named,) = re.findall(r"^PLAN is a file, or a name of `ssdsl plans`: (.*?)\.$", PAGE, re.MULTILINE | re.DOTALL)
+    (named,) = re.findall(r"^PLAN is a file, or a name of `ssdsl plans`: (.*?)\. ", PAGE, re.MULTILINE | re.DOTALL)
     assert sorted(re.findall(r"\w+", named)) == sorted(path.stem for path in (ROOT / "examples").glob("*.ssp"))
