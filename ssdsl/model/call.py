@@ -5,7 +5,6 @@ from typing import Any
 
 from ssdsl.model.found import Found
 from ssdsl.model.graph import Order, refs_in
-from ssdsl.model.overloads import target_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,4 +46,10 @@ class Call:
 
     def argument(self, name: str) -> Any:
         """An argument by the name that the operator's schema gives it, or its default."""
-        return target_of(self.target).bound(self.args, self.kwargs).get(name)
+        for position, parameter in enumerate(self.target._schema.arguments):
+            if parameter.name == name:
+                if position < len(self.args):
+                    return self.args[position]
+                default = parameter.default_value
+                return self.kwargs.get(name, tuple(default) if isinstance(default, list) else default)
+        return self.kwargs.get(name)

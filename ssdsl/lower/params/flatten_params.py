@@ -184,10 +184,8 @@ def _zero(cut: _Cut) -> tuple[Zero, tuple[str, ...]]:
 
 
 def _buckets(kind: _Kind, params: list[Param], elements_of: _Elements) -> list[list[Param]]:
-    """Params that are reduced together, in their order; gathered weights (ZeRO-3) are together a module's.
-
-    A param that is larger than a bucket has one of its own.
-    """
+    """Params that are reduced together, in their order. A bucket ends with the param that fills it, so that small ones
+    share one with a large one; gathered weights (ZeRO-3) are together a module's."""
     sizes = [elements_of(p) * ITEMSIZE.get(p.dtype, 4) for p in params]
     most = MOST_BYTES
     if kind.partial and kind.zero is not Zero.WEIGHTS:
@@ -196,7 +194,7 @@ def _buckets(kind: _Kind, params: list[Param], elements_of: _Elements) -> list[l
     buckets: list[list[Param]] = []
     held = most
     for param, size in zip(params, sizes, strict=True):
-        if held + size > most:
+        if held >= most:
             buckets.append([])
             held = 0
         buckets[-1].append(param)
